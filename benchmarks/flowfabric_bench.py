@@ -1,14 +1,15 @@
-"""flowfabric, by the same protocol as the peers in `peers/`, through its public API only.
+"""Measures flowfabric by the same protocol as the peers in `peers/`, through its public API only.
 
-One difference, to our disadvantage: a peer's drain ends when the last handler has started, ours
-when the last of the N rows is terminal in the database.
+One difference puts us at a disadvantage: a peer's drain ends when its last handler has started.
+Ours ends when the last of the N rows is terminal in the database.
 """
 
-# ruff: noqa: ASYNC110  polled in the same way as every peer
+# ruff: noqa: ASYNC110  this polls in the same way as every peer
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from common import CONC, DSN, LAT, N, Phase, concurrently, report
 
 BULK = 500
+PARTITIONS = int(os.environ.get("BENCH_PARTITIONS", "1"))
 
 app = App(database_url=DSN)
 done = 0
@@ -38,13 +40,15 @@ async def noop(i: int) -> None:
 
 
 async def all_terminal(connection: asyncpg.Connection, expected: int) -> float:
-    """Wait until all expected rows are terminal, and return when the last one was.
+    """Wait until all expected rows are terminal, and return the time of the last one.
 
     Only a running execution has a due_at (the end of its lease), so each poll reads one entry of a
     small index. A final count proves the answer.
     """
     while await connection.fetchval(
-        "select exists (select from ff.execution where partition_key = 0 and due_at is not null)"
+        "select exists (select from unnest($1::smallint[]) p(n) cross join lateral (select "
+        "from ff.execution e where e.partition_key = p.n and e.due_at is not null limit 1) d)",
+        range(PARTITIONS),
     ):
         await asyncio.sleep(0.001)
     ended = time.perf_counter()
@@ -52,13 +56,15 @@ async def all_terminal(connection: asyncpg.Connection, expected: int) -> float:
         "select count(*) from ff.execution where outcome = 'success' and phase = 'terminal'"
     )
     if found != expected:
-        raise SystemExit(f"{found} of {expected} executions ended well")
+        raise SystemExit(f"only {found} of {expected} executions succeeded")
     return ended
 
 
 async def main() -> None:
     async with open_connection(DSN) as connection:
         await migrate(connection)
+        if PARTITIONS > 1:
+            await connection.execute(f"select ff.raise_partitions({PARTITIONS})")
     watcher = await asyncpg.connect(DSN)
 
     phase = Phase()

@@ -1,4 +1,4 @@
-"""Our steps, by the same protocol as the peers in `peers/`, through the public API only."""
+"""Measures our steps by the same protocol as the peers in `peers/`, by the public API only."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """Measure flows: `python benchmarks/flows.py [--quick] [fan chain diamonds cancel edges]`
 
-fan:      one node, 1 000 nodes that take its result, one node that takes all results.
-chain:    1 000 nodes in a chain, each with the result of its upstream; milliseconds per hop.
-diamonds: 100 flows of 10 nodes (1, 8, 1) submitted at once; flows per second.
-cancel:   a quorum of 2 that no longer needs 100 or 1 000 siblings: the time from the satisfied
-          group to the commit that ends each sibling, by the clock of the database; for running
-          siblings, also to the moment their handler stops.
-edges:    the cost of one edge, among 100 to 50 000: to store, and to resolve. The graphs consist
-          of equal parts (10 nodes that wait for the same 10), so that only their number
-          differs; then one node that waits for all others, and all others waiting for one.
+fan:      One node, 1 000 nodes that take its result, one node that takes all results.
+chain:    1 000 nodes in a chain, each with the result of its upstream. Milliseconds per hop.
+diamonds: 100 flows of 10 nodes (1, 8, 1), submitted at once. Flows per second.
+cancel:   A quorum of 2 is satisfied and cancels 100 or 1 000 siblings. The time from the satisfied
+          group to the commit that ends each sibling, by the clock of the database. For running
+          siblings, also the time until their handler stops.
+edges:    The cost to store and to resolve one edge, in graphs of 100 to 50 000 edges. The graphs
+          consist of equal parts (10 nodes that wait for the same 10), so that only the number of
+          parts differs. Then one node waits for all others, and all others wait for one node.
 
-The worker is a separate process. Without names everything is measured. BENCH_DSN names a server to
-use; it needs track_commit_timestamp for the cancels.
+The worker is a separate process. Without names, everything is measured. BENCH_DSN names the server
+to use. For the cancels, it needs track_commit_timestamp.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WIDTH = DEPTH = 1000
 DIAMONDS, ARMS = 100, 8
 CONCURRENCY = 100
 QUORUM = 2
-# Siblings to cancel, rounds, and the p99 of the reference on sixteen cores.
+# Siblings to cancel, rounds, and the reference's p99 on sixteen cores.
 CANCELS = ((100, 20, 64.0), (1000, 5, 186.0))
 EDGES = (100, 1_000, 10_000, 50_000)
 STARS = (100, 1_000, 9_999)
@@ -97,7 +97,7 @@ async def work(url: str, concurrency: int) -> None:
 
 
 class Stage:
-    """An app that submits, and a connection that reads."""
+    """An app that submits flows, and a connection that reads their rows."""
 
     def __init__(self, app: App, watcher: asyncpg.Connection) -> None:
         self.app = app
@@ -121,7 +121,7 @@ async def stage(admin: str, concurrency: int = CONCURRENCY) -> AsyncIterator[Sta
             *(sys.executable, __file__, "--worker", url, str(concurrency)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,  # it logs a line for every stopped handler
+            stderr=asyncio.subprocess.DEVNULL,  # the worker logs a line for every stopped handler
         )
         assert process.stdin
         assert process.stdout
@@ -305,7 +305,7 @@ async def cancels(on: Stage, siblings: int, rounds: int, kind: str) -> Figures:
     terminals: list[float] = []
     stops: list[float] = []
     wholes: list[float] = []
-    for lane in ("go", "later"):  # a lane exists from its first submission on
+    for lane in ("go", "later"):  # the first submission creates a lane
         await (await on.task("nothing").using(lane=lane).submit()).result(timeout=60)
     await client.lanes.pause("later")
     for turn in range(rounds + 1):
@@ -338,7 +338,7 @@ async def cancels(on: Stage, siblings: int, rounds: int, kind: str) -> Figures:
         if len(rows) != siblings:
             raise SystemExit(f"{len(rows)} of {siblings} siblings were cancelled")
         if not turn:
-            continue  # the first one warms up
+            continue  # the first round warms up
         fired = rows[0]["fired"]
         terminals += [1000 * (row["terminal"] - fired) for row in rows]
         if is_timed:
@@ -370,7 +370,7 @@ async def until_active(on: Stage, run: FlowRun, number: int) -> None:
 
 
 async def stop_times(on: Stage, ids: set[str]) -> list[float]:
-    """Return when the handlers stopped, by the worker's clock, here the same as the database's."""
+    """Return when the handlers stopped, by the worker's clock. The database has the same clock."""
     while True:
         told = await (await on.task("stopped").submit()).result(timeout=60)
         times = [at for id, at in told if id in ids]
@@ -383,7 +383,7 @@ async def stop_times(on: Stage, ids: set[str]) -> list[float]:
 
 
 def parts(edges: int, with_edges: bool = True) -> Graph:
-    """Make parts of 10 nodes that wait for the same 10 others: 100 edges, 20 nodes."""
+    """Make parts of 20 nodes and 100 edges: 10 nodes that wait for the same 10 other nodes."""
     half = edges // PART
     found = [
         Edge(PART * part + upstream, half + PART * part + downstream)
@@ -412,8 +412,10 @@ def graph(nodes: int, edges: Sequence[Edge]) -> Graph:
 
 
 class Drain:
-    """Claims and completes everything, 100 at a time, as a worker does. The time counts until a
-    hundred ends are propagated; claims are not timed."""
+    """Claims and completes everything, 100 at a time, as a worker does.
+
+    It times the completion of each hundred until the ends are propagated. It does not time claims.
+    """
 
     def __init__(self, client: FlowFabric, watcher: asyncpg.Connection) -> None:
         self.client = client
@@ -456,7 +458,7 @@ async def edges(admin: str, quick: bool) -> tuple[Figures, list[Verdict]]:
             drain = Drain(client, watcher)
 
             async def once(shape: Callable[[], Graph], plain: Callable[[], Graph]) -> Figures:
-                """Measure flows with these edges and as many without, in turn."""
+                """Measure flows with these edges and the same flows without edges, in turn."""
                 made = shape()
                 number = max(1, min(10, 20_000 // len(made.edges)))
                 times: dict[str, list[float]] = {}

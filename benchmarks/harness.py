@@ -1,4 +1,4 @@
-"""The common parts of benchmarks: a server, fresh databases, and verdicts against a bar."""
+"""The common parts of the benchmarks: a server, fresh databases, and verdicts."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ SERVER_OPTIONS = {
 
 
 def say(text: str) -> None:
-    """Print progress to stderr, apart from the figures."""
+    """Print progress to stderr. Figures go to stdout."""
     print(text, file=sys.stderr, flush=True)
 
 
 @asynccontextmanager
 async def server(**more: str) -> AsyncIterator[str]:
-    """Return the URL of BENCH_DSN, or of a server that lives as long as the block.
+    """Return the URL in BENCH_DSN, or of a server that runs until the end of the block.
 
-    `more` are further settings of that server.
+    `more` are extra settings of that server.
     """
     if dsn := os.environ.get("BENCH_DSN"):
-        say("server: the one of BENCH_DSN")
+        say("server: BENCH_DSN")
         yield dsn
         return
     with tempfile.TemporaryDirectory(prefix="ffbench-", ignore_cleanup_errors=True) as folder:
-        # Under root, the server runs as another user, which must be able to reach its data.
+        # Under root, the server runs as another user, and that user must be able to reach its data.
         os.chmod(folder, 0o755)
         chosen = {**SERVER_OPTIONS, **more}
         with embedded.start(Path(folder), options=chosen) as started:
@@ -60,10 +60,10 @@ async def server(**more: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def database(admin: str, name: str) -> AsyncIterator[str]:
-    """Create a fresh database on the server; drop it at the end of the block."""
+    """Create a fresh database on the server, and drop it at the end of the block."""
     await _execute(admin, f'drop database if exists "{name}" with (force)')
     await _execute(admin, f'create database "{name}"')
-    # Write out what an earlier run left, so that it does not burden this one.
+    # Write dirty pages of an earlier run to disk now, so that they do not slow down this run.
     await _execute(admin, "checkpoint")
     try:
         yield urlunsplit(urlsplit(admin)._replace(path=f"/{name}"))
@@ -72,10 +72,10 @@ async def database(admin: str, name: str) -> AsyncIterator[str]:
 
 
 async def _age(url: str) -> None:
-    """Give a new server the WAL files that an older one has.
+    """Make a new server create its WAL files, as an older server has.
 
-    Otherwise a tenth of the first runs goes into filling new files with zeros, and the side that
-    writes more pays more.
+    Otherwise a tenth of the first runs is spent on filling new files with zeros. The side that
+    writes more WAL would lose more time.
     """
     connection = await asyncpg.connect(url)
     try:
@@ -106,7 +106,7 @@ async def _execute(url: str, statement: str) -> None:
 
 
 def environment(name: str, packages: Sequence[str]) -> Path:
-    """Return the Python of a virtual environment with these packages; create it once."""
+    """Return the Python of a virtual environment with these packages. Create it if needed."""
     folder = ROOT / name
     python = folder / "bin" / "python"
     made_for = folder / "made_for.txt"
@@ -123,7 +123,7 @@ def environment(name: str, packages: Sequence[str]) -> Path:
 
 @dataclass(frozen=True)
 class Rule:
-    """A bar that a figure must meet, and a goal."""
+    """A bar that a figure must meet, and a goal that it should meet."""
 
     subject: str
     bar: float
@@ -179,7 +179,7 @@ class Verdict:
 
 
 def conclude(verdicts: Sequence[Verdict]) -> int:
-    """Print the verdicts as a table; return exit code 1 if a bar is missed."""
+    """Print the verdicts as a table. Return exit code 1 if a bar is missed."""
     print(f"\n{'figure':<58} {'value':>8}     {'bar':<10} {'goal':<10} verdict")
     for verdict in verdicts:
         print(verdict.line())

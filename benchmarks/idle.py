@@ -1,8 +1,8 @@
-"""Measure the load of idle workers on the database: `python benchmarks/idle.py [--quick]`
+"""Measures the load of idle workers on the database: `python benchmarks/idle.py [--quick]`
 
-1 000 workers, 100 in each of 10 processes, with nothing to do. The processor time of every process
-of the server is read from /proc before and after; what the server uses by itself is measured first
-and shown beside it, but not subtracted.
+There are 1 000 workers, 100 in each of 10 processes, with nothing to do. The processor time of
+every process of the server is read from /proc before and after. The load of the server without
+workers is measured first. It is shown too, but not subtracted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def processor_seconds(postmaster: int) -> float:
             continue
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         parent, user, system, of_ended = int(fields[1]), *map(int, fields[11:13]), fields[13:15]
         if int(entry.name) == postmaster:
@@ -75,11 +75,27 @@ async def idle_process(url: str, workers: int) -> None:
 
 
 async def measure(*, quick: bool = False) -> list[Verdict]:
-    seconds = 15.0 if quick else 60.0
-    processes = []
+    line = await measure_idle(seconds=15.0 if quick else 60.0, warm_up=5.0 if quick else 15.0)
+    print(json.dumps(line), flush=True)
+    rule = Rule("1000 idle workers: Postgres, of one core", 10, 5, at_most=True, unit="%")
+    return [rule.judge(line["server_percent"])]
+
+
+async def measure_idle(
+    *,
+    seconds: float,
+    warm_up: float,
+    processes: int = PROCESSES,
+    workers: int = WORKERS,
+    partitions: int = 1,
+) -> dict[str, float]:
+    """Return what idle workers cost: as many processes, with as many workers each."""
+    running = []
     async with server() as admin, database(admin, "bench_idle") as url:
         async with open_connection(url) as connection:
             await migrate(connection)
+            if partitions > 1:
+                await connection.execute(f"select ff.raise_partitions({partitions})")
         watcher = await asyncpg.connect(url)
         postmaster = parent_of(await watcher.fetchval("select pg_backend_pid()"))
         say(f"the server alone, {seconds:g} s")
@@ -89,23 +105,23 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             @app.task(name="bench.noop")
             async def noop(i: int) -> None: ...
 
-            # A registered route, so that claims search it.
+            # Register a route, so that claims search it.
             await noop.submit(1)
-            say(f"starting {PROCESSES} processes of {WORKERS} workers")
-            for _ in range(PROCESSES):
+            say(f"starting {processes} processes of {workers} workers, {partitions} partitions")
+            for _ in range(processes):
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
                     __file__,
                     "--workers",
-                    str(WORKERS),
+                    str(workers),
                     url,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                 )
-                processes.append(process)
-            for process in processes:
+                running.append(process)
+            for process in running:
                 await process.stdout.readline()
-        await asyncio.sleep(15 if not quick else 5)
+        await asyncio.sleep(warm_up)
         calls = await transactions(watcher)
         connections = await watcher.fetchval(
             "select count(*) from pg_stat_activity where application_name like 'flowfabric%'"
@@ -113,21 +129,19 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
         say(f"measuring for {seconds:g} s")
         busy = await load(postmaster, seconds)
         calls = await transactions(watcher) - calls
-        for process in processes:
+        for process in running:
             process.stdin.write_eof()
-        await asyncio.gather(*(process.wait() for process in processes))
+        await asyncio.gather(*(process.wait() for process in running))
         await watcher.close()
-    line = {
-        "idle_workers": PROCESSES * WORKERS,
-        "processes": PROCESSES,
+    return {
+        "idle_workers": processes * workers,
+        "processes": processes,
+        "partitions": partitions,
         "connections": connections,
         "transactions_per_s": round(calls / seconds, 1),
         "server_alone_percent": round(alone, 2),
         "server_percent": round(busy, 2),
     }
-    print(json.dumps(line), flush=True)
-    rule = Rule("1000 idle workers: Postgres, of one core", 10, 5, at_most=True, unit="%")
-    return [rule.judge(busy)]
 
 
 async def transactions(watcher: asyncpg.Connection) -> int:

@@ -1,5 +1,7 @@
-"""p50 and p99 of every operation, one call at a time on an idle database:
-`python benchmarks/operations.py [--calls 300]`. A call is what a user of the client waits for."""
+"""Measures p50 and p99 of every operation: `python benchmarks/operations.py [--calls 300]`.
+
+Makes one call at a time on an idle database, and times the whole call of the client.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Bench:
         self.priority = 0
 
     async def waiting(self, **options: Any) -> ExecutionId:
-        # The highest priority so far, so that no execution of an earlier call is claimed instead.
+        # Use the highest priority so far, so that a claim does not return an earlier execution.
         self.priority += 1
         route = Route("default", self.lane, "bench.work")
         submission = Submission(
@@ -92,7 +94,7 @@ class Bench:
         """Prepare nothing."""
 
 
-# Each: a name, the preparation (not timed), the call (timed).
+# Each operation has a name, a preparation (not timed) and a call (timed).
 OPERATIONS: tuple[tuple[str, Prepared, Timed], ...] = (
     ("submit", Bench.nothing, lambda b, _: b.waiting()),
     ("claim", Bench.waiting, lambda b, _: b.claim()),

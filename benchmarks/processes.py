@@ -1,12 +1,12 @@
-"""One, two and four worker processes on one backlog: `python benchmarks/processes.py [--quick]`
+"""Compares one, two and four workers on one backlog: `python benchmarks/processes.py [--quick]`
 
-Every run gets a fresh database and new processes, which first run some executions: starting costs
-more than they do. Then N executions of a task that does nothing are stored in a paused lane, and
-the time runs from the resume until all are terminal. The numbers of processes alternate. BENCH_N,
+Every run gets a fresh database and new worker processes. To warm up, the processes first run some
+executions. Then N executions of a no-op task are stored in a paused lane. The time counts from the
+resume of the lane until all executions are terminal. The numbers of processes alternate. BENCH_N,
 BENCH_CONC (of each process) and BENCH_RUNS change the size.
 """
 
-# ruff: noqa: ASYNC110  the database is polled
+# ruff: noqa: ASYNC110  this polls the database
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bench_app(url: str) -> App:
 
 
 async def work() -> None:
-    """Be one of the worker processes, until a line comes."""
+    """Run one worker process until a line arrives on stdin."""
     loop = asyncio.get_running_loop()
     async with bench_app(os.environ["BENCH_DSN"]) as app:
         worker = await app.worker(concurrency=CONCURRENCY)
@@ -85,7 +85,7 @@ class Processes:
 
 
 async def drain(url: str, count: int, postmaster_id: str) -> dict[str, Any]:
-    """Drain a backlog with some warm processes, and return the rate and the CPU of each part."""
+    """Drain a backlog with `count` warm processes. Return the rate and the CPU of each part."""
     from common import _server_cpu  # reads the environment when it is imported
 
     async with open_connection(url) as connection:

@@ -1,9 +1,8 @@
-"""Measure the load of one process's reconcilers on a database in which nothing is due:
-`python benchmarks/reconcilers.py [--quick]`
+"""Measures the load of idle reconcilers: `python benchmarks/reconcilers.py [--quick]`
 
-100 000 executions have ended, some hours ago. The processor time of every process of the server is
-read from /proc before and after; what the server uses by itself is shown beside it, but not
-subtracted.
+One process runs its reconcilers on a database in which nothing is due. 100 000 executions ended
+some hours ago. The processor time of every process of the server is read from /proc before and
+after. The load of the server without reconcilers is shown too, but not subtracted.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             say(f"the server alone, {seconds / 2:g} s")
             alone = await load(postmaster, seconds / 2)
             running = asyncio.create_task(run_reconcilers(client))
-            # until each has run once: connections opened, plans made
+            # Wait until each has run once, so that connections are open and plans are made.
             await asyncio.sleep(17)
             calls = await transactions(watcher)
             say(f"measuring for {seconds:g} s")

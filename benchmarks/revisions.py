@@ -1,7 +1,8 @@
-"""Two revisions of ours, side by side by processor time: `revisions.py REV [REV]`.
+"""Compares two revisions of flowfabric by processor time: `revisions.py REV [REV]`.
 
-The second revision is the working tree if it is not given. Each run gets a fresh database, the two
-alternate, and who goes first alternates too. BENCH_N, BENCH_CONC and BENCH_RUNS change the size.
+The default for the second revision is the working tree. Each run gets a fresh database. The two
+revisions alternate, and the order of a pair alternates too. BENCH_N, BENCH_CONC and BENCH_RUNS
+change the size.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WORKING_TREE = "working tree"
 
 
 def source(revision: str, folder: Path) -> Path:
-    """Return the `src` folder of a revision; that of a commit is written below `folder`."""
+    """Return the `src` folder of a revision. A commit is exported below `folder`."""
     if revision == WORKING_TREE:
         return ROOT / "src"
     archive = subprocess.run(
@@ -36,7 +37,7 @@ def source(revision: str, folder: Path) -> Path:
 
 
 def run_once(src: Path, url: str, size: dict[str, str]) -> dict[str, Any]:
-    """Run the benchmark of one revision in a process of its own."""
+    """Run the benchmark of one revision in its own process."""
     finished = subprocess.run(
         [sys.executable, str(HERE / "flowfabric_bench.py")],
         env={**os.environ, **size, "BENCH_DSN": url, "PYTHONPATH": str(src)},

@@ -1,4 +1,4 @@
-"""A proxy in front of the server that counts its answers: each is one round trip."""
+"""A proxy in front of the server that counts round trips, by the server's answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Counter:
             to_server.write_eof()
             await back
         except (OSError, asyncio.IncompleteReadError):
-            pass  # one of the two has hung up
+            pass  # the client or the server has closed the connection
         finally:
             to_client.close()
             if to_server is not None:

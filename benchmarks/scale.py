@@ -1,9 +1,9 @@
-"""Measure whether the cost of a claim depends on what the table holds:
-`python benchmarks/scale.py [--quick]`
+"""Measures how the cost of a claim depends on the contents of the table.
 
-One database per situation, all of them on one server at once. A sample is one claim of 100, timed
-inside the server and rolled back; the situations take turns, so that a slow minute hits them all,
-and each database is vacuumed after its sample, so that rolled-back claims leave nothing behind.
+Run `python benchmarks/scale.py [--quick]`. Each situation has its own database; all databases are
+on one server. A sample is one claim of 100 executions, timed inside the server and rolled back. The
+situations take turns, so that a slow minute affects them all. Each database is vacuumed after its
+sample, so that rolled-back claims leave nothing behind.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ begin
   return extract(epoch from clock_timestamp() - v_started) * 1000;
 end $$;
 
--- Rows from the engine: submitted and, if asked, claimed and completed.
--- Ids rise with the clock, as the ids of clients do.
+-- Fills the table through the database functions: submits executions. With p_finish, it also claims
+-- and completes them. Ids increase with the clock, as the ids of clients do.
 create procedure public.fill(p_count integer, p_tasks text[], p_finish boolean)
 language plpgsql as $$
 declare
@@ -89,7 +89,8 @@ begin
   end loop;
 end $$;
 
--- Let a code version begin all that waits without one: claim, record a step, release.
+-- Assigns a code version to all waiting executions without one: claims each, records a step,
+-- releases it.
 create procedure public.begin_version(p_version text)
 language plpgsql as $$
 declare
@@ -134,7 +135,7 @@ class Situation:
     finished: int = 0
     foreign: int = 0
     foreign_routes: int = 0
-    # How many other code versions are in flight, and whether the waiting executions have one.
+    # How many other code versions are in flight, and the code version of the waiting executions.
     other_versions: int = 0
     version: str | None = None
 
@@ -149,7 +150,7 @@ class Situation:
         for start in range(0, self.finished, 50_000):
             size = min(50_000, self.finished - start)
             await connection.execute(f"call public.fill({size}, {_array(self.tasks)}, true)")
-            # As autovacuum would: otherwise claims walk over the dead rows of earlier claims.
+            # Vacuum, as autovacuum would. Otherwise claims read the dead rows of earlier claims.
             await connection.execute(_VACUUM)
         if self.foreign:
             foreign = [f"other.task_{n}" for n in range(self.foreign_routes)]
@@ -180,7 +181,7 @@ async def sample(situation: Situation, connection: asyncpg.Connection) -> float:
     transaction = connection.transaction()
     await transaction.start()
     try:
-        # A vacuum that changed the statistics makes the next call plan again: not the timed one.
+        # After a vacuum changed the statistics, a call plans again. Plan before the timed call.
         await claim(1)
         return await claim(CLAIM)
     finally:
@@ -219,7 +220,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
         for turn in range(samples + 10):
             for situation in situations:
                 taken = await sample(situation, connections[situation.name])
-                if turn >= 10:  # the first ones plan and warm up
+                if turn >= 10:  # the first samples plan and warm up
                     times[situation.name].append(taken)
     middle = {name: median(values) for name, values in times.items()}
     for name, value in middle.items():

@@ -1,11 +1,10 @@
-"""Measure the load and the lateness of sleeping executions: `python benchmarks/sleeping.py
-[--quick]`
+"""Measures the load and the lateness of sleepers: `python benchmarks/sleeping.py [--quick]`
 
-10 000 executions sleep for a day while a worker with a single slot goes on with other work: none of
-them may hold it. The processor time of the server and of the worker is read from /proc while all of
-them sleep; what both use without sleepers is measured first, and subtracted for the verdict. Then
-1 000 more sleep until one second, and the time from that second to their last commit is their
-lateness, by the clock of the database.
+10 000 executions sleep for a day while a worker with a single slot does other work. No sleeper may
+hold the slot. The processor time of the server and of the worker is read from /proc while all
+sleep. The load without sleepers is measured first, and subtracted for the verdict. Then 1 000 more
+executions sleep until the same second. Their lateness is the time from that second to their last
+commit, by the clock of the database.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Measure the cost of a step: `python benchmarks/steps.py [--quick] [--peers]`
+"""Measures the cost of a step: `python benchmarks/steps.py [--quick] [--peers]`
 
-1 000 steps that do nothing, one after the other in one execution; then 100 executions of 20 steps
-each at once, whose records share transactions. A step is one round trip with a commit. Then one
-execution of 20 000 steps, by tenths, and the same again when its handler starts over and finds all
-of them recorded.
+First, one execution runs 1 000 no-op steps, one after another. A step is one round trip with a
+commit. Then 100 executions of 20 steps run at once, and their records share transactions. Then one
+execution runs 20 000 steps, timed by tenths. Its handler starts over, finds all steps recorded, and
+is timed again.
 
-With `--peers` the same in turn with DBOS and Absurd on one server, at most 20 executions at a time,
-from the first submission until all have ended in the database; then the round trips of a step of
-each side, counted by a proxy. BENCH_STEPS, BENCH_EXECUTIONS, BENCH_STEPS_EACH, BENCH_CONC and
-BENCH_RUNS change the size.
+With `--peers`, DBOS and Absurd run the same on one server, in turn, with at most 20 executions at a
+time. The time counts from the first submission until all executions have ended in the database.
+Then a proxy counts the round trips of a step of each side. BENCH_STEPS, BENCH_EXECUTIONS,
+BENCH_STEPS_EACH, BENCH_CONC and BENCH_RUNS change the size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tasks(app: App) -> None:
 
     @app.task(name="bench.long")
     async def long(ctx: Context, steps: int) -> list[float]:
-        """Return the seconds of each part of the steps; the second run finds all recorded."""
+        """Return the seconds of each part of the steps. The second run finds all steps recorded."""
         took = []
         started = time.perf_counter()
         for part in range(PARTS):
@@ -133,7 +133,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
 
 
 async def round_trips(admin: str, side: str, quick: bool) -> float | None:
-    """Return the round trips of a side for one more step of an execution."""
+    """Return the round trips that a side needs for one more step of an execution."""
     python, steps = python_of(side), (20, 120 if quick else 520)
     found = []
     for number in steps:
@@ -149,7 +149,7 @@ async def round_trips(admin: str, side: str, quick: bool) -> float | None:
 
 
 def compare(lines: dict[str, list[Line]], trips: dict[str, float | None]) -> None:
-    """Print the medians, and the ratios of ours to the others."""
+    """Print the medians, and the ratios of flowfabric to its peers."""
     print(f"\n{'medians':<34}" + "".join(f"{figure:>22}" for figure in FIGURES), end="")
     print(f"{'round_trips_of_a_step':>24}")
     for side, of_side in lines.items():
@@ -192,7 +192,7 @@ async def beside_peers(*, quick: bool = False) -> list[Verdict]:
     seconds = STEPS / middle(lines["flowfabric"], FIGURES[0])
     return [
         Rule("1000 no-op steps in one execution", 2.0, 1.0, at_most=True, unit="s").judge(seconds),
-        # Includes the worker's own calls meanwhile.
+        # This includes the worker's own calls during that time.
         Rule("round trips of a step", 1.1, None, at_most=True, unit="").judge(trips["flowfabric"]),
     ]
 

@@ -1,7 +1,8 @@
-"""Measure whether the drain slows down over time: `python benchmarks/sustained.py [--quick]`
+"""Measures whether the drain slows down over time: `python benchmarks/sustained.py [--quick]`
 
-Rounds of 20 000 executions in one database that is never truncated, with Postgres' own autovacuum:
-submitted in bulk, then drained by a worker, the drain timed until the last result is acknowledged.
+Each round submits 20 000 executions in bulk, then a worker drains them. The drain is timed until
+the last result is acknowledged. All rounds use one database, which is never truncated, with
+Postgres' own autovacuum.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Django: a task submitted inside `transaction.atomic` exists only if the transaction commits.
+"""Django: submit a task inside `transaction.atomic`. It exists only if the transaction commits.
 
     pip install django 'psycopg[binary]'
     export FLOWFABRIC_DATABASE_URL=postgresql://localhost/shop
     cd examples && flowfabric worker django_app:app & python django_app.py
 
-One file stands for a project: settings.py, tasks.py and a view.
+This one file contains the parts of a project: settings.py, tasks.py and a view.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A web application that stores a customer and submits the welcome mail in one transaction: either
-both exist or neither does.
+"""FastAPI: store a customer and submit the welcome mail in one transaction, so that both exist or
+neither.
 
     pip install fastapi uvicorn 'sqlalchemy[asyncio]'
     export FLOWFABRIC_DATABASE_URL=postgresql://localhost/shop
@@ -62,14 +62,15 @@ class NewCustomer(BaseModel):
 
 @web.post("/customers", status_code=201)
 async def sign_up(new: NewCustomer) -> dict[str, str]:
-    # Not in a dependency with `yield`: FastAPI would commit after it has sent the response.
+    # Commit here, not in a dependency with `yield`: FastAPI would commit after sending the
+    # response.
     async with sessions.begin() as session:
         customer = Customer(mail=new.mail)
         session.add(customer)
         await session.flush()
         run = await welcome.using(via=session).submit(customer.id, new.mail)
         if not new.mail.count("@"):
-            # Customer and mail are rolled back together.
+            # The customer and the mail are rolled back together.
             raise HTTPException(422, "this is not a mail address")
     return {"run": run.id}
 

@@ -1,4 +1,4 @@
-"""Encode a film in chunks: a fan-out and a fan-in that pass typed results from node to node.
+"""Encode a film in chunks: fan out, fan in, and pass typed results from node to node.
 
 python examples/media_pipeline.py
 """
@@ -39,7 +39,7 @@ async def probe(url: str) -> Source:
     return Source(title=url.rpartition("/")[2], length=timedelta(minutes=2))
 
 
-# One chunk fails in its first attempt. Only this chunk is retried; the other chunks are kept.
+# One chunk fails in its first attempt. Only this chunk is retried; the results of the others stay.
 @app.task(retry=Retry(max_retries=3, backoff=Fixed(timedelta(milliseconds=50))))
 async def encode(ctx: Context, source: Source, number: int, of: int) -> Chunk:
     if number == 2 and ctx.attempt == 1:

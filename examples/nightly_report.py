@@ -1,4 +1,4 @@
-"""Schedules: a report every weekday at six, and a beat every two seconds to watch.
+"""Schedules: send a report every weekday at six, and a beat every two seconds.
 
 python examples/nightly_report.py
 """
@@ -20,14 +20,17 @@ async def figures() -> dict[str, int]:
 
 @app.cron("0 6 * * 1-5", tz="Europe/Berlin", misfire="once")
 async def nightly(ctx: Context) -> str:
-    """Send the report. If times were missed while no worker ran, run once when a worker is back."""
+    """Send the report.
+
+    If times were missed because no worker was running, send one report for all.
+    """
     found = await ctx.step("figures", figures)
     return f"{found['orders']} orders, {found['refunds']} refunds"
 
 
 @app.every(timedelta(seconds=2), misfire="skip")
 async def beat() -> None:
-    """Signal a beat. Missed times are skipped."""
+    """Record a beat. Missed times are skipped."""
     seen.put_nowait("beat")
 
 
@@ -40,7 +43,7 @@ async def main() -> None:
                 print(await seen.get())
         for schedule in await (await app.client()).schedules.list():
             print(schedule.name, "next at", schedule.next_at)
-        # A scheduled task is a task: it can also be submitted by hand.
+        # A scheduled task is an ordinary task, so it can also be submitted by hand.
         print(await (await nightly.submit()).result(timeout=60))
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)

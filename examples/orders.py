@@ -1,4 +1,4 @@
-"""An order in steps: a recorded step never runs again, and the handler refunds a failed order.
+"""Process an order in steps. A recorded step does not run again, and a failed order is refunded.
 
 python examples/orders.py
 """
@@ -27,7 +27,7 @@ class SoldOut(Exception):
 
 
 stock = {"lamp": 3, "chair": 0}
-ledger: list[str] = []  # all effects on the outside world, in order
+ledger: list[str] = []  # everything that the handler did to the outside world, in order
 
 
 async def charge(order: Order) -> str:
@@ -63,7 +63,7 @@ async def process(ctx: Context, order: Order) -> str:
     except SoldOut:
         await ctx.step("refund", refund, payment)
         return "refunded"
-    await ctx.sleep(timedelta(milliseconds=100))  # packing; the sleep occupies no worker
+    await ctx.sleep(timedelta(milliseconds=100))  # packing; the worker is free during the sleep
     # The carrier is away at first, so this attempt fails. The next attempt does not charge or
     # reserve again, because the journal has both steps.
     return await ctx.step("ship", ship, parcel)

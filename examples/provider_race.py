@@ -1,4 +1,4 @@
-"""A race of providers: the first answer wins, and the other providers are stopped.
+"""Ask several providers. The first answer wins, and the other requests are cancelled.
 
 python examples/provider_race.py
 """
@@ -20,7 +20,7 @@ class Quote:
     price: Decimal
 
 
-# Simulated services of the carriers: seconds until the answer, and the price.
+# Simulated carriers: seconds until the answer, and the price.
 CARRIERS = {
     "swift": (0.05, Decimal("7.90")),
     "north": (1.0, Decimal("6.50")),
@@ -61,7 +61,7 @@ async def invoice() -> str:
 
 
 async def race() -> str:
-    """Take the first answer; one failure does not matter if another carrier succeeds."""
+    """Take the first answer. A carrier may fail as long as another one succeeds."""
     async with app.flow("race") as f:
         asked = [f.add(ask, name, name=name) for name in CARRIERS]
         asked.append(f.add(ask_the_old_one))
@@ -74,7 +74,7 @@ async def race() -> str:
 
 
 async def best_of_two() -> str:
-    """Take two answers; the result of a later carrier is None."""
+    """Take the first two answers. The result of a later carrier is None."""
     async with app.flow("best of two") as f:
         asked = [f.add(ask, name, name=name) for name in CARRIERS]
         two = quorum(2, *asked, cancel_rest=True)
@@ -84,7 +84,7 @@ async def best_of_two() -> str:
 
 
 async def order_only() -> str:
-    """Pass no value: write an invoice after the first answer of any carrier."""
+    """Pass no result: write an invoice as soon as any carrier has answered."""
     async with app.flow("order only") as f:
         asked = [f.add(ask, name, name=name) for name in ("swift", "north")]
         f.add(invoice, after=any_of(*asked, cancel_rest=True))

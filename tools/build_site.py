@@ -1,9 +1,9 @@
-"""Builds the site of docs/ into build/docs/site, and checks it.
+"""Build the site from docs/ into build/docs/site, and check its links.
 
     python tools/build_site.py            build; exit with 1 if a link or an anchor is broken
 
 The start page is README.md. CONTRIBUTING.md, CHANGELOG.md and the examples are pages as well, so
-that links to them lead somewhere. Beside the pages stand their Markdown texts and llms.txt.
+that links to them work. The site also contains the Markdown source of every page, and llms.txt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 SITE = Path(__file__).with_name("site")
 BUILD = ROOT / "build" / "docs"
 
-# A page of the site by its path below docs, and a pattern for every page that no line names.
+# An entry is the path of a page below docs, or a pattern for all pages that have no entry.
 Navigation: TypeAlias = "dict[str, str | list[str]]"
 NAVIGATION: Navigation = {
     "Start": "index.md",
@@ -34,6 +34,7 @@ NAVIGATION: Navigation = {
         "guide/tasks.md",
         "guide/retries.md",
         "guide/hooks.md",
+        "guide/signals.md",
         "guide/steps.md",
         "guide/transactional-steps.md",
         "guide/long-lived-executions.md",
@@ -57,6 +58,7 @@ NAVIGATION: Navigation = {
     "Operating": [
         "operating.md",
         "guide/deployment.md",
+        "guide/growing.md",
         "guide/backup-and-failover.md",
         "guide/limits.md",
     ],
@@ -88,7 +90,7 @@ OUTSIDE = {
     "src/flowfabric/sql/README.md": "internals/sql.md",
     "examples": "examples/index.md",
 }
-# Every page tells the browser to load nothing from elsewhere.
+# This header tells the browser to load nothing from other hosts.
 POLICY = re.findall(r"<meta.+?>", (SITE / "theme" / "main.html").read_text(encoding="utf-8"))[0]
 LOADED = re.compile(r"(?:@import|url\()\s*['\"]?((?:https?:)?//[^'\")\s]+)")
 CODE = re.compile(r"`[^`]+`")
@@ -96,7 +98,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
 def stage() -> None:
-    """Gather the pages below build/docs/pages, with links that lead from page to page."""
+    """Copy all pages to build/docs/pages, and rewrite their links to point to each other."""
     shutil.rmtree(BUILD, ignore_errors=True)
     pages = BUILD / "pages"
     shutil.copytree(ROOT / "docs", pages)
@@ -131,7 +133,8 @@ def _relinked(text: str, source: Path, page: Path, places: dict[Path, Path]) -> 
             return match[0]
         return os.path.relpath(places[target], page.parent) + (match[2] or "")
 
-    # A pipe inside code of a table: GitHub wants it escaped, Python-Markdown shows the escape.
+    # In code inside a table, GitHub needs `\|` for a pipe, but Python-Markdown would show the
+    # backslash.
     rows = re.sub(r"^\|.*$", lambda row: CODE.sub(_without_escapes, row[0]), text, flags=re.M)
     return LINK.sub(replaced, rows)
 
@@ -154,7 +157,7 @@ def _stage_examples(examples: list[Path], pages: Path) -> None:
 
 
 def sections(pages: Path) -> Iterator[tuple[str, str | list[str]]]:
-    """NAVIGATION with the pages that are there in the place of its patterns."""
+    """Yield the entries of NAVIGATION, with each pattern replaced by the pages that match."""
     named = {
         page
         for entry in NAVIGATION.values()
@@ -196,7 +199,7 @@ def _title(page: Path) -> str:
 
 
 def llms(pages: Path) -> str:
-    """Say what the site holds, for programs that read it: each page with its first paragraph."""
+    """Write llms.txt, the index for programs: each page with its first paragraph."""
     found = list(sections(pages))
     alone = [entry for _, entry in found if isinstance(entry, str)]
     lists = [("Pages", alone), *((title, entry) for title, entry in found if entry not in alone)]
@@ -210,7 +213,7 @@ def llms(pages: Path) -> str:
 
 
 def _opening(page: Path) -> str:
-    """The first paragraph of prose."""
+    """Return the first paragraph of prose on a page."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for part in text.split("\n\n"):
         if part.strip() and part.lstrip()[0] not in "#<|-*!":
@@ -218,12 +221,12 @@ def _opening(page: Path) -> str:
     raise SystemExit(f"{page.name} has no text")
 
 
-# What the built pages hold
+# Check the built pages
 
 
 @dataclass
 class Page(HTMLParser):
-    """One built page: its anchors, its links, and what a browser loads with it."""
+    """One built page: its anchors, its links, and the files that a browser loads with it."""
 
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
@@ -244,13 +247,13 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """Links and anchors that lead nowhere, and whatever is loaded from another place."""
+    """List broken links and anchors, and files that are loaded from another host."""
     found = []
     pages = {}
     for file in sorted(site.rglob("*.html")):
         text = file.read_text(encoding="utf-8")
         if POLICY not in text:
-            found.append(f"{file.relative_to(site)} may load from elsewhere")
+            found.append(f"{file.relative_to(site)} may load files from other hosts")
         page = pages[file] = Page()
         page.feed(text)
         styles = re.findall(r"<style[^>]*>(.*?)</style>", text, re.DOTALL)
@@ -265,7 +268,7 @@ def problems(site: Path) -> list[str]:
             if target.is_dir():
                 target /= "index.html"
             if not target.exists():
-                found.append(f"{name}: {link} leads nowhere")
+                found.append(f"{name}: {link} is a broken link")
             elif split.fragment and unquote(split.fragment) not in pages[target].anchors:
                 found.append(f"{name}: {link} has no such anchor")
         found += (f"{name} loads {source}" for source in page.loads if urlsplit(source).netloc)
@@ -292,7 +295,7 @@ def main(arguments: list[str]) -> int:
         print(re.sub(r"\x1b\[[\d;]*m", "", told))
         return 1
     site = BUILD / "site"
-    (site / "404.html").unlink()  # its links would depend on where the site is put
+    (site / "404.html").unlink()  # its links would depend on the address of the site
     shutil.copytree(BUILD / "pages", site, dirs_exist_ok=True)
     (site / "llms.txt").write_text(llms(BUILD / "pages"), encoding="utf-8")
     for problem in (found := problems(site)):

@@ -1,4 +1,5 @@
-"""docs/reference/cli.md: every command with its arguments and options, as `--help` has them."""
+"""Write docs/reference/cli.md: every command with its arguments and options, taken from
+`--help`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import typer
 
 from flowfabric.cli.main import app
 
-# Options that many commands take, said once.
+# Options that many commands accept. The page describes them once.
 SHARED = ("output", "namespace", "all_namespaces", "database_url", "help")
 
 
@@ -27,7 +28,7 @@ def cli_page(note: str) -> str:
         "",
         "## Options of all commands",
         "",
-        "They may stand before or after a command that takes them. The one after the command wins.",
+        "Put them before or after a command that accepts them. The one after the command wins.",
         "",
         *_table(root, [one for one in root.params if one.name in SHARED], "option"),
     ]
@@ -74,7 +75,10 @@ def _cell(text: str) -> str:
 
 
 def _prose(text: str | None) -> list[str]:
-    """Help with its own line breaks (\\b) as a block."""
+    """Return a help text as Markdown.
+
+    A paragraph with its own line breaks (\\b) becomes a code block.
+    """
     parts = []
     for part in (text or "").strip().split("\n\n"):
         if part.startswith("\b"):

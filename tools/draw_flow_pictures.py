@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/guide/pictures: flows of typical shapes, as `flow graph --svg` does.
+"""Draw the pictures in docs/guide/pictures: typical flows, drawn as by `flow graph --svg`.
 
 python tools/draw_flow_pictures.py            write the pictures
 python tools/draw_flow_pictures.py --check    list outdated pictures, and exit with 1
@@ -30,7 +30,10 @@ _WORDS = {
 
 
 class Sketch:
-    """A picture by names. The states of its boxes determine its lines."""
+    """A flow to draw, with nodes given by name.
+
+    The state of a node decides how its edges are drawn.
+    """
 
     def __init__(self, title: str, state: str) -> None:
         self.title, self.state = title, state
@@ -205,7 +208,7 @@ def two_groups() -> Picture:
 
 
 def random_graph(size: int = 200, seed: int = 7) -> Picture:
-    """Make a graph whose nodes wait for up to three earlier ones, with some failures."""
+    """Make a random graph: each node waits for up to three earlier nodes, and some fail."""
     dice = random.Random(seed)
     sketch = Sketch(f"{size} nodes at random", "running")
     tasks = ("load", "clean", "join", "score", "store")
@@ -254,7 +257,7 @@ def drawn() -> dict[str, str]:
 
 
 def outdated(wanted: dict[str, str]) -> list[str]:
-    """Return a line for every picture that differs from its source, or has none."""
+    """Return a line for every picture that is out of date or no longer drawn."""
     found = []
     for name, text in wanted.items():
         file = PICTURES / name

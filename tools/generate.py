@@ -4,9 +4,9 @@
     python tools/generate.py --check    list outdated pages, and exit with 1
 
 Functions come from the headers and signatures of the SQL files, errors from core/errors.py, the
-mapping from tests/contract/mapping and tools/mapping.toml, the Python API from docstrings and the
-command line from its own help. A schema step computes the table of transitions, so it is read from
-a throwaway database.
+mapping from tests/contract/mapping and tools/mapping.toml, the Python API from docstrings, and the
+command line from its help. The table of transitions is computed by a schema step, so it is read
+from a temporary database.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ DIMENSIONS = ("phase", "ownership", "eligibility", "attempt_state")
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of ff.transition. A null event means a quiet move, a null origin a new row."""
+    """One row of ff.transition.
+
+    Without an event the move is quiet. Without an origin the execution is new.
+    """
 
     number: str
     cause: str
@@ -74,7 +77,7 @@ from ff.transition
 
 
 def transitions(rows: Iterable[Sequence[str | None]]) -> list[Transition]:
-    """Return the rows of READ_TRANSITIONS, in an order that does not depend on the database."""
+    """Return the rows of READ_TRANSITIONS in a fixed order."""
     found = [
         Transition(
             number=str(row[0]),
@@ -111,7 +114,7 @@ def pages(moves: list[Transition]) -> dict[str, str]:
 
 
 def contents_page(pages: dict[str, str]) -> str:
-    lines = ["# Reference", "", NOTE, "", "Written from the sources, so that it cannot differ.", ""]
+    lines = ["# Reference", "", NOTE, "", "These pages are generated from the sources.", ""]
     for name, text in pages.items():
         title, _, first = (part.replace("\n", " ") for part in text.split("\n\n")[:3])
         told = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", re.split(r"(?<=[.:;]) ", first)[0]).rstrip(
@@ -147,10 +150,11 @@ def functions_page() -> str:
         "",
         NOTE,
         "",
-        "The engine's whole surface; [views](../architecture.md#tables) are for operators.",
-        "Call them with named arguments and name the columns you want, so that a later release may",
-        "add to either. Plural functions answer item by item and never raise for the state of one;",
-        "see [errors](errors.md) for the words and codes, [states](states.md) for the T-numbers.",
+        "All public functions of the engine; [views](../architecture.md#tables) are for",
+        "operators. Call a function with named arguments, and name the columns you want: a later",
+        "release may add arguments and columns. A function for many items returns an outcome for",
+        "each item; the state of one item never makes the call fail. [Errors](errors.md) lists",
+        "the outcomes and codes, [states](states.md) the T-numbers.",
     ]
     for group in sorted(groups):
         lines += ["", f"## {group.capitalize()}"]
@@ -272,7 +276,7 @@ def _transition_lines(group: list[Transition], known: Known) -> list[str]:
         by_cause[move.cause].append(move)
     for cause, moves in sorted(by_cause.items()):
         kept = [all(m.origin[n] == m.target[n] for m in moves) for n in range(len(DIMENSIONS))]
-        # Moves of one look: the same phase and ownership before, the same state after.
+        # Similar moves: the same phase and ownership before the move, and the same state after it.
         looks: dict[tuple[object, ...], list[Transition]] = defaultdict(list)
         for move in moves:
             after = tuple(
@@ -295,7 +299,7 @@ def _transition_lines(group: list[Transition], known: Known) -> list[str]:
 
 
 def _known_origins(moves: list[Transition]) -> Known:
-    """Return the values of each dimension in each phase before a move."""
+    """Return the values that each dimension can have in each phase before a move."""
     known: Known = defaultdict(set)
     for move in moves:
         for n, value in enumerate(move.origin):
@@ -335,7 +339,7 @@ def errors_page() -> str:
         "",
         NOTE,
         "",
-        "Every error is a `FlowFabricError`. The inner classes say what the caller should do:",
+        "Every error is a `FlowFabricError`. Catch a group to decide what to do:",
         "",
         "```",
         *next(part for part in tree if part.startswith("FlowFabricError")).splitlines(),
@@ -366,7 +370,7 @@ def _error_classes() -> list[type[FlowFabricError]]:
 # Events
 
 WHEN = {
-    "submitted": "An execution was stored, eligible or delayed.",
+    "submitted": "An execution was stored; it is eligible or delayed.",
     "claimed": "A worker got a lease and started a new attempt.",
     "resumed": "A worker got a lease and resumed the interrupted attempt.",
     "reclaimed": "A worker reclaimed an execution whose lease was lost, with a new attempt.",
@@ -392,6 +396,7 @@ WHEN = {
     "blocked": "An operator, a budget, a quota or a route blocks the execution.",
     "unblocked": "The execution is no longer blocked.",
     "promoted": "An actor made a delayed execution eligible before its time.",
+    "budget_exceeded": "The execution used more than a budget that only warns allows.",
 }
 
 
@@ -407,8 +412,8 @@ def events_page(moves: list[Transition]) -> str:
         "",
         "Every transition that is not quiet appends one row to `ff.event`, in the same statement,",
         "and raises the `version` of its execution by one. The events of one execution are",
-        "numbered 1, 2, 3 without a gap. T-numbers refer to [states](states.md); a cause whose",
-        "function does not exist yet is listed because the state model already allows it.",
+        "numbered 1, 2, 3 without a gap. T-numbers refer to [states](states.md). The list",
+        "includes causes that the state model allows but no function uses yet.",
         "",
         "| kind | when | written by |",
         "|---|---|---|",
@@ -453,13 +458,14 @@ SOURCES = {
     "attempt.rs": "attempt.rs: what a worker does",
     "exec_core.rs": "exec_core.rs: creating, reading, cancelling, trimming",
     "operator.rs": "operator.rs: what an operator does",
-    "contract": "Beside those files: the rest of the engine's lifecycle",
+    "contract": "Other files: the rest of the engine's lifecycle",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OperationText:
-    """One operation that is done: its check's text, and the expected facts."""
+    """One operation that exists here: the text of its check, and the facts that the check
+    expects."""
 
     name: str
     source: str
@@ -472,7 +478,7 @@ class OperationText:
 
 @dataclass(frozen=True, slots=True)
 class LimitText:
-    """One limit: its field, the functions that check it, and their refusal."""
+    """One limit: its field, the functions that check it, and the text of the refusal."""
 
     field: str
     functions: list[str]
@@ -481,7 +487,7 @@ class LimitText:
 
 
 def operations() -> list[OperationText]:
-    """Return every `@operation` below tests/contract/mapping, read from the text, not run."""
+    """Return every `@operation` in tests/contract/mapping. The files are parsed, not run."""
     found = []
     for source, function, arguments in _decorated("operation"):
         facts = [
@@ -508,7 +514,8 @@ def limits() -> list[LimitText]:
 
 
 def _decorated(decorator: str) -> Iterable[tuple[str, ast.AsyncFunctionDef, dict[str, Any]]]:
-    """Yield the SOURCE of the file, the function, and the literal arguments of its decorator."""
+    """Yield the SOURCE of each file, each decorated function, and the literal arguments of its
+    decorator."""
     for file in sorted(OPERATIONS.glob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         source = ""
@@ -527,7 +534,7 @@ def _decorated(decorator: str) -> Iterable[tuple[str, ast.AsyncFunctionDef, dict
                     yield source, node, {label: ast.literal_eval(first), **arguments}
 
 
-# The values with which a limit is tried; they need not be literals.
+# The values that a limit is tested with. They need not be literals.
 _UNREAD = ("fits", "beyond")
 
 
@@ -543,11 +550,11 @@ def mapping_page() -> str:
         "Postgres (`ff_backend_postgres`, 0.10 and 0.11), and their counterparts here. Its names",
         "are taken from its source files, without the suffix `_impl`.",
         "",
-        "Every operation that is done is one function of `tests/contract/mapping`; this page is",
-        "written from these functions. Each calls the functions and methods of its line on real",
-        "rows. The last column is what it must see, key by key; an error is shown by its class.",
-        "D-numbers are [defects of the reference](#defects-of-the-reference), four digits are",
-        "[decisions](../decisions/README.md).",
+        "Every operation that exists here has one test function in `tests/contract/mapping`. This",
+        "page is generated from these test functions. Each calls the functions and methods of its",
+        "line on real rows. The last column lists the values that it expects; an error is shown",
+        "by its class. D-numbers are [defects of the reference](#defects-of-the-reference), four",
+        "digits are [decisions](../decisions/README.md).",
         "",
         *_mapping_counts(mapping, len(done)),
     ]
@@ -609,10 +616,10 @@ def _limit_section() -> list[str]:
         "",
         "## Limits",
         "",
-        "A value beyond a limit is refused as `InvalidInput` with this field, and nothing changes.",
+        "A value beyond a limit raises `InvalidInput` with this field, and nothing changes.",
         "The text is the engine's; the client may refuse the value first, with its own text.",
-        "`tests/contract/test_mapping.py` tries each limit, just within and just beyond, through",
-        "one function; the other functions use the same text.",
+        "`tests/contract/test_mapping.py` tests each limit through one function, with a value just",
+        "within the limit and a value just beyond it. The other functions use the same text.",
         "",
         "| field | functions | refusal |",
         "|---|---|---|",
@@ -771,7 +778,7 @@ async def _read_transitions(url: str) -> list[Transition]:
 
 def _throwaway_transitions() -> list[Transition]:
     with tempfile.TemporaryDirectory(prefix="ff-generate-") as folder:
-        # The server runs as another user if this runs as root.
+        # If this program runs as root, the server runs as another user.
         Path(folder).chmod(0o755)
         with embedded.start(Path(folder), options={"fsync": "off"}) as server:
             return asyncio.run(_read_transitions(server.url))

@@ -1,6 +1,6 @@
 """Print a Postgres that the tests do not use by default, as a value of FLOWFABRIC_PG_BINARIES.
 
-It has another major version: a sample of the tests runs on it, too (.ci/run).
+It has another major version. A sample of the tests also runs on it (.ci/run).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_DATA = Path("/nonexistent")
 def main() -> int:
     user = account.choose(NO_DATA)
     used = binaries.find(user, data=NO_DATA, major=None)
-    # First what a new user would get, then older versions from the same source.
+    # First the version that a new user gets, then older versions from the same source.
     for major in (None, *reversed(binaries.SUPPORTED)):
         for choice in ("wheel", "system"):
             os.environ[binaries.VARIABLE] = choice

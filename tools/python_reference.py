@@ -1,4 +1,5 @@
-"""docs/reference/python.md and client.md: what users import, from signatures and docstrings."""
+"""Write docs/reference/python.md and client.md from the signatures and docstrings of public
+names."""
 
 from __future__ import annotations
 
@@ -18,45 +19,48 @@ from flowfabric import testing
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
 
-# What a user calls, in the order of reading. Other attributes are for the layers above.
-APP = """task cron every middleware provide overriding on_startup on_shutdown on_success
-on_failure on_cancel on_end submit get get_by_key get_by_key_sync flow get_flow run_worker prepare
-check_journals fire_schedules database_url client close"""
+# The methods that users call, in the order of the page. Other attributes are internal.
+APP = """task cron every middleware provide overriding on_startup on_shutdown on_success on_failure
+on_cancel on_end submit get get_by_key get_by_key_sync signal signal_sync flow get_flow
+run_worker prepare check_journals fire_schedules database_url client close"""
 TASK = """__call__ submit submit_sync submit_many submit_many_sync get using on_success on_failure
 on_cancel on_end name function app"""
-RUN = """id is_duplicate task result result_sync state state_sync progress progress_sync events
-events_sync cancel cancel_sync"""
+RUN = """id is_duplicate task result result_sync signal signal_sync pending pending_sync state
+state_sync progress progress_sync events events_sync cancel cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
-submit_sync flow progress progress_sync scheduled_at scheduled_at_sync patched patched_sync
-deprecate_patch deprecate_patch_sync execution_id task attempt
-epoch cancelled"""
+submit_sync flow progress progress_sync usage usage_sync scheduled_at scheduled_at_sync patched
+patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for wait_for_sync
+waitpoint waitpoint_sync deprecate_patch deprecate_patch_sync execution_id task attempt epoch
+cancelled"""
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"
 FLOW_RUN = """id name is_duplicate result result_sync results results_sync wait wait_sync state
 state_sync summary summary_sync graph graph_sync node nodes nodes_sync cancel cancel_sync
 retry_failed retry_failed_sync"""
-HARNESS = """submit run run_until drain skip now crash_worker start_schedules assert_submitted
-submitted events steps check client database_url call close"""
-# The nouns of the client that are not operations of the engine.
+HARNESS = """submit run run_until drain skip now crash_worker start_schedules signal
+assert_submitted submitted events steps check client database_url call close"""
+# Attributes of the client that are not groups of operations.
 NOT_NOUNS = ("database", "namespace", "transactional", "results")
 NOT_OPERATIONS = ("open", "close")
 MADE_BY_USERS = (
     flowfabric.App,
+    flowfabric.Budget,
     flowfabric.Ended,
     flowfabric.EndedError,
     flowfabric.Exponential,
     flowfabric.Fixed,
     flowfabric.FlowFabric,
+    flowfabric.Limit,
     flowfabric.Retry,
 )
 
 WIDTH = 88
-# Two underscores that are not the mark of bold text.
+# Two underscores, escaped so that Markdown does not print bold text.
 BARS = r"\_\_"
 
 
 def client_page(note: str) -> str:
-    """Write the operations of the engine, grouped by noun."""
+    """Return the page with the operations of the engine, grouped by noun."""
     lines = [
         "# Python client",
         "",
@@ -80,7 +84,7 @@ def python_page(note: str) -> str:
         note,
         "",
         "Everything is imported from `flowfabric`, except the test harness. A name with `_sync` is",
-        "the twin for code without an event loop. The [guides](../guide/tasks.md) say how the",
+        "the same call for code without an event loop. The [guides](../guide/tasks.md) say how the",
         "parts go together; [client](client.md) has the engine's operations, and",
         "[errors](errors.md) every class of error.",
         "",
@@ -95,10 +99,13 @@ def python_page(note: str) -> str:
         "",
         *_class(flowfabric.Context, CONTEXT),
         *_value(
-            "current", "The context of the handler that runs here, without a parameter for it."
+            "current", "The context of the running handler, for code without a context parameter."
         ),
+        *_functions("signal", "answer", "every", "at_least"),
         *_value("provided", "The default of a parameter that a provider fills in."),
-        *_value("CallNext", "What a middleware is given: `await call_next()` runs the task."),
+        *_value(
+            "CallNext", "The second argument of a middleware: `await call_next()` runs the task."
+        ),
         "## Policies",
         "",
         *_class(flowfabric.Retry, ""),
@@ -106,6 +113,8 @@ def python_page(note: str) -> str:
         *_class(flowfabric.Exponential, ""),
         *_class(flowfabric.RetryAfter, ""),
         *_class(flowfabric.GiveUp, ""),
+        *_class(flowfabric.Limit, ""),
+        *_class(flowfabric.Budget, ""),
         "## Flows",
         "",
         *_class(flowfabric.Flow, FLOW),
@@ -220,7 +229,7 @@ def _error_line(kind: type[FlowFabricError]) -> str:
 
 
 class _Constants(ast.NodeTransformer):
-    """Writes constants of a module as their values: `20` for MOST_RECLAIMS."""
+    """Replaces the names of constants by their values: `20` for MOST_RECLAIMS."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -243,7 +252,8 @@ def _text(node: ast.expr) -> str:
 
 
 def _members(kind: type) -> dict[str, Member]:
-    """Own members first, then those of base classes of ours."""
+    """Return the members of a class: first its own, then those of its base classes in
+    flowfabric."""
     found: dict[str, Member] = {}
     for base in kind.__mro__:
         if not base.__module__.startswith("flowfabric"):
@@ -286,7 +296,7 @@ def _collected(body: list[ast.stmt], of: str | None = None) -> dict[str, Member]
 
 
 def _attributes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, Member]:
-    """What `__init__` keeps of its arguments under their own type."""
+    """Return the arguments of `__init__` that become attributes of the same type."""
     given = [*node.args.args, *node.args.kwonlyargs]
     hints = {one.arg: _text(one.annotation) for one in given if one.annotation is not None}
     found = {}

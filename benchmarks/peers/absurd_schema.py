@@ -1,4 +1,4 @@
-"""Absurd's SQL, as the package of its command-line tool brings it."""
+"""Absurd's SQL, from the package of its command-line tool."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from absurdctl import BUNDLED_SCHEMA_SQL
 
 
 def install(url: str) -> None:
-    """What `absurdctl init` does, without psql."""
+    """Install Absurd's schema as `absurdctl init` does, but without psql."""
     with psycopg.connect(url) as connection:
         connection.execute(BUNDLED_SCHEMA_SQL)

@@ -1,7 +1,10 @@
-"""Absurd's steps. An asynchronous worker of it runs everything on one connection, so that CONC
-workers that run one task each are the fastest; those that have nothing to run do not poll."""
+"""Measures Absurd's steps.
 
-# ruff: noqa: ASYNC110  it offers polling only, and its own begins at 50 ms
+An asynchronous worker of Absurd runs everything on one connection, so CONC workers with one task
+each are the fastest. Workers with nothing to run do not poll.
+"""
+
+# ruff: noqa: ASYNC110  Absurd offers only polling, with a shortest interval of 50 ms
 
 from __future__ import annotations
 

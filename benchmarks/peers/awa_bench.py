@@ -1,6 +1,6 @@
-"""Awa on its segmented queue storage: a fresh install prepares it when the first worker starts."""
+"""Awa, with its segmented queue storage. On a fresh install, the first worker prepares it."""
 
-# ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
+# ruff: noqa: ASYNC110  all peers are polled in the same way
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 import awa
-from common import CONC, DSN, LAT, N, concurrently, report
+from common import CONC, LAT, N, concurrently, dsn_with_host, report
 
 done = 0
 starts = {}
@@ -21,7 +21,7 @@ class Noop:
 
 
 def client():
-    c = awa.AsyncClient(DSN)
+    c = awa.AsyncClient(dsn_with_host())
 
     @c.task(Noop, queue="bench")
     async def noop(job):
@@ -34,6 +34,7 @@ def client():
 
 async def main():
     c = client()
+    await c.migrate()
     await c.start([("bench", CONC)])
     await asyncio.sleep(2)
     await c.shutdown()

@@ -1,6 +1,6 @@
 """Chancy, with its asyncio executor."""
 
-# ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
+# ruff: noqa: ASYNC110  all peers are polled in the same way
 
 from __future__ import annotations
 

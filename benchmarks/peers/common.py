@@ -1,5 +1,8 @@
-"""Shared harness: every peer submits N no-op jobs, drains them with one worker process, then
-measures submit -> start latency on an idle worker. Prints one JSON line."""
+"""The shared harness of all peers.
+
+Every peer submits N no-op jobs and drains them with one worker process. Then it measures the
+latency from submit to start on an idle worker. It prints one JSON line.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
-# The same for every side, so that no side is measured by the size of its imports.
+# Collect now on every side, so that the size of the imports does not slow the collector.
 gc.collect()
 gc.freeze()
 
@@ -20,6 +24,8 @@ POSTMASTER = os.environ.get("BENCH_POSTMASTER")
 N = int(os.environ.get("BENCH_N", "5000"))
 CONC = int(os.environ.get("BENCH_CONC", "50"))
 LAT = int(os.environ.get("BENCH_LAT", "100"))
+# How much a peer takes at once, if it has such a setting.
+BATCH = int(os.environ.get("BENCH_BATCH") or CONC)
 # Steps of one execution; then the number of executions and the steps of each.
 STEPS = int(os.environ.get("BENCH_STEPS", "1000"))
 EXECUTIONS = int(os.environ.get("BENCH_EXECUTIONS", "100"))
@@ -29,14 +35,14 @@ STEPS_EACH = int(os.environ.get("BENCH_STEPS_EACH", "20"))
 class Phase:
     """Measure one phase: seconds on the clock, and processor time of this process and the server.
 
-    BENCH_POSTMASTER is the process id of the server; without it no processor time is reported.
+    BENCH_POSTMASTER is the process id of the server. Without it, no processor time is reported.
     """
 
     def __init__(self) -> None:
         self._started, self._cpu = time.perf_counter(), cpu_seconds()
 
     def end(self, at: float | None = None) -> tuple[float, float | None]:
-        """Return clock and processor seconds of the phase, which ended now or at `at`."""
+        """End the phase now or at `at`. Return its clock seconds and processor seconds."""
         seconds = (at or time.perf_counter()) - self._started
         return seconds, None if POSTMASTER is None else cpu_seconds() - self._cpu
 
@@ -47,23 +53,31 @@ def cpu_seconds() -> float:
 
 
 def _server_cpu(postmaster: str) -> float:
-    ticks = sum(_stat(postmaster)[2:4])  # of its children that have ended
+    ticks = sum(_stat(postmaster)[2:4])  # children that have ended
     for folder in os.listdir("/proc"):
         if folder.isdigit():
             try:
                 user, system, _, _, parent = _stat(folder)
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended meanwhile: the postmaster counts it from now on
+                continue  # the process has just ended, and the postmaster counts it from now on
             if str(parent) == postmaster:
                 ticks += user + system
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(pid: str) -> tuple[int, int, int, int, int]:
-    """Return user and system ticks of a process, those of its ended children, and its parent."""
+    """Return user and system ticks of a process and of its ended children, and its parent."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (*map(int, fields[11:15]), int(fields[1]))  # type: ignore[return-value]
+
+
+def dsn_with_host() -> str:
+    """Return the DSN for a driver that refuses an empty host; the query still names the socket."""
+    parts = urlsplit(DSN)
+    if parts.hostname:
+        return DSN
+    return urlunsplit(parts._replace(netloc=f"{parts.netloc}localhost"))
 
 
 def report(
@@ -75,7 +89,7 @@ def report(
     n: int | None = None,
     cpu: dict[str, float | None] | None = None,
 ) -> None:
-    """Print the one line of output; `cpu` holds the processor seconds of single, drain and bulk."""
+    """Print the line of output. `cpu` holds the processor seconds of single, drain and bulk."""
     n = n or N
     lats = sorted(lats)
 
@@ -117,7 +131,7 @@ async def time_steps(run: Callable[[int, int], Awaitable[None]]) -> tuple[float,
 
 
 def report_steps(name: str, single_s: float, many_s: float, **more: object) -> None:
-    """Print the one line of output of a steps benchmark; `more` is added to the figures."""
+    """Print the line of output of a steps benchmark. `more` is added to the figures."""
     line = {
         "peer": name,
         "steps_single_per_s": round(STEPS / single_s),
@@ -128,7 +142,7 @@ def report_steps(name: str, single_s: float, many_s: float, **more: object) -> N
 
 
 def check_steps(executions: int, steps: int, times: int = 1) -> None:
-    """Check that everything that `time_steps` ran is stored."""
+    """Check that all executions and steps of `time_steps` are stored."""
     wanted = (1 + CONC + EXECUTIONS, CONC + STEPS + EXECUTIONS * STEPS_EACH)
     if (executions, steps) != (times * wanted[0], times * wanted[1]):
         raise SystemExit(f"stored: {executions} executions, {steps} steps; {times} x {wanted} run")
@@ -137,7 +151,7 @@ def check_steps(executions: int, steps: int, times: int = 1) -> None:
 async def concurrently(
     call: Callable[[Any], Awaitable[object]], items: Iterable[Any], callers: int = 16
 ) -> None:
-    """Call for every item, from several callers at once."""
+    """Call a function for every item, from several callers at once."""
     rest = iter(items)
 
     async def caller() -> None:

@@ -1,4 +1,4 @@
-"""DBOS: its worker lives in the submitting process, so submit and drain overlap."""
+"""DBOS. Its worker runs in the submitting process, so submit and drain overlap."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DBOS' steps, through its asynchronous and its synchronous API: the faster one counts.
+"""Measures DBOS' steps by its asynchronous and its synchronous API. The faster API counts.
 
-Its workflows are started directly, not through a queue, which spares it the queue's polling.
+The workflows are started directly, not through a queue, so they do not wait for its polling.
 """
 
 from __future__ import annotations

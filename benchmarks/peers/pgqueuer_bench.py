@@ -1,6 +1,6 @@
-"""PgQueuer, over a pool of asyncpg connections; its batch size is the concurrency."""
+"""PgQueuer, over a pool of asyncpg connections, in batches of BENCH_BATCH or of the concurrency."""
 
-# ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
+# ruff: noqa: ASYNC110  all peers are polled in the same way
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 
 import asyncpg
-from common import CONC, DSN, LAT, N, Phase, concurrently, report
+from common import BATCH, DSN, LAT, N, Phase, concurrently, report
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.queries import Queries
@@ -22,7 +22,7 @@ starts = {}
 async def main():
     pool = await asyncpg.create_pool(DSN, min_size=2, max_size=20)
     q = Queries(AsyncpgPoolDriver(pool))
-    with contextlib.suppress(Exception):  # installed already
+    with contextlib.suppress(Exception):  # the schema may be installed already
         await q.install()
     phase = Phase()
     await concurrently(lambda i: q.enqueue("noop", str(i).encode()), range(N))
@@ -36,7 +36,7 @@ async def main():
         done += 1
 
     phase = Phase()
-    w = asyncio.create_task(pgq.run(batch_size=CONC, dequeue_timeout=timedelta(seconds=1)))
+    w = asyncio.create_task(pgq.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=1)))
     while done < N:
         await asyncio.sleep(0.005)
     d, d_cpu = phase.end()
@@ -55,7 +55,14 @@ async def main():
         ks = [str(j).encode() for j in range(i, min(N, i + 500))]
         await q.enqueue(["noop"] * len(ks), ks, [0] * len(ks))
     b, b_cpu = phase.end()
-    report("pgqueuer", s, d, lats, b, cpu={"single": s_cpu, "drain": d_cpu, "bulk": b_cpu})
+    report(
+        f"pgqueuer, batches of {BATCH}",
+        s,
+        d,
+        lats,
+        b,
+        cpu={"single": s_cpu, "drain": d_cpu, "bulk": b_cpu},
+    )
 
 
 asyncio.run(main())

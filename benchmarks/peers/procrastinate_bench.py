@@ -1,6 +1,6 @@
 """Procrastinate, over psycopg."""
 
-# ruff: noqa: ASYNC110  every peer is watched the same way, by looking often
+# ruff: noqa: ASYNC110  all peers are polled in the same way
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def drain(n):
 
 async def main():
     async with app.open_async():
-        with contextlib.suppress(Exception):  # applied already
+        with contextlib.suppress(Exception):  # the schema may be applied already
             await app.schema_manager.apply_schema_async()
         t = time.perf_counter()
         await concurrently(lambda i: noop.defer_async(i=i), range(N))

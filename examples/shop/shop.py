@@ -1,4 +1,4 @@
-"""The tables and the tasks of the shop. README.md says how to run it."""
+"""The tables and tasks of the shop. README.md explains how to run it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Order(Base):
 
 
 class Payments:
-    """The payment provider. It charges once for a key, however often it is called."""
+    """The payment provider. It charges once per key, however often it is called."""
 
     async def charge(self, key: str, amount: Decimal) -> str:
         return f"payment {key} of {amount}"
@@ -62,7 +62,7 @@ async def reserve(engine: AsyncEngine, reference: str) -> tuple[str, str, Decima
     async with AsyncSession(engine) as session, session.begin():
         order = await session.get_one(Order, reference, with_for_update=True)
         stock = await session.get_one(Stock, order.article, with_for_update=True)
-        if order.state == "new":  # a step may run twice
+        if order.state == "new":  # a step can run twice
             if stock.left == 0:
                 raise Refused("sold out")
             stock.left, order.state = stock.left - 1, "reserved"
@@ -91,7 +91,7 @@ async def process(
     async with ctx.flow(app.flow("fulfil", tags={"shop.order": reference})) as f:
         f.add(hand_over, [f.add(pick, thing).result for thing in (article, "leaflet")])
     try:
-        parcel = await f.run.result()  # no slot is taken meanwhile
+        parcel = await f.run.result()  # the wait takes no slot of the worker
     except ExecutionFailed:
         await ctx.step("refund", payments.refund, payment, retry=again)
         return await ctx.step("end", end, engine, reference, "refunded")

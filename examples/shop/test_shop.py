@@ -68,5 +68,5 @@ async def test_the_report_is_made_every_morning(ff: Harness, session: AsyncSessi
     await ff.start_schedules(app)
     await ff.skip(days=7)
     await ff.drain()
-    (made,) = ff.assert_submitted(report)  # once for all the mornings that passed
+    (made,) = ff.assert_submitted(report)  # one report for all mornings that passed
     assert await ff.run(report.get(made.id)) == {"new": 1}

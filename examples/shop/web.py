@@ -19,7 +19,7 @@ from shop import Base, Order, app, open_engine, process
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
     async with app, open_engine() as web.state.engine:
-        await app.prepare()  # in production: flowfabric db migrate, and a migration of your own
+        await app.prepare()  # in production: run flowfabric db migrate, and your own migrations
         async with web.state.engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
         yield

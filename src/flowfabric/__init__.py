@@ -23,6 +23,7 @@ if _typing.TYPE_CHECKING:
     from flowfabric.client import FlowFabric
     from flowfabric.core.ended import Ended, EndedError
     from flowfabric.core.errors import (
+        BudgetExceeded,
         ExecutionCancelled,
         ExecutionExpired,
         ExecutionFailed,
@@ -31,23 +32,28 @@ if _typing.TYPE_CHECKING:
         InvalidInput,
         KeyReused,
         LeaseLost,
+        LimitReached,
         NotFound,
         ResultTimeout,
         SchemaMismatch,
         StepFailed,
         TooManySteps,
         Unavailable,
+        WaitTimeout,
     )
     from flowfabric.core.flow import FlowState
     from flowfabric.core.ids import ExecutionId, FlowId
+    from flowfabric.core.limit import Budget, Limit
     from flowfabric.core.policy import Exponential, Fixed, Retry
     from flowfabric.core.retry_errors import GiveUp, RetryAfter
     from flowfabric.core.states import Outcome, PublicState
-    from flowfabric.handlers import Context, current
+    from flowfabric.handlers import Context, answer, at_least, current, every, signal
     from flowfabric.tasks import CallNext, provided
 
 __all__ = [
     "App",
+    "Budget",
+    "BudgetExceeded",
     "CallNext",
     "Context",
     "Ended",
@@ -69,6 +75,8 @@ __all__ = [
     "InvalidInput",
     "KeyReused",
     "LeaseLost",
+    "Limit",
+    "LimitReached",
     "Node",
     "NotFound",
     "Outcome",
@@ -82,9 +90,13 @@ __all__ = [
     "Task",
     "TooManySteps",
     "Unavailable",
+    "WaitTimeout",
     "all_of",
+    "answer",
     "any_of",
+    "at_least",
     "current",
+    "every",
     "first",
     "first_of",
     "first_sync",
@@ -94,9 +106,10 @@ __all__ = [
     "quorum",
     "quorum_of",
     "quorum_of_sync",
+    "signal",
 ]
 
-# Where each name is defined: it is imported when it is first used, so that a command starts fast.
+# The module of each public name. A name is imported at first use, so that commands start fast.
 _MODULES = {
     "app.app": "App",
     "app.flow": "Flow",
@@ -107,15 +120,16 @@ _MODULES = {
     "app.task": "Task",
     "client": "FlowFabric",
     "core.ended": "Ended EndedError",
-    "core.errors": "ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionSkipped "
-    "FlowFabricError InvalidInput KeyReused LeaseLost NotFound ResultTimeout SchemaMismatch "
-    "StepFailed TooManySteps Unavailable",
+    "core.errors": "BudgetExceeded ExecutionCancelled ExecutionExpired ExecutionFailed "
+    "ExecutionSkipped FlowFabricError InvalidInput KeyReused LeaseLost LimitReached NotFound "
+    "ResultTimeout SchemaMismatch StepFailed TooManySteps Unavailable WaitTimeout",
     "core.flow": "FlowState",
     "core.ids": "ExecutionId FlowId",
+    "core.limit": "Budget Limit",
     "core.policy": "Exponential Fixed Retry",
     "core.retry_errors": "GiveUp RetryAfter",
     "core.states": "Outcome PublicState",
-    "handlers": "Context current",
+    "handlers": "Context answer at_least current every signal",
     "tasks": "CallNext provided",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -8,7 +8,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command. Ctrl-C while it is imported ends it without a traceback."""
+    """Run the command. Ctrl-C during the imports ends it without a traceback."""
     try:
         from flowfabric.cli.main import app
 

@@ -1,4 +1,4 @@
-"""Settings, read once from the environment and the project's file, checked, and passed down."""
+"""Settings: read once from the environment and the project's file, checked, and passed on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG_FORMATS = ("text", "json")
 _TIMES = ("lease_ttl", "drain_timeout", "version_grace")
 
 _SCHEME = re.compile(r"postgres(?:ql)?(?:\+(\w+))?://")
-# Options in the URL that are meant for a driver of SQLAlchemy, not for the server.
+# URL options for a driver of SQLAlchemy, which the server does not know.
 _DRIVER_OPTIONS = {"async_fallback", "prepared_statement_cache_size"}
 
 UNREADABLE_URL = "cannot be read; percent-encode / # ? in the password"
@@ -29,7 +29,7 @@ _HOST = re.compile(r"(?:\[[^]]*\]|[^:[\]]*)(?::(.*))?")
 _LOGIN_IN_QUERY = re.compile(r"@[^&]*/")
 _DIGITS = re.compile(r"[0-9]*")
 
-# Every variable, including the ones that other layers read, so that a misspelt one is noticed.
+# All our variables, including variables that other layers read: a misspelt one can be reported.
 VARIABLES = frozenset(
     {
         "FLOWFABRIC_DATABASE_URL",
@@ -38,6 +38,9 @@ VARIABLES = frozenset(
         "FLOWFABRIC_LEASE_TTL",
         "FLOWFABRIC_DRAIN_TIMEOUT",
         "FLOWFABRIC_CODE_VERSION",
+        "FLOWFABRIC_PUBLIC_URL",
+        "FLOWFABRIC_WAITPOINT_SECRET",
+        "FLOWFABRIC_WAITPOINT_SECRET_FILE",
         "FLOWFABRIC_VERSION_GRACE",
         "FLOWFABRIC_LOG_FORMAT",
         "FLOWFABRIC_LOG_LEVEL",
@@ -49,9 +52,9 @@ VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Validated settings. `database_url` None means the embedded server.
+    """Validated settings. If `database_url` is None, the embedded server is used.
 
-    `embedded` says that the embedded server is meant, not what remains without a URL.
+    `embedded` is True if the user chose the embedded server, and False if it is only the fallback.
     """
 
     database_url: str | None = None
@@ -61,12 +64,14 @@ class Settings:
     drain_timeout: timedelta = timedelta(seconds=25)
     code_version: str | None = None
     version_grace: timedelta = DEFAULT_GRACE
+    # Where people and other systems reach the server: the beginning of the links of waitpoints.
+    public_url: str | None = None
     log_format: str = "text"
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
         if not isinstance(self.database_url, str | None):
-            raise InvalidInput(field="database_url", problem="must be a text, as postgresql://…")
+            raise InvalidInput(field="database_url", problem="must be text such as postgresql://…")
         if self.database_url is not None:
             object.__setattr__(self, "database_url", plain_url(self.database_url))
         check_name("namespace", self.namespace)
@@ -79,9 +84,9 @@ class Settings:
         if self.drain_timeout < timedelta(0):
             raise InvalidInput(field="drain_timeout", problem="must not be negative")
         if not timedelta(0) <= self.version_grace <= timedelta(days=7):
-            raise InvalidInput(
-                field="version_grace", problem="must be between nothing and seven days"
-            )
+            raise InvalidInput(field="version_grace", problem="must be between zero and seven days")
+        if self.public_url is not None and not re.match(r"https?://[^/\s]", str(self.public_url)):
+            raise InvalidInput(field="public_url", problem="must begin with https:// or http://")
         if self.log_format not in LOG_FORMATS:
             raise InvalidInput(field="log_format", problem=f"must be one of {LOG_FORMATS}")
 
@@ -89,7 +94,8 @@ class Settings:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> Settings:
-        """Read the settings: the environment first, then the folder's file, then the defaults.
+        """Read the settings. The environment wins over the file in the folder, which wins over the
+        defaults.
 
         Without arguments, read the environment of this process and the current folder.
         """
@@ -110,11 +116,12 @@ class Settings:
         elif env.get("FLOWFABRIC_DATABASE_URL"):
             given.pop("embedded", None)
         if given.get("embedded"):
-            # DATABASE_URL may be meant for another program.
+            # The user chose the embedded server; DATABASE_URL may be for another program.
             given.pop("database_url", None)
         for field, variable in (
             ("namespace", "FLOWFABRIC_NAMESPACE"),
             ("code_version", "FLOWFABRIC_CODE_VERSION"),
+            ("public_url", "FLOWFABRIC_PUBLIC_URL"),
             ("log_format", "FLOWFABRIC_LOG_FORMAT"),
             ("log_level", "FLOWFABRIC_LOG_LEVEL"),
         ):
@@ -131,9 +138,10 @@ class Settings:
 
 
 def plain_url(url: str) -> str:
-    """Return a URL without the driver that SQLAlchemy names in it: `postgresql+asyncpg://…`.
+    """Return a URL without the driver of SQLAlchemy: `postgresql+asyncpg://…` becomes
+    `postgresql://…`.
 
-    Refuse a URL whose parts cannot be told apart: a part of its password might be printed.
+    Refuse a URL that cannot be parsed safely: a part of its password might be printed.
     """
     scheme = _SCHEME.match(url)
     if scheme is None:
@@ -153,7 +161,10 @@ def plain_url(url: str) -> str:
 
 
 def _problem_of(rest: str) -> str | None:
-    """Say what is wrong with a URL, given without its scheme. Never repeat a part of it."""
+    """Return the problem of a URL, which is given without its scheme, or None.
+
+    The answer quotes no part of the URL: it could be the password.
+    """
     try:
         parts = urlsplit(f"//{rest}")
     except ValueError:
@@ -163,7 +174,7 @@ def _problem_of(rest: str) -> str | None:
     if (
         "#" in rest
         or "@" in parts.path
-        # The password has a question mark: the rest of it, the host and the path are the query.
+        # A question mark in the password makes the rest of the URL, including the host, the query.
         or (parts.netloc and _LOGIN_IN_QUERY.search(parts.query))
         or (not parts.path and "@" in parts.query)
         or any(option and "=" not in option for option in options)
@@ -181,7 +192,7 @@ def _problem_of(rest: str) -> str | None:
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return a sentence for every FLOWFABRIC_ variable that flowfabric does not read."""
+    """Return a warning for every FLOWFABRIC_ variable that flowfabric does not know."""
     env = os.environ if environment is None else environment
     sentences = []
     for name in sorted(env):
@@ -193,7 +204,8 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 
 
 def _read_file(folder: Path) -> dict[str, object]:
-    """Read the settings of flowfabric.toml, or else of [tool.flowfabric] in pyproject.toml."""
+    """Read the settings in flowfabric.toml or, without that file, in [tool.flowfabric] of
+    pyproject.toml."""
     name, table = "flowfabric.toml", _read_toml(folder / "flowfabric.toml")
     if table is None:
         name, project = "pyproject.toml", _read_toml(folder / "pyproject.toml")
@@ -209,7 +221,7 @@ def _read_file(folder: Path) -> dict[str, object]:
         field = f"{name}: {key}"
         if key not in known:
             near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"known settings: {', '.join(known)}"
             raise InvalidInput(field=field, problem=f"is not a setting; {hint}")
         if key in _TIMES:
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -231,7 +243,7 @@ def _read_toml(file: Path) -> dict[str, object] | None:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError:
         return None
-    except ValueError as error:  # includes wrong encodings
+    except ValueError as error:  # also a wrong encoding
         raise InvalidInput(field=file.name, problem=f"cannot be read as TOML: {error}") from error
 
 

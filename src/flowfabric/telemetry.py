@@ -1,4 +1,4 @@
-"""The loggers, the meter that counts every operation, and the log formats."""
+"""The loggers, the log formats, and the meter that counts every operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINE_LOGGER = logging.getLogger("flowfabric.engine")
 
 
 class Running(Protocol):
-    """A running execution, as a log line names it."""
+    """A running execution, as log lines show it."""
 
     attempt: int
     task: str
@@ -41,7 +41,7 @@ _NEXT_LINE = re.compile(r"\n(?!\n|$)")
 
 
 def named(executions: Iterable[Running]) -> str:
-    """List executions with their tasks, for one log line."""
+    """Return a list of executions and their tasks, for one log line."""
     listed = [f"{execution.task} ({execution.id})" for execution in executions]
     text = ", ".join(listed[:_MAX_LISTED])
     return text if len(listed) <= _MAX_LISTED else f"{text} and {len(listed) - _MAX_LISTED} more"
@@ -49,7 +49,7 @@ def named(executions: Iterable[Running]) -> str:
 
 @dataclass(slots=True)
 class Operation:
-    """Counts of one operation: calls, failures, seconds and rows."""
+    """The totals of one operation: calls, failures, seconds and rows."""
 
     calls: int = 0
     failures: int = 0
@@ -58,7 +58,7 @@ class Operation:
 
 
 class Meter:
-    """Counts and times operations. Each listener is called after every operation."""
+    """Counts and times operations. After every operation, it calls each listener."""
 
     def __init__(self) -> None:
         self.operations: dict[str, Operation] = {}
@@ -78,7 +78,7 @@ class Meter:
 
 
 def about(execution: Running) -> dict[str, object]:
-    """Return what a log record says about an execution, for `extra=`."""
+    """Return the fields that a log record has about an execution, for `extra=`."""
     return {
         "execution_id": str(execution.id),
         "attempt": execution.attempt,
@@ -87,7 +87,7 @@ def about(execution: Running) -> dict[str, object]:
 
 
 class ExecutionFilter(logging.Filter):
-    """Adds the running execution, if any, to each log record that names none."""
+    """Adds the running execution to each log record that has no execution."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "execution_id"):
@@ -99,12 +99,12 @@ class ExecutionFilter(logging.Filter):
 
 class _Formatter(logging.Formatter):
     def formatException(self, info: Any) -> str:  # noqa: N802 - the name in the standard library
-        """Return a traceback whose frames are the user's."""
+        """Return the traceback with only the frames of user code."""
         kind, error, trace = info
-        # The record's own traceback may begin at the user's code: the error has all of it.
+        # The traceback of the record may start at user code. The error has the whole traceback.
         whole = trace if error is None else error.__traceback__
         text = fold("".join(traceback.format_exception(kind, error, whole)))
-        # The message of an error is anybody's: it must neither steer a terminal nor flood a log.
+        # An error message may contain any text. It must not control the terminal or flood the log.
         lines = (
             line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in text.split("\n")
         )
@@ -122,7 +122,7 @@ class TextFormatter(_Formatter):
         line = f"{time} {record.levelname.lower():<7} {message}{tail}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        # Only a record begins a line: text of a user must not look like one.
+        # Indent all further lines, so that text of a user cannot look like another record.
         return _NEXT_LINE.sub("\n  ", printable(line, lines=True))
 
 
@@ -145,7 +145,7 @@ class JsonFormatter(_Formatter):
 
 
 def install_logging(log_format: str, level: str, stream: TextIO | None = None) -> None:
-    """Log to stderr as text or JSON. Only our own commands call this, never the library."""
+    """Log to stderr, as text or JSON. Only our own commands call this; the library never does."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(ExecutionFilter())

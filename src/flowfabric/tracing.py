@@ -1,7 +1,7 @@
-"""OpenTelemetry spans: names, attributes, and the trace context from the submitter to the worker.
+"""OpenTelemetry: open spans, and pass the trace context from the submitter to the worker.
 
-Spans exist only if the program has set a tracer provider; flowfabric sets none. A span never holds
-a payload, a result or an error message.
+Spans are created only if the program has set a tracer provider; flowfabric sets none. A span never
+contains a payload, a result or an error message.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ WORKER = "flowfabric.worker.id"
 STEP_NAME = "flowfabric.step.name"
 ERROR_TYPE = "error.type"
 
-# A program sets its provider once, usually at the start. Until then, look for one at most this
-# often: looking on every call would dominate its cost.
+# A program sets its provider once, usually at its start. Until then, look for a provider at most
+# this often: a look on every call would cost more than the call.
 _LOOK_SECONDS = 1.0
 
 _W3C = TraceContextTextMapPropagator()
@@ -52,14 +52,14 @@ _look_at = 0.0
 
 
 def tracer() -> Tracer | None:
-    """Return the program's tracer, or None while it has set no provider."""
+    """Return the program's tracer, or None until the program has set a provider."""
     if _tracer is not None or monotonic() < _look_at:
         return _tracer
     return look()
 
 
 def look() -> Tracer | None:
-    """Look for a provider now."""
+    """Look for a tracer provider now."""
     global _tracer, _look_at
     provider = trace.get_tracer_provider()
     if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
@@ -73,8 +73,8 @@ def send_span(
 ) -> AbstractContextManager[Span | None]:
     """Open a span around submitting executions of one task, as a child of the current span.
 
-    The submissions carry the context of this span. `count` is how many executions they stand for,
-    if each stands for more than one.
+    The context of this span is stored in the submissions. `count` is the number of executions, if
+    it is not the number of submissions.
     """
     current = tracer()
     if current is None or not submissions:
@@ -83,7 +83,7 @@ def send_span(
 
 
 def sent(span: Span | None, execution_id: str) -> None:
-    """Add the id of the execution, new or found by its key, to the span."""
+    """Add the id of the execution to the span. It may be new, or found by its key."""
     if span is not None:
         span.set_attributes({MESSAGE_ID: execution_id, EXECUTION: execution_id})
 
@@ -92,7 +92,8 @@ def process_span(claimed: Claimed, worker_id: str) -> AbstractContextManager[Spa
     """Open a span around one run of a handler.
 
     The first run continues the submitter's trace. Every later run (a retry, or after a sleep or a
-    crash) starts its own trace with a link to it, because a trace must not last for days.
+    crash) starts a new trace that links to the submitter's, because a trace should not last for
+    days.
     """
     current = tracer()
     return _NO_SPAN if current is None else _process_span(current, claimed, worker_id)
@@ -105,7 +106,7 @@ def step_span(name: str) -> AbstractContextManager[Span | None]:
 
 
 def step_replayed(name: str) -> None:
-    """Record that a step did not run because the journal had its value."""
+    """Record that a step did not run because its value was in the journal."""
     if tracer() is not None:
         trace.get_current_span().add_event(REPLAYED, {STEP_NAME: name})
 
@@ -165,14 +166,14 @@ def _step_span(tracer: Tracer, name: str) -> Iterator[Span]:
 
 @contextmanager
 def _current(span: Span) -> Iterator[Span]:
-    """Make a span the current one, and end it. An error is recorded by its type only."""
+    """Make a span current for the block, then end it. Record only the type of an error."""
     with trace.use_span(
         span, end_on_exit=True, record_exception=False, set_status_on_exception=False
     ):
         try:
             yield span
         except asyncio.CancelledError:
-            # The run was released, put to sleep or stopped: not an error.
+            # The run was released, put to sleep or stopped. That is not an error.
             raise
         except Exception as error:
             name = _type_name(error)
@@ -182,7 +183,7 @@ def _current(span: Span) -> Iterator[Span]:
 
 
 def _stored(span: Span) -> str | None:
-    """Return the trace context as stored with an execution: W3C, as JSON."""
+    """Return the current trace context (W3C, as JSON), to store it with an execution."""
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}
@@ -191,7 +192,7 @@ def _stored(span: Span) -> str | None:
 
 
 def _submitter(stored: str | None) -> Context | None:
-    """Return the submitter's trace context, or None if there is none or it cannot be read."""
+    """Return the submitter's trace context, or None if it is missing or invalid."""
     if stored is None:
         return None
     try:

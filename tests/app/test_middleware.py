@@ -113,7 +113,7 @@ async def test_what_it_returns_instead_is_checked_like_a_result(app):
         return 1
 
     async with working(app):
-        with pytest.raises(ExecutionFailed, match=r"what shop\.count returned cannot be stored"):
+        with pytest.raises(ExecutionFailed, match=r"the result of shop\.count cannot be stored"):
             await (await count.submit()).result(timeout=60)
 
 

@@ -526,7 +526,7 @@ def test_a_bad_registration_is_refused(app, wanted, factory, options, told):
 
 def test_a_type_has_one_provider(app):
     app.provide(Session, Session)
-    with pytest.raises(InvalidInput, match="Session is provided already"):
+    with pytest.raises(InvalidInput, match="Session already has a provider"):
         app.provide(Session, async_session)
 
 

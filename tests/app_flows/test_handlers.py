@@ -10,6 +10,7 @@ import pytest
 
 from flowfabric import Context, ExecutionFailed, Fixed, PublicState, Retry, first_of, gather
 from steps.stage import journal, skip, until
+from support.database import partitions
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -173,6 +174,7 @@ async def test_waiting_for_a_plain_submit_in_a_thread_ends(app, db):
     assert await db.fetchval("select count(*) from ff.execution") == 3
 
 
+@pytest.mark.skipif(partitions() > 1, reason="a handler waits in its slot for other partitions")
 async def test_a_run_that_a_key_leads_to_again_frees_the_slot(app, db):
     go = asyncio.Event()
 
@@ -359,17 +361,20 @@ async def test_a_flow_stays_as_long_as_the_handler_that_stored_it_goes_on(app, d
         await ctx.sleep(timedelta(days=60))
         return await f.run.result()
 
-    trim = "select handled from ff.trim_retention(0::smallint)"
+    async def trim() -> int:
+        handled, _ = await (await app.client()).retention.trim()
+        return handled
+
     async with working(app):
         run = await parent.submit()
         await until(run, PublicState.DELAYED)
         await eventually(lambda: ended(db, 1))
         await clock.advance(days=60, seconds=-1)
-        assert await db.fetchval(trim) == 0
+        assert await trim() == 0
         await skip(app, clock, timedelta(seconds=2))
         assert await run.result(timeout=60) == 3
         await clock.advance(days=31)
-        assert await db.fetchval(trim) + await db.fetchval(trim) == 2
+        assert await trim() + await trim() == 2
     assert await flows(db) == 0
 
 

@@ -292,7 +292,7 @@ class TestInAHandler:
 
         run = await parent.submit()
         async with working(app):
-            await until(run, "delayed")
+            await until(run, "suspended")
             stage.let(0, 1)
             assert await run.result(timeout=60) == [0, 1]
 
@@ -432,9 +432,9 @@ class TestOutside:
         one, two = await stage.child.submit(1), await stage.child.submit(2)
         with pytest.raises(InvalidInput, match="k: is 3, but there are only 2 runs"):
             await quorum_of(3, [one, two])
-        with pytest.raises(InvalidInput, match="k: must be a whole number from 1 on"):
+        with pytest.raises(InvalidInput, match="k: must be a whole number, 1 or more"):
             await quorum_of(0, [one])
-        with pytest.raises(InvalidInput, match="runs: must be at least one"):
+        with pytest.raises(InvalidInput, match="runs: must contain at least one run"):
             await first([])
         with pytest.raises(InvalidInput, match="must be a list of runs, not Run"):
             await first(one)  # type: ignore[arg-type]

@@ -80,13 +80,59 @@ async def test_no_old_snapshot_tidies_for_others(ours, theirs, keeper):
         )
         await ours.connection.execute("select pg_sleep(1.001)")  # the snapshot is old now
         for name in sorted(HOUSEKEEPING):
-            partition = "" if name == "sweep_workers" else "0::smallint, "
+            whole = name in ("sweep_workers", "reset_due_budgets")
+            partition = "" if whole else "0::smallint, "
             with refused("WF001", field="transaction_isolation"):
                 async with ours.connection.transaction():
                     await ours.connection.execute(f"select ff.{name}({partition}1)")
     assert await keeper.fetchval(
         "select count(*) = 1 from ff.execution where execution_id = $1", child.id
     )
+
+
+async def test_no_array_counts_from_another_number(ours, theirs, keeper):
+    """One did, from 0. The end of our execution submitted the hooks of theirs, which had not even
+    started. At its end these hooks were duplicates, and nobody learnt of it."""
+    for engine in (ours, theirs):
+        hook = await engine.register(task="alarm")
+        await engine.register(task="watched")
+        await engine.connection.execute(
+            "select ff.declare_hooks($1, '{1}', '{watched}', '{watched}', '{alarm}', '{end}', "
+            "array[$2::bigint])",
+            *(engine.namespace, hook),
+        )
+    foreign = await theirs.submit(route=await theirs.register(task="watched"))
+    own = await ours.submit(route=await ours.register(task="watched"))
+    lease = await ours.take(own.id, tasks=["watched"])
+    with refused("WF001", field="execution_ids"):
+        await ours.connection.execute(
+            "select ff.complete_executions(0::smallint, $1, $2::text::uuid[], null, null, null, "
+            "null, p_lease_id => $3, p_epoch => $4, p_attempt_id => $5)",
+            *(OURS, f"[0:1]={{{own.id},{foreign.id}}}"),
+            *(lease.lease_id, lease.epoch, lease.attempt_id),
+        )
+    assert (await ours.complete(lease)).word == "completed"
+    assert not await keeper.fetchval(
+        "select count(*) from ff.execution e join ff.route r using (route_id) "
+        "where r.namespace = $1 and r.task = 'alarm'",
+        theirs.namespace,
+    )
+
+
+@pytest.mark.parametrize("first", [0, 2])
+async def test_no_option_escapes_its_judge(ours, theirs, keeper, first):
+    """One did: in an array that counted from 0, it was stored and never looked at. So an execution
+    of ours became a child of theirs."""
+    parent, route = await theirs.submit(), await ours.register()
+    ids = [new_id(), new_id()]
+    with refused("WF001"):
+        await ours.connection.execute(
+            "select ff.submit_executions(0::smallint, $1, $2::uuid[], $3::bigint[], "
+            "array[null::bytea, null], p_options => $4::text::jsonb[])",
+            *(OURS, ids, [route, route]),
+            f'[{first}:{first}]={{"{{\\"parent_id\\": \\"{parent.id}\\"}}"}}',
+        )
+    assert not await keeper.fetch("select from ff.execution where parent_id = $1", parent.id)
 
 
 async def test_no_policy_stops_the_reconcilers(ours, theirs):
@@ -223,7 +269,7 @@ async def test_why_tells_of_ones_own_namespace_only(ours, theirs):
 
 
 async def test_no_answer_tells_an_edge_of_theirs(ours, theirs):
-    """It did: `leads from and to others`, or the id of the downstream."""
+    """It did: `connects other members`, or the id of the downstream."""
     flow, edge = new_id(), new_id()
     first, second = await theirs.submit(), await theirs.submit()
     call = theirs.connection.execute

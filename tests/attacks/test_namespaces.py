@@ -15,20 +15,33 @@ HOUSEKEEPING = {
     "cancel_siblings",
     "expire_executions",
     "expire_leases",
+    "expire_suspensions",
+    "expire_waitpoints",
+    "notice_signals",
     "promote_delayed",
     "reap_grants",
     "reconcile_siblings",
+    "reset_due_budgets",
     "resolve_wakes",
+    "sweep_gates",
     "sweep_workers",
     "trim_events",
     "trim_executions",
     "trim_keys",
     "unblock_executions",
 }
-# A position in the log, and a time: read_events asks for the namespace.
-HARMLESS = {"open_cursor", "server_time", "now"}
+# A position in the log, and a time: read_events asks for the namespace. And for reconcilers: when
+# something is due in a partition, whatever it is.
+HARMLESS = {"find_due", "open_cursor", "server_time", "now"}
 # For operators only: EXECUTE is not granted to anybody else.
-OPERATORS = {"revoke_namespace", "list_namespace_grants"}
+OPERATORS = {
+    "list_hmac_keys",
+    "list_namespace_grants",
+    "raise_partitions",
+    "revoke_namespace",
+    "rotate_hmac_key",
+    "seed_hmac_key",
+}
 
 
 async def sqlstate(connection, row, namespace: str | None) -> str | None:

@@ -241,25 +241,26 @@ async def snapshot(server: Server, folder: Path, lease_seconds: float) -> Histor
     history = History(calls=read_calls(folder), lease_seconds=lease_seconds)
     for row in await server.fetch(
         """
-        select e.execution_id, e.public_state::text, e.version, e.epoch, e.eligibility::text,
+        select e.partition_key, e.execution_id, e.public_state::text, e.version, e.epoch,
+               e.eligibility::text,
                convert_from(e.result, 'utf8') as result,
                convert_from(coalesce(e.payload, b.payload), 'utf8') as payload
         from ff.execution e left join ff.execution_body b using (partition_key, execution_id)
         """
     ):
         facts = dict(row)
-        id = ExecutionId.of(0, facts.pop("execution_id"))
+        id = ExecutionId.of(facts.pop("partition_key"), facts.pop("execution_id"))
         history.rows[id] = Row(**facts)
     for row in await server.fetch(
         """
-        select execution_id, version, kind::text, lease_id::text as lease, epoch,
+        select partition_key, execution_id, version, kind::text, lease_id::text as lease, epoch,
                attempt_index + 1 as attempt, outcome::text, detail
         from ff.event order by execution_id, version, event_id
         """
     ):
         facts = dict(row)
         facts["detail"] = json.loads(facts["detail"]) if facts["detail"] else {}
-        id = ExecutionId.of(0, facts.pop("execution_id"))
+        id = ExecutionId.of(facts.pop("partition_key"), facts.pop("execution_id"))
         history.events.setdefault(id, []).append(Event(**facts))
     # So that a run can be looked at, and checked again, when its server is gone.
     kept = {

@@ -149,7 +149,7 @@ def plan(random: Random, tasks: Mapping[str, Any], size: int) -> Planned:
     for number, kind in enumerate(kinds):
         arguments = (number, 0.05) if kind == "nap" else (number,)
         submission = tasks[kind].node_submission(
-            mint_in(id.partition_key), tasks[kind].spec.encode(arguments, {}), None
+            mint_in(id.partition_key), tasks[kind].spec.encode(arguments, {}), None, {}
         )
         nodes.append(Node(f"n{number}", submission))
     return Planned(

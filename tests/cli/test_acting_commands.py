@@ -393,7 +393,7 @@ async def test_what_has_moved_on_since_it_was_found_is_left_alone(ff, make, engi
     done = await ff("retry", "--where", "state=failed", "--yes")
     assert done.code == 0
     assert done.line["outcome"] == "already_applied"
-    assert "changed meanwhile, skipped" in done.err
+    assert "changed in between, skipped" in done.err
     assert (await engine.row(execution.id))["public_state"] == "cancelled"
 
 

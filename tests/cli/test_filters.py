@@ -87,7 +87,7 @@ def test_several_texts_are_one_filter():
         ("=failed", "is not a condition"),
         ("state", "is not a condition"),
         ("state=", "the value is missing"),
-        ("state=failed,", "a value beside a comma is missing"),
+        ("state=failed,", "a value before or after a comma is missing"),
         ("state!=failed", "only state=... is allowed"),
         ("lane>mail", "only lane=... is allowed"),
         ("age=2h", "only age< and age> are allowed"),

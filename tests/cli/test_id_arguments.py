@@ -10,6 +10,7 @@ from cli.operating import full
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound, FlowNotFound, InvalidInput
 from flowfabric.core.ids import ExecutionId, FlowId
+from support.database import partitions
 from support.factories import NAMESPACE, Engine
 
 ENDS = ("0190b5c2-7a3e-7c11-9d2e-{}5a6b7c8d9e", "5a6b7c8d9e")
@@ -110,7 +111,7 @@ async def test_people_read_the_uuid(ff, engine):
 
 @pytest.mark.parametrize("partition", [0, 2])
 async def test_the_partition_of_a_uuid_is_found(db, client, partition):
-    await db.execute("update ff.meta set value = '3' where name = 'partitions'")
+    await client.partitions.raise_to(max(3, partitions()))
     engine = Engine(db.conn, partition_key=partition)
     id = ExecutionId.of(partition, (await engine.submit()).id)
     for form in (id, id.uuid, str(id), str(id.uuid), id.uuid.hex):

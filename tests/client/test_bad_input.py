@@ -266,7 +266,7 @@ def test_two_tasks_of_one_name_are_refused():
     @app.task(name="shop.work")
     async def one() -> None: ...
 
-    with pytest.raises(InvalidInput, match=r"shop\.work is registered already"):
+    with pytest.raises(InvalidInput, match=r"shop\.work is already registered"):
 
         @app.task(name="shop.work")
         async def two() -> None: ...

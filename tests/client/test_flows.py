@@ -80,14 +80,15 @@ def ids(graph):
     return [node.submission.id for node in graph.nodes]
 
 
-async def submitted(client):
-    return (await client.executions.submit(Submission(id=mint(), route=ROUTE, payload=b"null"))).id
+async def submitted(client, flow=None):
+    id = mint() if flow is None else mint_in(flow.partition_key)
+    return (await client.executions.submit(Submission(id=id, route=ROUTE, payload=b"null"))).id
 
 
 async def built(client, size):
     """A flow made step by step, and its members."""
     flow = (await client.flows.create("test")).id
-    members = [await submitted(client) for _ in range(size)]
+    members = [await submitted(client, flow) for _ in range(size)]
     for member in members:
         await client.flows.add_execution(flow, member)
     return flow, members
@@ -244,7 +245,7 @@ async def test_a_flow_is_built_step_by_step(client):
     created = await client.flows.create("test", id=id, tags={"team.name": "x"}, creator="ann")
     assert (created.id, created.is_new) == (id, True)
     assert not (await client.flows.create("other", id=id)).is_new
-    first, second = await submitted(client), await submitted(client)
+    first, second = await submitted(client, id), await submitted(client, id)
     added = await client.flows.add_execution(id, first, name="first")
     assert (added.is_new, added.node_count, added.graph_revision) == (True, 1, 1)
     assert not (await client.flows.add_execution(id, first)).is_new
@@ -276,7 +277,7 @@ async def test_a_flow_is_built_step_by_step(client):
 async def test_each_refusal_is_an_error_of_its_own(client):
     """A17"""
     flow, (a, b) = await built(client, 2)
-    stranger = await submitted(client)
+    stranger = await submitted(client, flow)
     stage = client.flows.stage_dependency_edge
     with pytest.raises(SelfReferencingEdge):
         await stage(flow, a, a, expected_graph_revision=2)
@@ -285,8 +286,9 @@ async def test_each_refusal_is_an_error_of_its_own(client):
     assert stale.value.facts["graph_revision"] == 2
     with pytest.raises(ExecutionNotInFlow):
         await stage(flow, a, stranger, expected_graph_revision=2)
+    missing = FlowId.of(flow.partition_key, uuid7())
     with pytest.raises(FlowNotFound):
-        await stage(mint_flow(), a, b, expected_graph_revision=0)
+        await stage(missing, a, b, expected_graph_revision=0)
     with pytest.raises(InvalidDependency):
         await stage(flow, a, b, expected_graph_revision=2, kind="completion")
     edge_id = uuid7()
@@ -301,11 +303,11 @@ async def test_each_refusal_is_an_error_of_its_own(client):
         await client.flows.apply_dependency_to_child(flow, edge_id, b, a)
     with pytest.raises(InvalidInput, match="edge_group_policy_already_fixed"):
         await client.flows.set_edge_group_policy(flow, b, Policy.any_of())
-    other = (await client.flows.create("test")).id
+    other = (await client.flows.create("test", id=FlowId.of(flow.partition_key, uuid7()))).id
     with pytest.raises(ExecutionAlreadyInFlow):
         await client.flows.add_execution(other, a)
     with pytest.raises(ExecutionNotFound):
-        await client.flows.add_execution(other, mint())
+        await client.flows.add_execution(other, mint_in(other.partition_key))
     with pytest.raises(FlowNotFound):
         await client.flows.set_tags(mint_flow(), {"a.b": "c"})
     await client.flows.cancel(other, policy=FlowCancelPolicy.FLOW_ONLY)
@@ -435,7 +437,7 @@ async def test_ids_of_the_wrong_kind_are_refused(client):
 
 async def test_a_member_of_another_partition_is_refused_before_anything_is_sent(client):
     flow, (a,) = await built(client, 1)
-    far = ExecutionId.of(7, uuid7())
+    far = ExecutionId.of(flow.partition_key + 1, uuid7())
     for act in (
         client.flows.add_execution(flow, far),
         client.flows.stage_dependency_edge(flow, a, far, expected_graph_revision=1),
@@ -459,7 +461,7 @@ async def test_a_member_of_another_partition_is_refused_before_anything_is_sent(
         (lambda flows: flows.tag(mint_flow(), "bad"), "tags"),
         (lambda flows: flows.list(limit=-1), "limit"),
         (lambda flows: flows.list(limit=1001), "limit"),
-        (lambda flows: flows.list(after=FlowId.of(3, uuid7())), "after"),
+        (lambda flows: flows.list(after=FlowId.of(3, uuid7()), partition=2), "after"),
     ],
 )
 async def test_bad_input_is_named(client, call, field):

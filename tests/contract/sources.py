@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from flowfabric.db.library import DISTRIBUTED_FORM, form_of
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "flowfabric"
 SQL = PACKAGE / "sql"
@@ -22,9 +24,10 @@ _NOISE = re.compile(
 
 @dataclass(frozen=True)
 class SqlFile:
-    """One file of `sql/`."""
+    """One file of `sql/`, or one of its two forms."""
 
     path: Path
+    is_distributed: bool = False
 
     @property
     def name(self) -> str:
@@ -32,7 +35,8 @@ class SqlFile:
 
     @property
     def id(self) -> str:
-        return str(self.path.relative_to(SQL))
+        path = str(self.path.relative_to(SQL))
+        return f"{path} when distributed" if self.is_distributed else path
 
     @property
     def kind(self) -> str:
@@ -46,7 +50,7 @@ class SqlFile:
 
     @cached_property
     def text(self) -> str:
-        return self.path.read_text(encoding="utf-8")
+        return form_of(self.path.read_text(encoding="utf-8"), self.is_distributed)
 
     @cached_property
     def code(self) -> str:
@@ -91,8 +95,31 @@ class SqlFile:
 
 @cache
 def sql_files(*kinds: str) -> tuple[SqlFile, ...]:
+    """The files of these kinds; one with two forms comes twice."""
+    files = [file for path in sorted(SQL.rglob("*.sql")) if (file := SqlFile(path)).kind in kinds]
+    return tuple(form for file in files for form in forms(file))
+
+
+def forms(file: SqlFile) -> tuple[SqlFile, ...]:
+    """The plain form, then the distributed one, if the file has one."""
+    if DISTRIBUTED_FORM in file.path.read_text(encoding="utf-8").splitlines():
+        return (file, SqlFile(file.path, is_distributed=True))
+    return (file,)
+
+
+def files_with_two_forms() -> tuple[tuple[SqlFile, SqlFile], ...]:
     return tuple(
-        SqlFile(path) for path in sorted(SQL.rglob("*.sql")) if SqlFile(path).kind in kinds
+        (file, other)
+        for file in sql_files("shared", "functions")
+        if not file.is_distributed
+        for other in forms(file)[1:]
+    )
+
+
+def distributed_forms() -> tuple[SqlFile, ...]:
+    """The functions as they are when tables are distributed: the second form, or the only one."""
+    return tuple(
+        forms(file)[-1] for file in sql_files("shared", "functions") if not file.is_distributed
     )
 
 

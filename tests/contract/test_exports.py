@@ -6,6 +6,8 @@ import flowfabric
 
 PUBLIC = [
     "App",
+    "Budget",
+    "BudgetExceeded",
     "CallNext",
     "Context",
     "Ended",
@@ -27,6 +29,8 @@ PUBLIC = [
     "InvalidInput",
     "KeyReused",
     "LeaseLost",
+    "Limit",
+    "LimitReached",
     "Node",
     "NotFound",
     "Outcome",
@@ -40,9 +44,13 @@ PUBLIC = [
     "Task",
     "TooManySteps",
     "Unavailable",
+    "WaitTimeout",
     "all_of",
+    "answer",
     "any_of",
+    "at_least",
     "current",
+    "every",
     "first",
     "first_of",
     "first_sync",
@@ -52,6 +60,7 @@ PUBLIC = [
     "quorum",
     "quorum_of",
     "quorum_of_sync",
+    "signal",
 ]
 
 
@@ -75,6 +84,9 @@ CONTEXT = [
     "random",
     "scheduled_at",
     "scheduled_at_sync",
+    "signal",
+    "signals",
+    "signals_sync",
     "sleep",
     "sleep_sync",
     "sleep_until",
@@ -86,6 +98,14 @@ CONTEXT = [
     "task",
     "transaction",
     "transaction_sync",
+    "usage",
+    "usage_sync",
+    "wait_for",
+    "wait_for_signal",
+    "wait_for_signal_sync",
+    "wait_for_sync",
+    "waitpoint",
+    "waitpoint_sync",
 ]
 
 

@@ -48,6 +48,7 @@ TESTED = {
             "quickstart",
             "retries",
             "schedules",
+            "signals",
             "steps",
             "tasks",
             "testing",
@@ -263,6 +264,23 @@ async def test_hooks(program):
         "receipt: tea for 5",
         "refund of car",
     ]
+
+
+async def test_signals(program):
+    await program.run(GUIDE / "signals.md")
+    app, names = program.names["app"], program.names
+    async with working(app):
+        run = await names["refund"].submit("tea")
+        await until(run, PublicState.SUSPENDED)
+        await names["decide"](str(run.id))
+        assert await run.result(timeout=60) == "tea: refunded"
+        watched = await names["watch"].submit()
+        await watched.signal("stop", "enough")
+        assert await watched.result(timeout=60) == "enough"
+        collected = await names["collect"].submit()
+        for note in ("a", "b", "end"):
+            await collected.signal("note", note)
+        assert await collected.result(timeout=60) == ["a", "b"]
 
 
 async def test_steps(program):

@@ -58,8 +58,8 @@ def test_sizes_are_those_of_the_code():
         "value of a step": mebibytes(step.MAX_VALUE_BYTES),
         "failure: message, trace": f"{number(failures._MESSAGE_BYTES)} bytes, "
         f"{number(failures._TRACE_BYTES)} bytes",
-        "failure as other workers may store it": engine("detail", "most (.+)"),
-        "what a hook is told: facts, arguments, result and error": mebibytes(
+        "failure that a worker in another language may store": engine("detail", "most (.+)"),
+        "payload of a hook: facts, arguments, result and error": mebibytes(
             int(in_sql("03_execution.sql", r"body_limits check \(.* (\d+)\)"))
         ),
         "retry policy, as JSON": engine("policy", "than (64 KiB)"),
@@ -92,9 +92,11 @@ def test_numbers_are_those_of_the_code():
             handler_run.MAX_RESTARTS
         ),
         "code versions that an app reads": str(code_version.MAX_READS),
-        "calls of a transaction that conflicts with others": str(transactions._MAX_TRIES),
+        "tries of a transaction that conflicts with others": str(transactions._MAX_TRIES),
         "connections that a process lends to transactional steps": str(session.MAX_LENT),
-        "hooks of a task, with those of its app": in_sql("declare_hooks.sql", r"most (\d+) hooks"),
+        "hooks of a task, including the hooks of its app": in_sql(
+            "declare_hooks.sql", r"most (\d+) hooks"
+        ),
         "executions in one call: submit, complete, renew": number(1000),
         "executions that wait in a client to be sent": number(batching.MAX_QUEUE),
         "executions in one claim of a worker": number(claims.MAX_CLAIM),

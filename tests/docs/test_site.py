@@ -49,7 +49,7 @@ def test_llms_txt_names_every_page_with_its_first_paragraph(build_site, tmp_path
     [
         ('<h1 id="a"></h1><a href="#a"></a><a href="https://example.org/"></a>', None),
         ('<a href="other.html#b"></a><img src="picture.svg">', None),
-        ('<a href="gone.html"></a>', "index.html: gone.html leads nowhere"),
+        ('<a href="gone.html"></a>', "index.html: gone.html is a broken link"),
         ('<a href="#gone"></a>', "index.html: #gone has no such anchor"),
         ('<a href="other.html#gone"></a>', "index.html: other.html#gone has no such anchor"),
         ('<script src="//cdn.example/x.js"></script>', "index.html loads //cdn.example/x.js"),
@@ -76,7 +76,7 @@ def test_a_page_that_does_not_forbid_other_places_is_found(build_site, tmp_path)
     (tmp_path / "index.html").write_text("<html></html>")
     (tmp_path / "main.css").write_text("a { background: url(https://cdn.example/a.png) }")
     assert build_site.problems(tmp_path) == [
-        "index.html may load from elsewhere",
+        "index.html may load files from other hosts",
         "main.css loads https://cdn.example/a.png",
     ]
 

@@ -36,7 +36,7 @@ async def test_an_error_ends_with_one_and_names_check_execution_and_problem(doct
     code, out, _ = await doctor("--throwaway", "-o", "table")
     assert code == 1
     assert "O04  Every transition has exactly" in out
-    assert f"error    {id[7:]}  version 3, but that of the last event is 1" in out
+    assert f"error    {id[7:]}  version 3, but the last event has version 1" in out
     assert "1 error, 1 warning" in out
     assert "--explain O04" in out
 
@@ -67,7 +67,7 @@ async def test_it_prints_json(doctor, working, plain):
         "name": "O04",
         "level": "error",
         "execution": id,
-        "problem": "version 3, but that of the last event is 1",
+        "problem": "version 3, but the last event has version 1",
     }
     assert len(report["checks"]) == len(installation_checks()) + len(invariants())
     assert all(check["title"] and check["seconds"] >= 0 for check in report["checks"])

@@ -1,4 +1,4 @@
-"""X01 to X05: each finds what it is named for, and a sound installation has none of it."""
+"""X01 to X06: each finds what it is named for, and a sound installation has none of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,14 @@ async def test_a_fresh_installation_is_sound(bare):
 
 
 def test_every_check_says_what_to_do():
-    assert [check.name for check in installation_checks()] == ["X01", "X02", "X03", "X04", "X05"]
+    assert [check.name for check in installation_checks()] == [
+        "X01",
+        "X02",
+        "X03",
+        "X04",
+        "X05",
+        "X06",
+    ]
     for check in installation_checks():
         assert check.title.endswith(".")
         assert check.meaning
@@ -162,7 +169,14 @@ async def test_no_schema_is_a_finding_and_nothing_else_is_looked_at(cluster):
     (finding,) = [finding for finding in report.findings if finding.level is Level.ERROR]
     assert finding.name == "X02"
     assert "no flowfabric schema" in finding.problem
-    assert [verdict.name for verdict in report.verdicts] == ["X01", "X02", "X03", "X04", "X05"]
+    assert [verdict.name for verdict in report.verdicts] == [
+        "X01",
+        "X02",
+        "X03",
+        "X04",
+        "X05",
+        "X06",
+    ]
     assert "not checked" in report.notes[0]
 
 

@@ -15,6 +15,9 @@ from support.cases import for_each
 from support.factories import STATES
 from support.sabotage import drop_checks, unwitnessed
 
+# A partition that no database of the tests has.
+NOWHERE = 77
+
 MOVE_TO_HISTORY = (
     "insert into ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type,"
     " epoch, started_at, ended_at, ended_as, last_lease_id) "
@@ -49,10 +52,42 @@ PLANT_HOOK = (
     "e.terminal_at - interval '1 min' from ff.execution e join ff.route r using (route_id)"
 )
 
+PLANT_GATE = (
+    "insert into ff.gate (partition_key, gate_id, namespace, quota, key, running, slices) "
+    "values (0, 7, 'test', 'api', '', {running}, {slices})"
+)
+
+PLANT_BUDGET = (
+    "insert into ff.budget (budget_id, namespace, budget, key, on_exceed, period_started_at, "
+    "created_at, is_shut) values (4611686018427387911, 'test', 'monthly', '', 'fail', ff.now(), "
+    "ff.now(), {is_shut}); "
+    "insert into ff.budget_dimension (budget_id, dimension, declared_hard, usage) "
+    "values (4611686018427387911, 'tokens', 100, {usage})"
+)
+
+PLANT_SPEND = (
+    "; insert into ff.budget_ledger (budget_id, execution_id, dimension, period_no, amount) "
+    "values (4611686018427387911, gen_random_uuid(), 'tokens', 0, 11)"
+)
+
 PLANT_MANY_HOOKS = (
     "insert into ff.hook (namespace, task, name, kind, version, route_id, declared_at) "
     "select 'test', 'tests.task', 'tests.hook_' || n, 'end', '{0}', 7, ff.now() "
     "from generate_series(1, 21) n"
+)
+
+
+PLANT_SUSPENSION = (
+    "insert into ff.suspension (partition_key, suspension_id, execution_id, attempt_index, "
+    "lease_id, wait_names, wait_occurrences, reason_code, suspended_at, timeout_behavior) "
+    "select 0, gen_random_uuid(), execution_id, 0, lease_id, '{}', '{}', 'waiting_for_signal', "
+    "ff.now(), 'auto_resume' from ff.execution"
+)
+
+PLANT_SIGNAL = (
+    "insert into ff.signal (partition_key, execution_id, signal_id, name, source_type, "
+    "accepted_at, noticed_at{columns}) select 0, execution_id, gen_random_uuid(), 'approve', "
+    "'caller', ff.now(), ff.now(){values} from ff.execution"
 )
 
 
@@ -71,6 +106,16 @@ def history(
 
 # The name of the invariant, the state to start from, and what to do to it.
 CORRUPTIONS = [
+    ("U01", "suspended", "update ff.suspension set closed_at = ff.now(), close_reason = 'lost'"),
+    ("U01", "suspended", "update ff.execution set suspension_id = gen_random_uuid()"),
+    ("U01", "leased", PLANT_SUSPENSION),
+    ("U05", "suspended", PLANT_SIGNAL.format(columns="", values="")),
+    ("U07", "leased", PLANT_SIGNAL.format(
+        columns=", taken_at, wait_name, wait_occurrence", values=", ff.now(), 'approve', 0")),
+    ("U07", "suspended", "update ff.step set taken_as = 'signals', taken_at = ff.now(), "
+     "signal_ids = array[gen_random_uuid()]"),
+    ("U07", "leased", "insert into ff.signal_inbox (partition_key, execution_id, signal_id, "
+     "stored_at) select 0, execution_id, gen_random_uuid(), ff.now() from ff.execution"),
     ("J03", "waiting", "update ff.execution set route_id = 4611686018427387904"),
     ("S01", "waiting", "update ff.execution set outcome = 'success'"),
     ("S01", "completed", "update ff.execution set terminal_at = null"),
@@ -105,7 +150,7 @@ CORRUPTIONS = [
     ("S08", "completed", "update ff.execution set terminal_at = started_at - interval '1 s'"),
     ("S08", "waiting", "update ff.execution set mutated_at = created_at - interval '1 s'"),
     ("S08", "completed", "update ff.execution set started_at = null"),
-    ("S09", "waiting", "update ff.execution set partition_key = 1"),
+    ("S09", "waiting", f"update ff.execution set partition_key = {NOWHERE}"),
     ("S09", "retried", "update ff.attempt set execution_id = gen_random_uuid()"),
     ("S09", "retried", "update ff.execution_body set execution_id = gen_random_uuid()"),
     ("S12", "waiting", "update ff.execution set cancelled_by = 'nobody'"),
@@ -121,6 +166,17 @@ CORRUPTIONS = [
     ("H02", "waiting", PLANT_MANY_HOOKS),
     ("H02", "waiting", "delete from ff.meta where name = 'hook_secret'"),
     ("H02", "waiting", "update ff.meta set value = 'short' where name = 'hook_secret'"),
+    ("Q01", "waiting", PLANT_GATE.format(running=1, slices="null")),
+    ("Q01", "leased", PLANT_GATE.format(running=0, slices="null") + "; "
+     "update ff.execution set quota_ids = '{7}'"),
+    ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
+     "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
+    ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),
+    ("Q06", "waiting", PLANT_GATE.format(running=0, slices="'{1,2}'")),
+    ("B01", "waiting", PLANT_BUDGET.format(is_shut="false", usage=101)),
+    ("B02", "waiting", PLANT_BUDGET.format(is_shut="true", usage=99)),
+    ("B02", "waiting", PLANT_BUDGET.format(is_shut="false", usage=100)),
+    ("B03", "waiting", PLANT_BUDGET.format(is_shut="false", usage=10) + PLANT_SPEND),
     ("K01", "completed", "update ff.execution set trim_at = terminal_at"),
     ("K01", "completed", "update ff.execution set retention = interval '1 day'"),
     ("S10", "waiting", "update ff.execution set rank = 9001"),
@@ -244,7 +300,7 @@ CORRUPTIONS = [
 
 def corrupted(corruption):
     """The partition in which the execution is now."""
-    return 1 if "partition_key = 1" in corruption else 0
+    return NOWHERE if f"partition_key = {NOWHERE}" in corruption else 0
 
 
 def test_every_invariant_has_a_corruption():
@@ -322,7 +378,7 @@ async def test_a_broken_database_names_the_invariant_the_execution_and_the_probl
     assert row["name"] == "O04"
     assert row["partition_key"] == 0
     assert row["execution_id"] == execution.id
-    assert row["problem"] == "version 3, but that of the last event is 1"
+    assert row["problem"] == "version 3, but the last event has version 1"
 
 
 @for_each("name", [check.name for check in invariants()])

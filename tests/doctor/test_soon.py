@@ -28,6 +28,16 @@ BE_CANCELLED = (
     "select 0, execution_id, 'cancel_all', ff.now(), ff.now() from ff.execution"
 )
 
+HAVE_LINE = (
+    "insert into ff.line (partition_key, route_id, gate_id, is_open, served_at) "
+    "select 0, route_id, 7, false, ff.now() from ff.execution"
+)
+END_PERIOD = (
+    "insert into ff.budget (budget_id, namespace, budget, key, on_exceed, period, "
+    "period_started_at, created_at, next_reset_at) values (4611686018427387911, 'test', 'monthly', "
+    "'', 'fail', 'hour', ff.now(), ff.now(), ff.now())"
+)
+
 # The name, the state to start from, what else to plant, how late is late, how late is stuck.
 LATE = [
     ("L09", "leased", None, 46, 181),
@@ -41,6 +51,9 @@ LATE = [
     ("F11", "completed", HAVE_SIBLINGS, 36, 351),
     ("F12", "completed", BE_CANCELLED, 51, 501),
     ("L10", "expired_lease", "worker for days", 601, None),
+    ("U09", "suspended", "update ff.suspension set timeout_at = ff.now()", 61, 601),
+    ("Q04", "waiting", HAVE_LINE, 16, 151),
+    ("B06", "waiting", END_PERIOD, 16, 151),
 ]  # fmt: skip
 
 PLANT_WORKER = (

@@ -74,6 +74,26 @@ async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
     )
 
 
+async def test_customers_share_a_model_under_limits_and_budgets(db):
+    lines = await run(db, "llm_limits.py")
+    assert lines == [
+        "acme: 500 of 500 tokens",
+        "beta: 300 of 500 tokens",
+        "acme: 800 of 2000 tokens",
+        "at most 2 at once for each customer",
+    ]
+
+
+async def test_providers_race_under_a_budget(db):
+    assert await run(db, "race_under_budget.py") == [
+        "luxury: too expensive for acme",
+        "swift says: Is it raining? Yes.",
+        "spent at most 1.00: True",
+        "the second race waits for the budget",
+        "swift says: Is it late? Yes.",
+    ]
+
+
 @pytest.mark.slow(short=2, of="examples")
 async def test_failures_pass_or_stay_and_a_run_is_cancelled(db):
     lines = await run(db, "retry_and_cancel.py")
@@ -107,6 +127,18 @@ async def test_a_film_is_made_of_chunks(db):
     async with FlowFabric(db.url) as client:
         (flow,) = (await client.flows.list()).flows
         assert (flow.flow_kind, flow.node_count, flow.state) == ("media", 11, "completed")
+
+
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [
+        ("refund_by_link.py", ["tea: refunded at once", "car: refunded"]),
+        ("external_callback.py", ["webhook: new", "payment of tea: 7 by p-1"]),
+        ("deploy_approval.py", ["1.0 deployed", "1.1 stopped"]),
+    ],
+)
+async def test_an_answer_from_outside_continues_the_handler(db, script, lines):
+    assert await run(db, script) == lines
 
 
 async def test_the_first_provider_counts_and_the_others_are_stopped(db):

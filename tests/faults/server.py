@@ -24,6 +24,7 @@ import asyncpg
 
 from flowfabric import embedded
 from flowfabric.db.migrate import migrate
+from support.database import partitions
 from support.invariants import invariants_function
 from support.processes import kill_family
 
@@ -91,6 +92,8 @@ class Server:
         if self._databases == 1:
             connection = await asyncpg.connect(self._url_of("made"))
             await migrate(connection)
+            if (number := partitions()) > 1:
+                await connection.execute(f"select ff.raise_partitions({number})")
             await connection.execute("create schema ff_test")
             await connection.execute(invariants_function())
             await connection.close()

@@ -12,10 +12,12 @@ from datetime import timedelta
 from itertools import count
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.gates import Gates
 from flowfabric.client.hooks import HookDeclaration
 from flowfabric.client.schedules import Declaration
 from flowfabric.client.submissions import json_arguments, read_json
@@ -23,10 +25,13 @@ from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed, Failure, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, Graph, Node, Policy
 from flowfabric.core.ids import ExecutionId, child_id, mint, mint_flow
+from flowfabric.core.limit import Budget, Gate, Limit
 from flowfabric.core.policy import Fixed, Retry, policy_json
 from flowfabric.core.schedule import every_rule
+from flowfabric.core.signal import Signal, Wait
 from flowfabric.core.states import FailureClass, HookKind
 from flowfabric.core.step import Step
+from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
 from support.database import Database
@@ -76,9 +81,15 @@ create trigger gate after insert or update or delete on ff.schedule
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.hook
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.task
+  for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.schedule_app
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.step
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.waitpoint
+  for each statement execute function ff_test.gate();
+create trigger gate after insert on ff.signal
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update or delete on ff.run_wait
   for each statement execute function ff_test.gate();
@@ -96,6 +107,22 @@ create trigger gate after insert or update or delete on ff.cancel_backlog
   for each statement execute function ff_test.gate();
 create trigger gate after insert or delete on ff.cancel_backlog_member
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.quota
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.quota_change
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.gate
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or delete on ff.gate_hold
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.budget
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.budget_dimension
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.budget_ledger
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or delete on ff.budget_report
+  for each statement execute function ff_test.gate();
 """
 
 # All that a call may leave behind, counted.
@@ -107,6 +134,12 @@ union all select 'bodies', count(*) from ff.execution_body
 union all select 'keys', count(*) from ff.idempotency_key
 union all select 'steps', count(*) from ff.step
 union all select 'waits', count(*) from ff.run_wait
+union all select 'waitpoints ' || coalesce(w.close_reason, 'open'), count(*) from ff.waitpoint w
+group by 1
+union all select 'signals', count(*) from ff.signal
+union all select 'signals in the inbox', count(*) from ff.signal_inbox
+union all select 'suspensions ' || coalesce(p.close_reason, 'open'), count(*) from ff.suspension p
+group by 1
 union all select 'wakes that are owed', count(*) from ff.execution where wakes_pending
 union all select 'lanes', count(*) from ff.lane
 union all select 'routes', count(*) from ff.route
@@ -128,6 +161,18 @@ union all select 'siblings to be cancelled', coalesce(sum(cardinality(y.cancel_m
 from ff.edge_group y
 union all select 'backlogs', count(*) from ff.cancel_backlog
 union all select 'members on a backlog', count(*) from ff.cancel_backlog_member
+union all select 'quotas', count(*) from ff.quota
+union all select 'quotas that were changed', count(*) from ff.quota_change
+union all select 'gates', count(*) from ff.gate
+union all select 'slots taken', coalesce(sum(g.running), 0)
+  - (select coalesce(sum(r.slots), 0) from ff.gate_release r) from ff.gate g
+union all select 'starts', coalesce(sum(n), 0) from ff.gate g cross join unnest(g.slices) n
+union all select 'holds', count(*) from ff.gate_hold
+union all select 'budgets', count(*) from ff.budget
+union all select 'limits that were raised', count(d.raised_hard) from ff.budget_dimension d
+union all select 'usage', coalesce(sum(d.usage), 0) from ff.budget_dimension d
+union all select 'spends', coalesce(sum(y.amount), 0) from ff.budget_ledger y
+union all select 'reports', count(*) from ff.budget_report
 union all select 'grants of kind ' || g.kind, count(*) from ff.grant g group by 1
 union all select 'sum of ' || n.name, n.value from (
   select sum(version) as versions, sum(epoch) as epochs, sum(total_attempt_count) as attempts,
@@ -377,6 +422,124 @@ async def _record(stage: Stage) -> Any:
     found = await asyncio.gather(*(stage.client.steps.record(claimed, one) for one in steps))
     stored = await stage.client.steps.list(claimed.id)
     return [one.value for one in found], [one.value for one in stored], found == stored
+
+
+def _wait(take: bool = False) -> Wait:
+    return Wait(
+        name="approve",
+        occurrence=0,
+        position=0,
+        is_sequential=True,
+        condition={"signal": "approve"},
+        timeout=LONG,
+        take=take,
+    )
+
+
+async def _with_signal(stage: Stage) -> None:
+    await stage.claimed()
+    (claimed,) = stage.state["claimed"]
+    await stage.client.signals.deliver(claimed.id, Signal(name="approve", payload=b"1"))
+
+
+async def _ask(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    answer = await stage.client.signals.ask(claimed, _wait(take=True))
+    (signal,) = await stage.client.signals.list(claimed.id)
+    return answer.word, answer.taken_as, answer.value, signal.wait_name
+
+
+async def _with_open_wait(stage: Stage) -> None:
+    await stage.claimed()
+    (claimed,) = stage.state["claimed"]
+    await stage.client.signals.ask(claimed, _wait())
+
+
+async def _suspend(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    answer = await stage.client.signals.suspend(claimed, waits=[("approve", 0)])
+    row = await stage.row(claimed.execution_id)
+    return answer, row["public_state"], row["version"], row["cause"]
+
+
+async def _waitpoint(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    id = stage.state.setdefault("waitpoint", uuid4())
+    token = await stage.client.signals.create_waitpoint(claimed, id, "payment")
+    return token == await stage.client.signals.read_token(claimed.id, id)
+
+
+async def _with_waitpoint(stage: Stage) -> None:
+    await stage.claimed()
+    (claimed,) = stage.state["claimed"]
+    stage.state["waitpoint"] = uuid4()
+    await stage.client.signals.create_waitpoint(
+        claimed, stage.state["waitpoint"], "payment", expires_in=timedelta(seconds=1)
+    )
+
+
+async def _close_waitpoint(stage: Stage) -> Any:
+    """A repeat is told that it was closed before."""
+    (claimed,) = stage.state["claimed"]
+    await stage.client.signals.close_waitpoint(claimed.id, stage.state["waitpoint"])
+    return await stage.client.signals.read_token(claimed.id, stage.state["waitpoint"])
+
+
+async def _waitpoint_due(stage: Stage) -> None:
+    await _with_waitpoint(stage)
+    await stage.clock.advance(seconds=2)
+
+
+async def _expire_waitpoints(stage: Stage) -> Any:
+    return (await stage.client.signals.expire_waitpoints())[0]
+
+
+async def _suspended(stage: Stage) -> None:
+    await _with_open_wait(stage)
+    (claimed,) = stage.state["claimed"]
+    await stage.client.signals.suspend(claimed, waits=[("approve", 0)])
+    stage.state["signal"] = Signal(name="approve", payload=b"1")
+
+
+async def _deliver(stage: Stage) -> Any:
+    """A repeat is told that the signal is a duplicate."""
+    (claimed,) = stage.state["claimed"]
+    signal = stage.state["signal"]
+    sent = await stage.client.signals.deliver(claimed.id, signal)
+    # While the first call still holds the row, the repeat stores nothing and wakes nobody.
+    await stage.client.signals.notice()
+    (stored,) = await stage.client.signals.list(claimed.id)
+    return sent.id == signal.id, stored.id == signal.id
+
+
+async def _signal_stored(stage: Stage) -> None:
+    await _suspended(stage)
+    (claimed,) = stage.state["claimed"]
+    async with stage.db.conn.transaction():
+        await stage.db.fetchrow(
+            "select from ff.deliver_signals(0::smallint, null, array[$1::uuid], array[$2::uuid], "
+            "array['approve'], array[null::bytea], p_join => true)",
+            claimed.execution_id,
+            stage.state["signal"].id,
+        )
+
+
+async def _notice(stage: Stage) -> Any:
+    return (await stage.client.signals.notice())[0]
+
+
+async def _suspension_due(stage: Stage) -> None:
+    await _suspended(stage)
+    # Not by the clock: leases of other scenarios would end, too.
+    (claimed,) = stage.state["claimed"]
+    for change in ("ff.suspension set timeout_at", "ff.step set until_at"):
+        await stage.db.execute(
+            f"update {change} = ff.now() where execution_id = $1", claimed.execution_id
+        )
+
+
+async def _time_out(stage: Stage) -> Any:
+    return (await stage.client.signals.expire_suspensions())[0]
 
 
 async def _with_children(stage: Stage) -> None:
@@ -695,6 +858,13 @@ async def _declare_hooks(stage: Stage) -> Any:
     )
 
 
+async def _register_tasks(stage: Stage) -> Any:
+    limit = {"kind": "quota", "name": "tenant", "is_keyed": True, "argument": "tenant"}
+    task = TaskDeclaration(task=f"task-of-{stage.number}", limits=[limit])
+    answer = await stage.client.tasks.register("default", [1], [task])
+    return [word in ("registered", "unchanged") for word in answer.values()]
+
+
 async def _scheduled(stage: Stage) -> None:
     await _nothing(stage)
     await _declare(stage)
@@ -962,6 +1132,164 @@ async def _start(stage: Stage) -> Any:
     )
 
 
+def _name(stage: Stage) -> str:
+    return f"limit-{stage.number}"
+
+
+async def _create_quota(stage: Stage) -> Any:
+    await stage.client.quotas.create(Limit(_name(stage), concurrency=2, rate="10/min"))
+    info = await stage.client.quotas.get(_name(stage))
+    return info.concurrency, info.rate
+
+
+async def _quota(stage: Stage) -> None:
+    await _create_quota(stage)
+
+
+async def _set_quota(stage: Stage) -> Any:
+    return (await stage.client.quotas.set(_name(stage), concurrency=5)).concurrency
+
+
+async def _changed_quota(stage: Stage) -> None:
+    await _quota(stage)
+    await _set_quota(stage)
+
+
+async def _lift_quota(stage: Stage) -> Any:
+    return (await stage.client.quotas.lift(_name(stage))).concurrency
+
+
+async def _delete_quota(stage: Stage) -> Any:
+    await stage.client.quotas.delete(_name(stage))
+    return await stage.db.fetchval("select count(*) from ff.quota where quota = $1", _name(stage))
+
+
+async def _register_gates(stage: Stage) -> Any:
+    await Gates(stage.client.database).declare("default", [Limit(_name(stage), concurrency=2)])
+    return (await stage.client.quotas.get(_name(stage))).concurrency
+
+
+async def _check_admission(stage: Stage) -> Any:
+    answer, stage.state["hold"] = await stage.client.quotas.check_admission(_name(stage))
+    return answer.is_admitted
+
+
+async def _slot_held(stage: Stage) -> None:
+    await _quota(stage)
+    assert await _check_admission(stage)
+
+
+async def _release_admission(stage: Stage) -> Any:
+    await stage.client.quotas.release_admission(_name(stage), stage.state["hold"], is_unused=True)
+
+
+async def _held_too_long(stage: Stage) -> None:
+    await _slot_held(stage)
+    await _end_holds(stage)
+    # What other scenarios held is out of the way.
+    while (await stage.client.quotas.sweep())[0]:
+        pass
+    await stage.client.quotas.check_admission(_name(stage))
+    await _end_holds(stage)
+
+
+async def _end_holds(stage: Stage) -> None:
+    # Not by the clock: leases of other scenarios would end, too.
+    await stage.db.execute("update ff.gate_hold set expires_at = ff.now() - interval '1 s'")
+
+
+async def _sweep_gates(stage: Stage) -> Any:
+    return (await stage.client.quotas.sweep())[0]
+
+
+async def _create_budget(stage: Stage) -> Any:
+    await stage.client.budgets.create(Budget(_name(stage), tokens=100))
+    return (await stage.client.budgets.get(_name(stage))).hard_limits
+
+
+async def _budget(stage: Stage) -> None:
+    await _create_budget(stage)
+
+
+async def _raise_budget(stage: Stage) -> Any:
+    await stage.client.budgets.raise_limits(_name(stage), tokens=500)
+    return (await stage.client.budgets.get(_name(stage))).hard_limits
+
+
+async def _raised_budget(stage: Stage) -> None:
+    await _budget(stage)
+    await _raise_budget(stage)
+
+
+async def _lift_budget(stage: Stage) -> Any:
+    await stage.client.budgets.lift(_name(stage))
+    return (await stage.client.budgets.get(_name(stage))).hard_limits
+
+
+async def _used(stage: Stage) -> Any:
+    return (await stage.client.budgets.get(_name(stage))).usage
+
+
+async def _report_outside(stage: Stage) -> Any:
+    await stage.client.budgets.report_usage_admin(_name(stage), dedup_key="once", tokens=7)
+    return await _used(stage)
+
+
+async def _spent_budget(stage: Stage) -> None:
+    await _budget(stage)
+    await _report_outside(stage)
+
+
+async def _reset_budget(stage: Stage) -> Any:
+    await stage.client.budgets.reset(_name(stage))
+    return await _used(stage)
+
+
+async def _budget_due(stage: Stage) -> None:
+    # Budgets and reports of other scenarios are out of the way.
+    await stage.db.execute(
+        "update ff.budget set next_reset_at = ff.now() + interval '1 year' "
+        "where next_reset_at is not null"
+    )
+    budget = Budget(_name(stage), tokens=100, period=timedelta(minutes=1))
+    await stage.client.budgets.create(budget)
+    await _report_outside(stage)
+    await stage.db.execute(
+        "update ff.budget set next_reset_at = ff.now() where budget = $1", _name(stage)
+    )
+    await stage.db.execute("delete from ff.budget_report where expires_at <= ff.now()")
+
+
+async def _reset_due(stage: Stage) -> Any:
+    return (await stage.client.budgets.reset_due())[0]
+
+
+async def _spend(stage: Stage) -> Any:
+    id = stage.state.setdefault("spender", mint())
+    await stage.client.budgets.record_spend(_name(stage), id, dedup_key="once", tokens=7)
+    return await _used(stage)
+
+
+async def _spent(stage: Stage) -> None:
+    await _budget(stage)
+    await _spend(stage)
+
+
+async def _release_spend(stage: Stage) -> Any:
+    await stage.client.budgets.release(_name(stage), stage.state["spender"])
+    return await _used(stage)
+
+
+async def _claimed_with_budget(stage: Stage) -> None:
+    await stage.claimed(budgets=(Gate("default", Budget(_name(stage), tokens=100)),))
+
+
+async def _report_usage(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    await stage.client.budgets.report_usage(claimed, {"tokens": 7}, "once")
+    return await _used(stage)
+
+
 SCENARIOS = (
     Scenario("submit", "submit_executions", _nothing, _submit, ("execution", "event")),
     Scenario(
@@ -1097,6 +1425,45 @@ SCENARIOS = (
         _by_holder("wait_children"),
         ("execution", "event"),
     ),
+    Scenario("ask", "ask_waits", _with_signal, _ask, ("step",)),
+    Scenario("suspend", "suspend_execution", _with_open_wait, _suspend, ("execution", "event")),
+    Scenario("deliver", "deliver_signals", _suspended, _deliver, ("signal", "execution", "event")),
+    Scenario(
+        "notice", "notice_signals", _signal_stored, _notice, ("execution", "event"), is_sweep=True
+    ),
+    Scenario(
+        "time out a suspension",
+        "expire_suspensions",
+        _suspension_due,
+        _time_out,
+        ("execution", "event"),
+        is_sweep=True,
+    ),
+    Scenario(
+        "resume",
+        "resume_execution",
+        _suspended,
+        _on_one("resume", noun="signals", actor="ann"),
+        ("execution", "event"),
+    ),
+    Scenario(
+        "create a waitpoint",
+        "create_waitpoint",
+        lambda stage: stage.claimed(),
+        _waitpoint,
+        ("waitpoint",),
+    ),
+    Scenario(
+        "close a waitpoint", "close_waitpoint", _with_waitpoint, _close_waitpoint, ("waitpoint",)
+    ),
+    Scenario(
+        "expire waitpoints",
+        "expire_waitpoints",
+        _waitpoint_due,
+        _expire_waitpoints,
+        ("waitpoint",),
+        is_sweep=True,
+    ),
     Scenario("record steps", "record_steps", lambda stage: stage.claimed(), _record, ("step",)),
     Scenario(
         "submit a child",
@@ -1218,6 +1585,51 @@ SCENARIOS = (
         ("schedule", "schedule_app"),
     ),
     Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
+    Scenario("register tasks", "register_tasks", _nothing, _register_tasks, ("task",)),
+    Scenario("create a quota", "create_quota", _nothing, _create_quota, ("quota",)),
+    Scenario("set a quota", "set_quota", _quota, _set_quota, ("quota_change",)),
+    Scenario("lift a quota", "lift_quota", _changed_quota, _lift_quota, ("quota_change",)),
+    Scenario(
+        "delete a quota", "delete_quota", _changed_quota, _delete_quota, ("quota", "quota_change")
+    ),
+    Scenario("register gates", "register_gates", _nothing, _register_gates, ("quota", "gate")),
+    Scenario("take a slot", "check_admission", _quota, _check_admission, ("gate", "gate_hold")),
+    Scenario(
+        "give a slot back", "release_admission", _slot_held, _release_admission, ("gate_hold",)
+    ),
+    Scenario(
+        "sweep gates", "sweep_gates", _held_too_long, _sweep_gates, ("gate_hold",), is_sweep=True
+    ),
+    Scenario(
+        "create a budget", "create_budget", _nothing, _create_budget, ("budget", "budget_dimension")
+    ),
+    Scenario("raise a budget", "raise_budget", _budget, _raise_budget, ("budget_dimension",)),
+    Scenario("lift a budget", "lift_budget", _raised_budget, _lift_budget, ("budget_dimension",)),
+    Scenario("reset a budget", "reset_budget", _spent_budget, _reset_budget, ("budget_dimension",)),
+    Scenario(
+        "reset due budgets",
+        "reset_due_budgets",
+        _budget_due,
+        _reset_due,
+        ("budget", "budget_dimension"),
+        is_sweep=True,
+    ),
+    Scenario(
+        "report usage outside",
+        "report_usage_admin",
+        _budget,
+        _report_outside,
+        ("budget_dimension", "budget_report"),
+    ),
+    Scenario("spend", "record_spend", _budget, _spend, ("budget_ledger", "budget_report")),
+    Scenario("take a spend back", "release_budget", _spent, _release_spend, ("budget_ledger",)),
+    Scenario(
+        "report usage",
+        "report_usage",
+        _claimed_with_budget,
+        _report_usage,
+        ("budget_dimension", "budget_report"),
+    ),
     Scenario("fire", "fire_schedule", _schedule_due, _fire, ("schedule", "execution", "event")),
     Scenario("run a schedule", "run_schedule", _scheduled, _run_schedule, ("execution", "event")),
     Scenario("pause a schedule", "set_schedule", _scheduled, _pause_schedule, ("schedule",)),
@@ -1362,18 +1774,25 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
 
     public = {name for name in sources if not name.startswith("_")}
     # Binding a login needs roles, which are the server's: tests/sql/namespace repeats those calls.
+    # Keys are few and change rarely: tests/sql/waitpoint repeats those calls.
+    keys = {"rotate_hmac_key", "seed_hmac_key"}
+    # More partitions would be in the way of the other scenarios: tests/partitions/test_raising.py.
+    raising = {"raise_partitions"}
     logins = {"grant_namespace", "revoke_namespace", "list_namespace_grants"}
     # It is called on connections of users: tests/steps/test_transactions.py cuts those.
-    on_others = {"record_step_json"}
+    on_others = {"record_step_json", "deliver_signal_json"}
     # They write only where a partition has moved: tests/events/test_generations.py.
     readers = {"open_cursor", "read_events"}
-    writing = {name for name in public if writes(name)} - logins - on_others - readers
+    elsewhere = logins | on_others | keys | raising
+    writing = {name for name in public if writes(name)} - elsewhere - readers
     assert writing == {scenario.function for scenario in SCENARIOS}
     # What is left reads: the server lets it run where nothing may be written.
     async with FlowFabric(db.url) as client:
         route = Route("default", "default", "tests.work")
         submission = Submission(id=mint(), route=route, payload=b"null")
         known = (await client.executions.submit(submission)).id.uuid
+        await client.quotas.create(Limit("known", concurrency=1))
+        await client.budgets.create(Budget("known", tokens=1))
     reads = {
         "now": "ff.now()",
         "read_results": "ff.read_results(0::smallint, null, array[gen_random_uuid()])",
@@ -1390,6 +1809,14 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_execution_ids": "ff.list_execution_ids(0::smallint, null)",
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
+        "list_signals": f"ff.list_signals(0::smallint, null, '{known}')",
+        "list_suspended": "ff.list_suspended(0::smallint, null)",
+        "list_pending_waitpoints": f"ff.list_pending_waitpoints(0::smallint, null, '{known}')",
+        "read_waitpoint_token": (
+            f"ff.read_waitpoint_token(0::smallint, null, '{known}', gen_random_uuid())"
+        ),
+        "count_waitpoints": "ff.count_waitpoints(0::smallint)",
+        "list_hmac_keys": "ff.list_hmac_keys()",
         "explain_execution": f"ff.explain_execution(0::smallint, null, '{known}')",
         "server_time": "ff.server_time()",
         "due_schedules": "ff.due_schedules('default', 'shop')",
@@ -1406,10 +1833,19 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_attempts": f"ff.list_attempts(0::smallint, null, '{known}')",
         "list_events": f"ff.list_events(0::smallint, null, '{known}')",
         "list_tasks": "ff.list_tasks(null)",
+        "describe_task": "ff.describe_task(null, 'tests.work')",
         "list_lanes": "ff.list_lanes(null)",
+        "list_quotas": "ff.list_quotas(null)",
+        "list_gates": "ff.list_gates(0::smallint, 'default', 'known')",
+        "list_budgets": "ff.list_budgets(0::smallint, null)",
+        "get_budget_status": "ff.get_budget_status(0::smallint, 'default', 'known')",
+        "find_due": "ff.find_due('timer')",
+        "find_work": "ff.find_work(null, null, null, null)",
         "list_schedules": "ff.list_schedules(null)",
     }
-    assert public - writing - logins - on_others == reads.keys()
+    # This one needs a lease: tests/sql/signal calls it.
+    held = {"observe_signals"}
+    assert public - writing - elsewhere - held == reads.keys()
     for call in reads.values():
         async with db.conn.transaction(readonly=True):
             await db.fetch(f"select * from {call}")

@@ -181,6 +181,7 @@ async def stage(db, engine, make) -> Stage:
     states = {
         state: (await make.execution(state)).id
         for state in ("waiting", "delayed", "completed", "failed", "expired_lease", "blocked",
+                      "suspended",
                       "asleep", "awaiting", "retried", "revoked", "interrupted")
     }  # fmt: skip
     # Behind those that let time pass.
@@ -189,6 +190,7 @@ async def stage(db, engine, make) -> Stage:
     edge = (await flow.edges())[0]
     loose = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
     await loose.complete("a")
+    waitpoint, _ = await engine.waitpoint(leased.lease)
     route = await engine.register()
     us = {"worker": "w", "instance": "w-1"}
     granted = await engine.grant((await engine.submit(policy=policy)).id, **us)
@@ -206,6 +208,9 @@ async def stage(db, engine, make) -> Stage:
         route,
     )
     assert declared == "declared", declared
+    await db.execute("select ff.create_quota('test', 'api', p_concurrency => 5)")
+    await db.execute("select ff.create_budget('test', 'monthly', '', '{tokens}', '{100}')")
+    await db.execute("select ff.register_tasks('test', '{1}', '{tests.work}')")
     cursor = await db.fetchval("select ff.open_cursor(0::smallint)")
     lease = leased.lease
     assert lease is not None
@@ -238,6 +243,14 @@ async def stage(db, engine, make) -> Stage:
             {"node": 1, "group": 0, "policy": {"kind": "any_of", "on_satisfied": "let_run"}}
         ],
     }  # fmt: skip
+    gates = [
+        {"kind": "quota", "name": "q", "key": "k", "concurrency": 2, "rate": 3,
+         "rate_window_ms": 1000, "overflow": "queue"},
+        {"kind": "budget", "name": "b", "key": "k", "limits": {"tokens": {"hard": 9, "soft": 5}},
+         "period": "day", "zone": "UTC", "on_exceed": "fail"},
+    ]  # fmt: skip
+    limits = [{"kind": "quota", "name": "q", "is_keyed": True, "argument": "tenant"}]
+    usage = {"tokens": 1}
 
     usual = {
         "p_partition_key": "0",
@@ -295,6 +308,14 @@ async def stage(db, engine, make) -> Stage:
         "p_is_paused": "true",
         "p_items": f"'{json.dumps([item])}'",
         "p_flow": f"'{json.dumps(graph)}'",
+        "p_quota": "'api'",
+        "p_budget": "'monthly'",
+        "p_dimensions": "'{tokens}'",
+        "p_hard_limits": "'{50}'",
+        "p_amounts": "'{1}'",
+        "p_hold_id": literal(uuid4()),
+        "p_gates": literal(json.dumps(gates)),
+        "p_task": "'tests.work'",
     }
 
     next_at = (
@@ -305,12 +326,17 @@ async def stage(db, engine, make) -> Stage:
     def of(state: str) -> dict[str, str]:
         return {"p_execution_id": literal(states[state])}
 
+    no_key = {"p_key": "''"}
     own = {
         "add_execution_to_flow": of("waiting"),
         "block_execution_for_admission": of("waiting"),
         "cancel_flow_header": {"p_policy": "'cancel_all'"},
         "change_priority": of("waiting"),
         "claim_execution": {"p_execution_id": literal(granted.execution_id)},
+        # One value for all items, or an array of values, not both.
+        "complete_executions": dict.fromkeys(
+            ("p_lease_id", "p_epoch", "p_attempt_id", "p_result"), "null"
+        ),
         "issue_claim_grant": {**of("waiting"), "p_key": key(bytes(32))},
         "issue_reclaim_grant": {**of("expired_lease"), "p_key": key(bytes(32))},
         "issue_grant_and_claim": of("waiting"),
@@ -322,6 +348,27 @@ async def stage(db, engine, make) -> Stage:
         "reclaim_execution": {**of("revoked"), "p_key": key(granted_reclaim.key)},
         "replay_execution": of("completed"),
         "retry_execution": of("delayed"),
+        "resume_execution": of("suspended"),
+        "create_waitpoint": {"p_waitpoint_id": literal(uuid4()), "p_key": "'payment'"},
+        "close_waitpoint": {"p_waitpoint_id": literal(waitpoint)},
+        "read_waitpoint_token": {"p_waitpoint_id": literal(waitpoint)},
+        "rotate_hmac_key": {"p_kid": "'k2'", "p_grace": "'1 day'"},
+        "seed_hmac_key": {"p_kid": "'k3'", "p_secret": f"'{'ab' * 32}'"},
+        "ask_waits": {
+            "p_conditions": """array['{"signal": "approve"}'::jsonb]""", "p_timeouts": "'{1 h}'",
+            "p_takes": "'{false}'",
+        },
+        "suspend_execution": {
+            "p_suspension_id": literal(uuid4()), "p_k": "1", "p_reason_code": "'manual_pause'",
+            "p_timeout_behavior": "'fail'",
+        },
+        "deliver_signals": {"p_signal_ids": f"array['{new_id()}']"},
+        "deliver_signal_json": {
+            "p_signal": literal(json.dumps({
+                "execution_id": str(lease.execution_id), "signal_id": str(new_id()),
+                "name": "approve", "payload_base64": "MQ==",
+            })) + "::jsonb",
+        },
         "unblock_execution": of("blocked"),
         "read_results": {"p_execution_ids": f"array['{states['completed']}']"},
         "continue_execution": {"p_payload": r"'\x31'::bytea"},
@@ -379,6 +426,29 @@ async def stage(db, engine, make) -> Stage:
         "list_edges": {"p_upstream_id": "null", "p_downstream_id": "null"},
         "evaluate_flow_eligibility": {"p_execution_id": literal(flow["b"])},
         "promote_blocked_to_eligible": {"p_execution_id": literal(loose["b"])},
+        "find_due": {"p_kind": "'timer'"},
+        "raise_partitions": {
+            "p_partitions": "(select i.partitions from ff.installation i limit 1)",
+        },
+        "register_tasks": {
+            "p_results": "null", "p_limits": f"array[{literal(json.dumps(limits))}::jsonb]",
+        },
+        "create_quota": {"p_quota": "'new'", "p_concurrency": "5"},
+        "set_quota": {"p_key": "null", "p_concurrency": "7"},
+        "lift_quota": {"p_key": "null"},
+        "list_gates": {"p_key": "null"},
+        "check_admission": {"p_key": "null"},
+        "release_admission": {"p_key": "null"},
+        "create_budget": {**no_key, "p_budget": "'new'"},
+        "raise_budget": no_key,
+        "lift_budget": no_key,
+        "reset_budget": no_key,
+        "get_budget_status": no_key,
+        "list_budgets": {"p_key": "null"},
+        "record_spend": no_key,
+        "release_budget": no_key,
+        "report_usage_admin": no_key,
+        "report_usage": {"p_usages": f"array[{literal(json.dumps(usage))}::jsonb]"},
         "ack_cancel_member": {"p_execution_id": literal(flow["b"])},
     }  # fmt: skip
     await db.execute(TRIED)
@@ -386,6 +456,9 @@ async def stage(db, engine, make) -> Stage:
         "p_items": list(documents([item])),
         "p_flow": list(documents(graph)),
         "p_options": [f"array[{document}]" for document in documents(options)],
+        "p_gates": [*documents(gates), *documents(gates[::-1])],
+        "p_limits": [f"array[{document}]" for document in documents(limits)],
+        "p_usages": [f"array[{document}]" for document in documents(usage)],
     }
     return Stage(usual, own, more)
 

@@ -213,7 +213,7 @@ class TestMistakes:
         def work() -> None: ...
 
         work.on_end(lambda ended: None)
-        with pytest.raises(InvalidInput, match=r"work\.on_end is registered already"):
+        with pytest.raises(InvalidInput, match=r"work\.on_end is already registered"):
             work.on_end(lambda ended: None)
         assert work.on_end(name="work.again")(lambda ended: None).name == "work.again"
 

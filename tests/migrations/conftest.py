@@ -98,6 +98,22 @@ class SampleFolder:
             f"as $$ begin return {result}; end $$;\n",
         )
 
+    def two_forms(self, name: str) -> None:
+        """A function that answers plain or distributed."""
+        header = "-- Say which form this is.\n--\n-- Rights:   operator\n"
+        form = (
+            f"drop function if exists ff.{name};\n"
+            f"create function ff.{name}() returns text\n"
+            "language plpgsql\n"
+            "set plan_cache_mode = force_generic_plan\n"
+            "set jit = off\n"
+            "as $$ begin return '{}'; end $$;\n"
+        )
+        plain, distributed = form.format("plain"), form.format("distributed")
+        self.write(
+            f"functions/sample/{name}.sql", f"{header}{plain}\n-- When distributed\n{distributed}"
+        )
+
     def source(self, library_version: int = 1) -> Source:
         return Source(folder=self.folder, library_version=library_version)
 

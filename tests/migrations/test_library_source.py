@@ -106,6 +106,41 @@ def test_the_library_hash_follows_its_text(sample):
     assert sample.source().library().hash != before
 
 
+def text_of(library, path):
+    (text,) = (file.text for file in library.files if file.path == path)
+    return text
+
+
+def test_a_file_with_two_forms_gives_one_of_them(sample):
+    sample.two_forms("form")
+    source, path = sample.source(), "functions/sample/form.sql"
+    text = (sample.folder / path).read_text()
+
+    plain = text_of(source.library(), path)
+    distributed = text_of(source.library(distributed=True), path)
+
+    before, after = text.split("\n-- When distributed\n")
+    header = "-- Say which form this is.\n--\n-- Rights:   operator\n"
+    assert plain == before
+    assert distributed == header + after.replace("set plan_cache_mode = force_generic_plan\n", "")
+
+
+def test_a_file_with_one_form_only_loses_its_plan_cache_mode_when_distributed(sample):
+    path = "functions/sample/count_parcels.sql"
+    text = "create function ff.count_parcels()\n{}set jit = off\nas $$ begin end $$;\n"
+    sample.write(path, text.format("set plan_cache_mode = force_generic_plan\n"))
+
+    assert text_of(sample.source().library(distributed=True), path) == text.format("")
+
+
+def test_the_two_forms_of_a_library_have_two_hashes(sample):
+    sample.two_forms("form")
+
+    source = sample.source()
+
+    assert source.library().hash != source.library(distributed=True).hash
+
+
 def test_defined_names_ignore_comments():
     text = "-- create function ff.commented()\ncreate view ff.seen as select 1;\n"
 

@@ -70,6 +70,9 @@ async def test_a_fresh_database_gets_steps_library_and_ledger(connection, sample
     meta = dict(await connection.fetch("select name, value from ff.meta"))
     assert meta == {
         "partitions": "1",
+        "partitions_before": "1",
+        "partitions_raised_at": None,
+        "partitions_of_keys": "1",
         "instance_tag_key": None,
         "library_version": "1",
         "library_hash": sample.source().library().hash,
@@ -398,6 +401,28 @@ async def test_downgrade_below_a_breaking_step_is_refused(connection, sample):
 def _without_views(sample):
     sample.remove("views/parcel_view.sql")
     return sample
+
+
+async def test_a_distributed_database_gets_the_distributed_forms(connection, sample):
+    sample.two_forms("form")
+    await schema.migrate(connection, source=sample.source())
+    assert await connection.fetchval("select ff.form()") == "plain"
+    assert not (await schema.status(connection, source=sample.source())).is_library_stale
+    await connection.execute("insert into ff.meta (name, value) values ('distributed', 'true')")
+    found = await schema.status(connection, source=sample.source())
+    assert found.is_distributed
+    assert found.is_library_stale
+    assert found.problem() is None
+
+    migration = await schema.migrate(connection, source=sample.source())
+
+    assert migration.is_library_recreated
+    assert await connection.fetchval("select ff.form()") == "distributed"
+    settings = await connection.fetchval("select proconfig from pg_proc where proname = 'form'")
+    assert settings == ["jit=off"]
+    assert not migration.status.is_library_stale
+    again = await schema.migrate(connection, source=sample.source())
+    assert not again.is_library_recreated
 
 
 async def test_functions_and_views_that_no_file_defines_are_dropped(connection, sample):

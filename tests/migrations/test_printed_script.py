@@ -51,6 +51,24 @@ async def test_the_script_makes_the_same_schema_as_migrate(
     assert not again.is_library_recreated
 
 
+async def test_a_script_is_for_plain_or_for_distributed_tables(make_database, sample):
+    sample.two_forms("form")
+    url, source = make_database(), sample.source()
+    plain, distributed = schema.sql(source=source), schema.sql(2, distributed=True, source=source)
+    assert run_script(url, plain).returncode == 0
+
+    refused = run_script(url, distributed)
+
+    assert refused.returncode != 0
+    assert "this script is for distributed tables" in refused.stderr
+    async with open_connection(url) as connection:
+        await connection.execute("insert into ff.meta (name, value) values ('distributed', 'true')")
+        assert run_script(url, distributed).returncode == 0
+        assert await connection.fetchval("select ff.form()") == "distributed"
+        assert not (await schema.migrate(connection, source=source)).is_library_recreated
+    assert "this script is for plain tables" in run_script(url, schema.sql(2, source=source)).stderr
+
+
 async def test_a_script_from_a_step_goes_on_from_there(cluster, make_database, sample):
     migrated, scripted = make_database(), make_database()
     assert run_script(scripted, schema.sql(source=sample.source())).returncode == 0

@@ -172,7 +172,7 @@ class Executions(Walker):
                 "lease_ttl": ttl,
                 "reports_starts": reports,
             },
-            reading.leases,
+            lambda rows: reading.claimed(rows, claim_id),
         )
         answers = self.step(
             call,

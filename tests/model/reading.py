@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
+from support.factories import claimed_leases
 from support.model import Answer
 
 
@@ -49,6 +51,12 @@ _LEASE = (
 
 def leases(rows: list[asyncpg.Record]) -> list[Answer]:
     return [Answer("leased", {name: row[name] for name in _LEASE}) for row in rows]
+
+
+def claimed(rows: list[asyncpg.Record], claim_id: UUID) -> list[Answer]:
+    """The leases of a claim, which answers with arrays."""
+    found = claimed_leases(rows[0] if rows else None, claim_id)
+    return [Answer("leased", {name: getattr(one, name) for name in _LEASE}) for one in found]
 
 
 def lease(rows: list[asyncpg.Record]) -> Answer:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
+from flowfabric.db.library import form_of
+
 LIBRARY = files("flowfabric") / "sql"
 
 
@@ -21,7 +23,7 @@ class Mutant:
 
     def text(self) -> str:
         """The file with the mistake in it."""
-        text = LIBRARY.joinpath(self.file).read_text(encoding="utf-8")
+        text = form_of(LIBRARY.joinpath(self.file).read_text(encoding="utf-8"), distributed=False)
         for old, new in self.changes:
             assert text.count(old) == 1, f"{text.count(old)} times in {self.file}: {old!r}"
             text = text.replace(old, new)
@@ -38,12 +40,15 @@ def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> 
 _COMPLETE = "functions/execution/complete_executions.sql"
 _JUDGE = "functions/lease/_judge_leases.sql"
 _LEASE = "functions/lease/_lease_executions.sql"
+_FRESH = "functions/execution/_claim_fresh.sql"
 _END = "shared/_end_executions.sql"
 _RESOLVE = "functions/flow/_resolve_edges.sql"
 _GRAPHS = "tests/flows/test_random_graphs.py"
 _RESOLUTION = "tests/sql/flow/test_resolution.py"
 _CANCEL = "tests/sql/flow/test_cancel_flow.py"
 _REPLAY = "tests/sql/flow/test_replay_in_flows.py"
+_ASK = "tests/sql/signal/test_ask_waits.py"
+_SUSPEND = "tests/sql/suspension/test_suspend_execution.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # The fence
@@ -118,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the clock is read before the wait for the row",
         _JUDGE,
         "tests/races/test_pairs.py::test_a_call_that_waits_reads_the_clock_after_the_wait_from_every_state[fail]",
-        ("  v_now     timestamptz;\n", "  v_now     timestamptz := ff.now();\n"),
+        ("  v_now      timestamptz;\n", "  v_now      timestamptz := ff.now();\n"),
         ("  v_now := ff.now();\n", ""),
     ),
     _mutant(
@@ -174,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/execution/_pick_candidates.sql",
         "tests/races/test_claim_exclusively.py::test_eight_claimers_never_share_an_execution[10000]",
         (
-            """((e.phase = 'runnable' and e.eligibility = 'eligible_now')
+            """((e.phase = 'runnable' and (e.eligibility = 'eligible_now' or e.line_id is not null))
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                    and e.reclaim_at is null))""",
             "true",
@@ -182,19 +187,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim takes from a lane that is closed",
-        "functions/execution/claim_executions.sql",
+        "functions/execution/_read_covered_routes.sql",
         "tests/sql/execution/test_claim_executions.py::test_the_state_of_the_lane_decides",
         (
-            "\n      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);\n"
-            "  end if;\n  if cardinality(p_unserved) > 0",
-            ";\n  end if;\n  if cardinality(p_unserved) > 0",
+            "\n        and (l.state in ('active', 'draining') or l.resumes_at <= p_now)\n"
+            "      order by x.route_id) r;\n  end if;\n  if cardinality(p_unserved) > 0",
+            "\n      order by x.route_id) r;\n  end if;\n  if cardinality(p_unserved) > 0",
         ),
     ),
     _mutant(
         "a claim overwrites the slot of its process",
-        "functions/execution/claim_executions.sql",
+        "functions/execution/_write_claim_slot.sql",
         "tests/races/test_claim_slot.py::test_of_two_claims_of_one_process_the_later_is_sent_back",
-        ("where s.claim_id is not distinct from v_slot_claim", ""),
+        ("where s.claim_id is not distinct from p_slot_claim", ""),
     ),
     _mutant(
         "a claim does not count reclaims against their limit",
@@ -234,6 +239,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/execution/_not_granted_elsewhere.sql",
         "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
         ("g.expires_at > p_now and g.worker_id <> p_worker_id", "false"),
+    ),
+    _mutant(
+        "a claim in one statement does not see a grant that came at the last moment",
+        _FRESH,
+        "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
+        ("and not ff._has_grants(p_partition_key)", ""),
+    ),
+    _mutant(
+        "a claim in one statement is content with what others do not hold",
+        _FRESH,
+        "tests/races/test_claim_order.py::test_claims_held_open_take_exactly_the_next",
+        ("limit 2 * p_limit) w) < 2 * p_limit)", "limit 2 * p_limit) w) >= 0)"),
+    ),
+    _mutant(
+        "a claim in one statement takes what is over",
+        _FRESH,
+        "tests/sql/execution/test_claim_forms.py",
+        ("\n              and coalesce(x.deadline_at > v_now, true)", ""),
+    ),
+    _mutant(
+        "a claim in one statement does not look at the flow",
+        _FRESH,
+        "tests/sql/flow/test_cancel_flow.py::"
+        "test_a_claim_passes_members_of_cancelled_flows_and_takes_what_is_behind",
+        (
+            "                    select f.cancel_policy = 'flow_only' from ff.flow f",
+            "                    select true from ff.flow f",
+        ),
+        (
+            "                   select f.cancel_policy = 'flow_only' from ff.flow f\n"
+            "                   where",
+            "                   select true from ff.flow f\n                   where",
+        ),
     ),
     _mutant(
         "a cancel leaves the grant behind",
@@ -416,11 +454,11 @@ MUTANTS: tuple[Mutant, ...] = (
     # Code versions
     _mutant(
         "every worker claims what another version began",
-        "functions/execution/claim_executions.sql",
+        "functions/execution/_read_covered_routes.sql",
         f"{VERSIONS}::test_only_workers_that_serve_the_version_claim_it_from_then_on",
         (
-            "x.task = t.task and x.namespace = p_namespace and x.code_version is null",
-            "x.task = t.task and x.namespace = p_namespace",
+            "x.task = any (p_tasks) and x.namespace = p_namespace and x.code_version is null",
+            "x.task = any (p_tasks) and x.namespace = p_namespace",
         ),
     ),
     _mutant(
@@ -447,8 +485,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/step/record_steps.sql",
         "tests/sql/step/test_record_steps.py::test_a_fence_that_is_not_good_records_nothing",
         (
-            "where j.word = 'held' and j.words is null and j.nth = 1",
-            "where j.word in ('held', 'stale_lease') and j.words is null and j.nth = 1",
+            "where v_words[u.n] = 'held' and v_fields[u.n] is null and v_nths[u.n] = 1",
+            "where v_words[u.n] in ('held', 'stale_lease') and v_fields[u.n] is null "
+            "and v_nths[u.n] = 1",
         ),
     ),
     _mutant(
@@ -530,7 +569,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim leases the children of what it ends",
-        "functions/execution/claim_executions.sql",
+        "functions/execution/_claim_in_rounds.sql",
         "tests/model/test_found.py::test_a_claim_leases_no_child_whose_parent_it_ends",
         ("      where x.phase <> 'terminal'\n", "      where true\n"),
     ),
@@ -741,5 +780,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/flow/stage_dependency_edge.sql",
         "tests/sql/flow/test_graph_building.py::test_a_circle_of_two_is_refused",
         ("if v_path is not null then", "if false then"),
+    ),
+    # Signals
+    _mutant(
+        "a look takes the signal",
+        "functions/signal/ask_waits.sql",
+        f"{_ASK}::test_a_look_leaves_the_signal_for_others",
+        (
+            """v_step.ready_at := v_signal.ready_at;
+        if p_takes[v_item] then""",
+            """v_step.ready_at := v_signal.ready_at;
+        if true then""",
+        ),
+    ),
+    _mutant(
+        "a signal that was stored before the suspension is not seen",
+        "functions/suspension/suspend_execution.sql",
+        f"{_SUSPEND}::test_a_signal_stored_without_a_lock_before_the_suspension_is_seen",
+        ("perform ff._notice_signals(p_partition_key, array[p_execution_id], v_now);", "null;"),
+    ),
+    _mutant(
+        "a suspension does not look at the signals that are there",
+        "functions/suspension/_read_ready.sql",
+        f"{_SUSPEND}::test_a_signal_that_is_there_already_keeps_the_lease",
+        ("if v_signal.signal_ids is not null then", "if false then"),
+    ),
+    _mutant(
+        "a timeout wins over a signal that came before it was applied",
+        "functions/suspension/expire_suspensions.sql",
+        f"{_SUSPEND}::test_a_signal_in_the_inbox_counts_before_the_timeout",
+        ("perform ff._notice_signals(p_partition_key, v_locked, v_now);", "null;"),
+    ),
+    _mutant(
+        "an end leaves the suspension open",
+        _END,
+        f"{_SUSPEND}::test_cancel_closes_what_is_open_and_a_late_signal_revives_nothing",
+        ("if v_asleep is not null then", "if false then"),
     ),
 )

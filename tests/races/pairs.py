@@ -661,7 +661,7 @@ def sample_of(first: str) -> list[Case]:
 
 def few_of(cases: list[Case], first: str) -> list[Case]:
     """One in twenty, others for each operation."""
-    return cases[list(OPERATIONS).index(first) * 7 % 20 :: 20] or cases[:1]
+    return cases[list(OPERATIONS).index(first) * 17 % 20 :: 20] or cases[:1]
 
 
 def waiting() -> list[str]:

@@ -102,12 +102,18 @@ async def test_a_grant_waits_for_a_direct_claim_and_is_then_refused(db, engine, 
     assert await engine.grants() == []
 
 
+@pytest.mark.parametrize("form", ["_claim_fresh", "_pick_candidates"])
 @pytest.mark.parametrize("worker", ["pool", "other"])
-async def test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen(db, engine, worker):
+async def test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen(
+    db, engine, make, worker, form
+):
     """The claim has seen that nothing is granted; then somebody grants the first in line."""
+    if form == "_pick_candidates":
+        # Beside something to reclaim, a claim goes in rounds.
+        await make.execution("expired_lease", lane="elsewhere")
     first, second = await engine.submit_many([Item(priority=1), Item()])
     source = await db.fetchval(
-        "select pg_get_functiondef(p.oid) from pg_proc p where p.proname = '_pick_candidates'"
+        "select pg_get_functiondef(p.oid) from pg_proc p where p.proname = $1", form
     )
     head = "\nbegin\n"
     assert source.count(head) == 1
@@ -115,7 +121,7 @@ async def test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen(db, engi
     await db.execute(source.replace(head, head + pause))
     claimer, gate = await engines(db, 2)
     await gate.connection.execute("select pg_advisory_lock(77)")
-    running = asyncio.create_task(claimer.claim(1, worker="pool"))
+    running = asyncio.create_task(claimer.claim(1, worker="pool", lanes=["default"]))
     await until_blocked(db, claimer, running)
     await engine.grant(first.id, worker=worker)
     await gate.connection.execute("select pg_advisory_unlock(77)")

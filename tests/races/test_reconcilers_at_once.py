@@ -14,6 +14,7 @@ import pytest
 from flowfabric.client import FlowFabric
 from flowfabric.reconcilers.loop import run_reconcilers
 from flowfabric.reconcilers.table import RECONCILERS
+from support.admission import Admission
 from support.clock import Clock
 from support.database import Database
 from support.factories import Engine, Item
@@ -57,6 +58,30 @@ async def _owing(engine: Engine, clock: Clock) -> None:
     for waiter in waiters:
         await engine.wait_for(waiter, [target.execution_id])
     await engine.complete(target)
+
+
+async def _stored(engine: Engine, clock: Clock) -> None:
+    """Signals in transactions of their senders, which nobody has noticed."""
+    await _submitted(engine)
+    await engine.signal_many(
+        [{"execution_id": row["execution_id"]} for row in await engine.rows()], join=True
+    )
+
+
+async def _suspended(engine: Engine, clock: Clock) -> None:
+    await _submitted(engine)
+    for lease in await engine.claim(N):
+        await engine.ask(lease, timeout=HOUR)
+        await engine.suspend(lease, "approve")
+    await clock.advance(HOUR)
+
+
+async def _unawaited(engine: Engine, clock: Clock) -> None:
+    """Waitpoints that no wait was opened for."""
+    await _submitted(engine)
+    for lease in await engine.claim(N):
+        await engine.waitpoint(lease, expires_in=timedelta(seconds=1))
+    await clock.advance(seconds=1)
 
 
 async def _unneeded(engine: Engine, clock: Clock) -> None:
@@ -146,6 +171,27 @@ async def _silent_workers(engine: Engine, clock: Clock) -> None:
     await clock.advance(HOUR)
 
 
+async def _holds_over(engine: Engine, clock: Clock) -> None:
+    await Admission(engine).quota(concurrency=N)
+    for _ in range(N):
+        await engine.connection.execute(
+            "select ff.check_admission(0::smallint, $1, 'api', null, gen_random_uuid())",
+            engine.namespace,
+        )
+    await clock.advance(HOUR)
+
+
+async def _periods_over(engine: Engine, clock: Clock) -> None:
+    for n in range(N):
+        await engine.connection.execute(
+            "select ff.create_budget($1, 'hourly', $2, '{tokens}', '{5}', "
+            "p_period => 'interval', p_period_length => '1 hour')",
+            engine.namespace,
+            f"k{n}",
+        )
+    await clock.advance(HOUR)
+
+
 Prepare = Callable[[Engine, Clock], Awaitable[None]]
 
 # Work for each, and a count that must be N afterwards: of what it did, or of what is not left.
@@ -159,6 +205,12 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "wake_resolver": (
         _owing,
         "select count(*) - 100 from ff.execution where eligibility = 'eligible_now'",
+    ),
+    "signal_notices": (_stored, "select count(*) from ff.signal where noticed_at is not null"),
+    "suspension_timeouts": (_suspended, "select count(*) from ff.event where kind = 'woken'"),
+    "waitpoint_expiry": (
+        _unawaited,
+        "select count(*) from ff.waitpoint where close_reason = 'never_committed'",
     ),
     "edge_cancel_dispatcher": (
         _unneeded,
@@ -180,6 +232,8 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "retention_trimmer": (_ended_long_ago, f"select {N} - count(*) from ff.execution"),
     "event_trimmer": (_events_left, f"select {N} - count(*) from ff.event"),
     "key_trimmer": (_keys_over, f"select {N} - count(*) from ff.idempotency_key"),
+    "gate_sweep": (_holds_over, f"select {N} - count(*) from ff.gate_hold"),
+    "budget_reset": (_periods_over, "select count(*) from ff.budget where period_no = 1"),
     "worker_sweep": (
         _silent_workers,
         "select count(*) from ff.worker_event where kind = 'ttl_swept'",

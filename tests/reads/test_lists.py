@@ -69,7 +69,7 @@ async def test_nothing_to_list(stage: Stage) -> None:
     assert (page.executions, page.cursor) == ([], None)
 
 
-@pytest.mark.parametrize("partition", [-1, 32768, True, "0", None])
+@pytest.mark.parametrize("partition", [-1, 32768, True, "0"])
 async def test_a_bad_partition_is_refused(stage: Stage, partition: Any) -> None:
     for call in (
         stage.executions.list_ids(partition=partition),
@@ -84,8 +84,14 @@ async def test_a_bad_partition_is_refused(stage: Stage, partition: Any) -> None:
 
 async def test_an_id_of_another_partition_is_no_place_to_go_on_from(stage: Stage) -> None:
     with pytest.raises(InvalidInput) as caught:
-        await stage.executions.list_ids(after=ExecutionId.of(3, mint().uuid))
+        await stage.executions.list_ids(partition=0, after=ExecutionId.of(3, mint().uuid))
     assert caught.value.field == "after"
+
+
+async def test_a_list_of_all_partitions_goes_on_from_an_id_of_any(stage: Stage) -> None:
+    ids = sorted([await stage.submit() for _ in range(3)])
+    after = ExecutionId.of(3, ids[0].uuid)
+    assert (await stage.executions.list_ids(after=after)).ids == ids[1:]
 
 
 async def test_ids_among_many_of_another_tenant(stage: Stage) -> None:

@@ -17,6 +17,8 @@ from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import Route
 from flowfabric.core.ids import ExecutionId, mint
+from flowfabric.core.limit import Budget, Gate, Limit
+from flowfabric.core.signal import Wait
 from flowfabric.core.states import FailureClass, StepKind
 from flowfabric.core.step import Step
 from flowfabric.core.why import SENTENCES, Dimension, Why
@@ -623,6 +625,36 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
+@situation(
+    "others hold the slots of its quota",
+    "quota",
+    "waits_for_quota",
+    "It waits for the quota mails=acme: 1 of 1 running; it is number 2 in line.",
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    quotas = (Gate("test", Limit("mails", concurrency=1, key="tenant"), "acme"),)
+    ids = [await stage.submit(quotas=quotas) for _ in range(3)]
+    await stage.claim(limit=3)
+    return ids[2]
+
+
+@situation(
+    "its budget is spent",
+    "budget",
+    "waits_for_budget",
+    "It waits for the budget month: 10 of 10 tokens used; it is first in line; it is reset at",
+    after=HOUR,
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    budgets = (Gate("test", Budget("month", tokens=10, period=HOUR)),)
+    id = await stage.submit(budgets=budgets)
+    await stage.client.budgets.report_usage_admin("month", tokens=10)
+    assert not await stage.executions.claim(worker_id="pool", worker_instance_id="pool-1", limit=1)
+    return id
+
+
 @situation("no worker could run it", "route", "blocked_by_route", "no worker could run it")
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker(capabilities=["gpu"])
@@ -673,18 +705,45 @@ async def _(stage: Stage) -> ExecutionId:
     return id
 
 
-@situation("it is suspended", "signal", "suspended", "waiting for approval")
-async def _(stage: Stage) -> ExecutionId:
+async def _suspend(stage: Stage, **given: Any) -> ExecutionId:
     await stage.worker()
-    # No function leads here before there are signals.
     held = await stage.claimed()
-    await stage.executions.wait_children(held)
-    async with unwitnessed(stage.db.conn):
-        await stage.db.execute(
-            "update ff.execution set phase = 'suspended', eligibility = 'not_applicable', "
-            "blocking_reason = 'waiting_for_approval', cause = 'suspend'"
-        )
+    wait = Wait(
+        name="ff.signal approve",
+        occurrence=0,
+        position=0,
+        is_sequential=True,
+        condition={"signal": "approve"},
+        timeout=timedelta(hours=1),
+    )
+    await stage.client.signals.ask(held, wait)
+    assert await stage.client.signals.suspend(held, waits=[(wait.name, 0)], **given)
     return held.id
+
+
+@situation(
+    "it is suspended",
+    "signal",
+    "suspended",
+    "waiting for the signal approve (waiting for approval)",
+    "it continues without",
+    after=timedelta(hours=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    return await _suspend(stage, reason_code="waiting_for_approval")
+
+
+@situation(
+    "nobody answered in time",
+    "signal",
+    "suspended_for_operator",
+    "waits for an operator",
+)
+async def _(stage: Stage) -> ExecutionId:
+    id = await _suspend(stage, timeout_behavior="escalate")
+    await stage.clock.advance(hours=1)
+    await stage.client.signals.expire_suspensions()
+    return id
 
 
 # The end
@@ -784,7 +843,7 @@ def check(why: Why, expected: Situation, now: datetime) -> None:
 async def test_the_answer_to(stage: Stage, name: str) -> None:
     expected = SITUATIONS[name]
     id = await expected.build(stage)
-    if expected.code in ("waiting_for_children", "suspended"):
+    if expected.code == "waiting_for_children":
         stage.db.leave_broken("there is no function for this state yet")
     why = await stage.executions.why(id)
     check(why, expected, await stage.now())

@@ -25,6 +25,7 @@ VALUES = {
     "cancelled_by": ["null::text", "'somebody'"],
     "wakes_pending": ["false", "true"],
     "wait_left": ["null::integer", "0", "1"],
+    "line_id": ["null::bigint", "7"],
     "held": ["array[null, null, null, null]::text[]", "'{a,b,c,d}'", "'{a,b,NULL,NULL}'"],
 }
 # The columns that decide how a row stands, against all others at rest.
@@ -86,6 +87,7 @@ async def disagreements(db, vectors: str) -> tuple[int, int, list[dict[str, obje
         {"terminal_at", "delayed_until", "held"},
         {"reclaim_at", "held", "trim_at"},
         {"blocking_reason", "terminal_at", "held"},
+        {"line_id", "terminal_at", "held"},
         {"cancelled_by", "trim_at", "wakes_pending", "wait_left", "terminal_at"},
     ],
     ids=lambda others: "-".join(sorted(others)),

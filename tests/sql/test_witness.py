@@ -245,7 +245,7 @@ async def test_a_change_of_time_alone_is_no_move(conn, leased):
         ({"version": "2"}, "the version was not raised by one"),
         ({"version": "0"}, "a loud transition did not raise the version"),
         ({"cause": "'replay'"}, "not in ff.transition"),
-        ({"eligibility": "'blocked_by_quota'"}, "not in ff.transition"),
+        ({"eligibility": "'blocked_by_route'"}, "not in ff.transition"),
         ({"attempt_state": "'none'"}, "not in ff.transition"),
         ({}, "a loud transition without its event"),
     ],

@@ -29,8 +29,9 @@ async def skip(app: App, clock: Clock, span: timedelta) -> None:
     client = await app.client()
 
     async def are_promoted() -> bool:
-        """A worker that promotes them at the same time has them locked."""
+        """A worker that handles them at the same time has them locked."""
         await client.executions.promote_delayed()
+        await client.signals.expire_suspensions()
         return not await clock.db.fetchval(
             "select exists (select from ff.execution"
             " where eligibility = 'not_eligible_until_time' and delayed_until <= $1)",

@@ -253,7 +253,7 @@ async def test_it_is_recorded_before_whatever_comes_next(app, db, shop, kind, wh
         "return": ("complete_executions", run),
     }
     name, subject = mine.get(what, ("record_steps", run))
-    shown = {repr(subject.id.uuid), str(subject.id.uuid)}
+    shown = {repr(subject.id.uuid), str(subject.id.uuid), subject.id.uuid.hex}
     order = [
         one
         for one, args in sent
@@ -614,10 +614,10 @@ async def test_who_lost_the_lease_goes_no_further(make_app, db, clock, shop):
         finally:
             ended.set()
 
-    await work.submit()
+    run = await work.submit()
     async with working(app):
         await asyncio.wait_for(began.wait(), 60)
-        await steal(db, clock)
+        await steal(db, clock, run)
         go_on.set()
         await asyncio.wait_for(ended.wait(), 60)
     assert shop.calls == []

@@ -85,7 +85,7 @@ async def test_without_versions_it_is_held_and_says_what_to_do(make_app, db, clo
         await skip(new, clock, HOUR)
         detail = await until_held(db, run)
     assert "restore the code and retry, or replay --from-step or --fresh" in detail
-    assert "a code version leaves an execution to the code that began it" in detail
+    assert "with a code version, an execution stays with its own code" in detail
 
 
 async def test_an_app_continues_the_versions_it_reads(make_app, clock):

@@ -249,7 +249,7 @@ async def test_without_versions_what_is_held_says_what_to_do(deploy, sized):
     assert rows
     for row in rows:
         assert "restore the code and retry, or replay --from-step or --fresh" in row[0]
-        assert "a code version leaves an execution to the code that began it" in row[0]
+        assert "with a code version, an execution stays with its own code" in row[0]
 
 
 async def test_after_a_kill_of_the_last_old_worker_the_new_ones_take_over(deploy):

@@ -71,7 +71,7 @@ async def test_a_step_of_a_zombie_is_refused_and_its_handler_stops(
     with caplog.at_level(logging.INFO, logger="flowfabric"):
         async with working(app):
             await eventually(began.is_set)
-            thief = await steal(db, clock)
+            thief = await steal(db, clock, run)
             go_on.set()
             await eventually(lambda: "finally" in seen)
     assert seen == (["cancelled", "finally"] if kind == "async" else ["finally"])
@@ -111,7 +111,7 @@ async def test_a_zombie_can_do_nothing_else_either(make_app, db, clock):
     run = await work.submit()
     async with working(app):
         await asyncio.wait_for(began.wait(), 60)
-        await steal(db, clock)
+        await steal(db, clock, run)
         go_on.set()
         await eventually(lambda: len(told) == 4)
     assert set(told.values()) == {"CancelledError"}

@@ -231,7 +231,7 @@ async def test_a_value_that_no_longer_fits_its_type_is_held(app, db, clock, kind
         function = new
         await skip(app, clock, HOUR)
         detail = await until_held(db, run)
-    assert detail.startswith("count: its value does not fit any more")
+    assert detail.startswith("count: its value no longer fits")
     assert "seven" not in detail, "values are not shown"
     assert not seen
 
@@ -362,7 +362,7 @@ async def test_a_task_may_begin_anew_instead_of_being_held(app, db, clock, caplo
     assert calls == ["charge 7", "bill 7", "ship 7"]
     warnings = [one.getMessage() for one in caplog.records]
     assert len(warnings) == 1
-    assert "execution begins anew, the code does not fit step charge" in warnings[0]
+    assert "execution starts over, the code does not fit step charge" in warnings[0]
     kinds = [
         row["kind"] for row in await db.fetch("select kind::text from ff.event order by version")
     ]

@@ -53,7 +53,7 @@ async def test_a_step_beyond_the_limit_fails_the_execution_for_good(app, db, lim
 
     async with working(app):
         run = await endless.submit()
-        with pytest.raises(ExecutionFailed, match=r"8 steps, the most it may.*ctx\.continue_as"):
+        with pytest.raises(ExecutionFailed, match=r"8 steps, which is the limit.*ctx\.continue_as"):
             await run.result(timeout=60)
     assert len(await journal(db, run)) == 8
     assert await db.fetchval("select total_attempt_count from ff.execution") == 1

@@ -104,7 +104,7 @@ async def test_whichever_of_a_child_and_a_sleep_was_first_is_first_again(app, cl
     run = await parent.submit()
     async with working(app):
         if delay:
-            await until(run, PublicState.DELAYED)
+            await until(run, PublicState.SUSPENDED)
             await skip(app, clock, HOUR)
         await eventually(lambda: seen, what="one was first")
         await until(run, PublicState.DELAYED)

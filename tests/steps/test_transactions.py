@@ -410,7 +410,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Callable[[str], Any], str]] = {
         "gives a synchronous connection, but the function of step 'with_asyncpg' is async def",
     ),
     "not a connection": (with_psycopg, lambda url: lambda: nullcontext(7), "must be an asyncpg"),
-    "in a transaction": (with_psycopg, lambda url: lambda: begun(url), "in a transaction already"),
+    "in a transaction": (with_psycopg, lambda url: lambda: begun(url), "already in a transaction"),
     "autocommit": (with_session, autocommitting, "use an isolation level other than AUTOCOMMIT"),
 }
 
@@ -444,7 +444,7 @@ async def test_another_database_is_refused(make_app, db, template, cluster):
     await administration.execute(f"create database {name} template {template.name}")
     try:
         there = make_app(connect=lambda: psycopg.connect(cluster.url_of(name)))
-        await fails_with(there, with_psycopg, "another database than the one of the execution")
+        await fails_with(there, with_psycopg, "a database other than the execution's")
     finally:
         await administration.execute(f"drop database {name} with (force)")
         await administration.close()

@@ -1,4 +1,4 @@
-"""The calls that cancel a flow, by name, on the connection of a test's flow.
+"""The functions that cancel a flow, as Python calls on the connection of a test's flow.
 
 answer = await header(flow, "cancel_all", reason="enough")   # .outcome, .members, .open_count
 done = await members(flow)                                   # .handled, .remaining, .draining
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def header(flow: Flow, policy: str | None = "cancel_all", **more: Any) -> Record:
-    """Cancel a flow, its members not yet."""
+    """Cancel a flow, but not its members yet."""
     return await _call(flow, "cancel_flow_header", flow_id=flow.id, policy=policy, **more)
 
 
@@ -35,7 +35,7 @@ async def ack(flow: Flow, execution_id: UUID | None, flow_id: UUID | None = None
 
 
 async def reconcile(flow: Flow, limit: int | None = 500) -> tuple[int, timedelta | None]:
-    """One pass of the backlog's reconciler."""
+    """Run one pass of the backlog's reconciler."""
     row = await flow.engine.connection.fetchrow(
         "select handled, due_in from ff.cancel_backlog(p_partition_key => $1, p_limit => $2)",
         flow.engine.partition_key,
@@ -46,7 +46,7 @@ async def reconcile(flow: Flow, limit: int | None = 500) -> tuple[int, timedelta
 
 
 async def cancel(flow: Flow, policy: str = "cancel_all", **more: Any) -> Record:
-    """Cancel a flow and its members as far as that goes; returns the last answer."""
+    """Cancel a flow and as many members as possible. Return the last answer."""
     await header(flow, policy, **more)
     while (done := await members(flow))["handled"] and done["remaining"]:
         pass
@@ -54,7 +54,7 @@ async def cancel(flow: Flow, policy: str = "cancel_all", **more: Any) -> Record:
 
 
 async def empty_flow(engine: Engine) -> Flow:
-    """A flow without members."""
+    """Make a flow without members."""
     flow = Flow(engine=engine, id=new_id(), ids={}, lanes={})
     answer = await _call(flow, "create_flow", flow_id=flow.id, flow_kind="test")
     assert answer["outcome"] == "created"
@@ -62,7 +62,7 @@ async def empty_flow(engine: Engine) -> Flow:
 
 
 async def backlog(flow: Flow) -> tuple[int, set[str]]:
-    """How many headers there are for the flow, and the members on its backlog."""
+    """Return the number of backlog headers of the flow, and the members on its backlog."""
     connection = flow.engine.connection
     number: int = await connection.fetchval(
         "select count(*) from ff.cancel_backlog where flow_id = $1", flow.id
@@ -74,7 +74,7 @@ async def backlog(flow: Flow) -> tuple[int, set[str]]:
 
 
 async def stored(flow: Flow) -> Record:
-    """The row of the flow."""
+    """Return the row of the flow."""
     row: Record | None = await flow.engine.connection.fetchrow(
         "select * from ff.flow where flow_id = $1", flow.id
     )

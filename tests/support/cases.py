@@ -1,4 +1,4 @@
-"""Many cases of one rule as one test: five thousand lines of a report cost more than their checks.
+"""Runs many cases of one rule as one test, because a report line for each case takes too long.
 
 @for_each("file", FILES)
 def test_a_rule(file): ...
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def for_each(argument: str, cases: Iterable[Any], *, name: Callable[[Any], str] = str) -> Any:
-    """Call a test for every case, then fail with the names and reasons of all that failed.
+    """Call a test for every case. At the end, fail with the names and reasons of all failed cases.
 
-    Only for checks that leave nothing behind: the cases share their fixtures.
+    The checks must not leave anything behind, because the cases share their fixtures.
     """
     listed = list(cases)
     assert listed, "no cases"

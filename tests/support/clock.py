@@ -1,7 +1,7 @@
-"""The settable clock of test databases: `ff.now()` reads it, whichever connection asks.
+"""The settable clock of test databases. `ff.now()` reads it on every connection.
 
-It runs by default, shifted by what `set` and `advance` added up to; a frozen one stands still
-until it is set, advanced or run again. Nobody has to sleep for time to pass.
+By default the clock runs, shifted by all calls of `set` and `advance`. A frozen clock stands still
+until it is set, advanced or run again. So no test has to sleep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Moves the time of one test database. What it did is committed when the call returns."""
+    """Moves the time of one test database. Every change is committed when the call returns."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -25,7 +25,7 @@ class Clock:
         return await self._read("select ff.now()")
 
     async def set(self, when: datetime) -> datetime:
-        """Go to a moment; the clock goes on from there, or stands there if it is frozen."""
+        """Set the clock to a moment. It runs on from there, unless it is frozen."""
         return await self._read("select ff_test.set_clock($1)", when)
 
     async def advance(
@@ -38,18 +38,18 @@ class Clock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> datetime:
-        """Go on by a span, or back by a negative one; returns the new time."""
+        """Move the clock forward, or back by a negative span. Return the new time."""
         span = timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
         return await self._read("select ff_test.advance_clock($1)", by + span)
 
     async def freeze(self, when: datetime | None = None) -> datetime:
-        """Stop the clock, now or at a moment; returns the time it shows."""
+        """Stop the clock, now or at a moment. Return the time that it shows."""
         return await self._read("select ff_test.freeze_clock($1)", when)
 
     async def run(self) -> datetime:
-        """Let a frozen clock go on from where it stands."""
+        """Let a frozen clock run again from its present time."""
         return await self._read("select ff_test.run_clock()")
 
     async def _read(self, query: str, *arguments: object) -> datetime:

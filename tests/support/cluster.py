@@ -1,7 +1,7 @@
-"""One PostgreSQL server for a whole test run: the one that `flowfabric.testing` gives to everybody.
+"""One PostgreSQL server for a whole test run, from `flowfabric.testing`.
 
-`FLOWFABRIC_TEST_DATABASE_URL` names a server to use instead (any database of it, as a
-superuser). DATABASE_URL and FLOWFABRIC_DATABASE_URL are never read: tests drop databases.
+`FLOWFABRIC_TEST_DATABASE_URL` names a server to use instead (any of its databases, as a
+superuser). DATABASE_URL and FLOWFABRIC_DATABASE_URL are never read, because tests drop databases.
 """
 
 from __future__ import annotations

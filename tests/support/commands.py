@@ -1,7 +1,7 @@
-"""Commands of `flowfabric` in this process, as a pipe would see them.
+"""Runs commands of `flowfabric` in this process, with their output as in a pipe.
 
-All of them run on one thread with one loop, so that a command finds the backends that the ones
-before it have warmed (support/warm.py).
+All commands run on one thread with one loop, so that a command can use the warm backends of
+earlier commands (support/warm.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _command = cache(get_command)
 
 
 async def invoke(*arguments: str, **options: Any) -> Result:
-    """Run a command to its end."""
+    """Run a command and return its result."""
     if not _is_busy.acquire(blocking=False):
-        # Beside another one that has yet to end.
+        # Another command is still running.
         return await asyncio.to_thread(_invoke, arguments, options)
     return await asyncio.get_running_loop().run_in_executor(
         _thread, _invoke_warm, arguments, options
@@ -58,7 +58,7 @@ def _invoke_warm(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
 
 
 def _invoke(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
-    # Typer makes all commands anew for each call: 15 ms.
+    # Typer builds all commands again for each call, which takes 15 ms.
     with mock.patch("typer.testing._get_command", _command):
         result = CliRunner().invoke(app, list(arguments), **options)
     if result.exception and not isinstance(result.exception, SystemExit):
@@ -67,7 +67,7 @@ def _invoke(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
 
 
 async def _end_all() -> None:
-    """End what a command has left running, as asyncio.run() does."""
+    """Cancel all tasks that a command has left running, as asyncio.run() does."""
     if left := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in left:
             task.cancel()

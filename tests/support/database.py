@@ -1,32 +1,33 @@
-"""A migrated database for every test that asks for one, watched while it runs and checked after.
+"""A migrated database for every test that requests one. Its data is checked after the test.
 
     async def test_something(db, clock, engine, make): ...
 
-`db`      A database as a migration leaves it. `db.url` for whatever opens its own connections,
-          `await db.connect()` for one more connection (closed for you), `db.fetch / fetchrow /
-          fetchval / execute` for a look from the side.
-`conn`    The connection behind those four, for tests that need no second one.
+`db`      A freshly migrated database. `db.url` is for code that opens its own connections.
+          `await db.connect()` opens one more connection, which is closed after the test.
+          `db.fetch / fetchrow / fetchval / execute` query the database from the side.
+`conn`    The connection that these four methods use, for tests that need only one.
 `clock`   `await clock.advance(minutes=5)`, `.set(when)`, `.freeze()`, `.run()`, `.now()`: moves
-          `ff.now()` for all connections. It runs by default. See support/clock.py.
+          `ff.now()` for all connections. The clock runs by default. See support/clock.py.
 `engine`  The SQL functions as Python calls on `conn`; `Engine(await db.connect())` for another
           connection. Single calls return an outcome: `(await engine.complete(lease)).word`.
 `make`    `await make.execution("leased")` builds any reachable state through the functions.
           See support/factories.py for both.
 
-A test has the database for itself. The next test of the same process gets the same one, emptied:
-its connections have planned the engine's functions by then, which saves 100 ms a test, and so have
-those of the apps before (support/warm.py). A database
-that cannot be made as new by deleting rows (another column, function, trigger, row of
-ff.transition, statistics of the planner) is dropped, and so is one that has grown old; a new one is
-a clone of the template (support/reset.sql decides). A test that needs one that nobody has used says
+While a test runs, no other test uses its database. The next test of the same process gets the same
+database, emptied. By then its connections have planned the functions, which saves 100 ms per test;
+the same is true for the connections of apps (support/warm.py). Some changes cannot be undone by
+deleting rows: a new column, function, trigger, row of ff.transition, or statistics of the planner.
+After such a change the database is dropped, and also when it is old; support/reset.sql decides. A
+new database is a clone of the template. A test that needs a new database is marked
 `@pytest.mark.own_database`.
 
-The template has, beside the schema: the settable clock; the witness (support/witness.sql), which
-raises WF290 for a state change that ff.transition does not list or that lacks its event; and
-`ff_test.broken_invariants()` (support/invariants.py), the invariants of `flowfabric doctor`, which
-runs when the test ends and fails it if it returns a row. A test that corrupts its database on
-purpose says `db.leave_broken("why")`; `await db.forget(execution_id)` deletes an execution, as
-nothing else may.
+Besides the schema, the template has the settable clock, the witness and the invariants. The witness
+(support/witness.sql) raises WF290 for a state change that ff.transition does not list or that
+writes no event. `ff_test.broken_invariants()` (support/invariants.py) checks the invariants of
+`flowfabric doctor` when the test ends, and the test fails if it returns a row. A test that corrupts
+its database on purpose calls `db.leave_broken("why")`. `await db.forget(execution_id)` deletes an
+execution; no other code may do that. The functions are in their plain form, or in the distributed
+one (support/forms.py).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ import pytest
 from flowfabric.db import disposable
 
 from .cluster import Cluster
+from .forms import are_distributed, distributed_library, witness_of_pairs
 from .invariants import invariants_function
 from .rules import named_checks
 from .warm import AS_NEW, OURS, Backends, keep_of, warm_backends
@@ -59,8 +61,12 @@ else:
     _Plain = asyncpg.Connection
 
 _HERE = Path(__file__).parent
-# Names a file of SQL that spoils the library of the template: see tests/mutants.
+# Names a file of SQL that puts a bug into the library of the template. See tests/mutants.
 MUTANT = "FLOWFABRIC_TEST_MUTANT"
+# How many partitions the databases of the tests have; one if it is not set.
+PARTITIONS = "FLOWFABRIC_TEST_PARTITIONS"
+# Read at the start: tests run without the variables of whoever started them.
+_PARTITIONS = int(os.environ.get(PARTITIONS, "1"))
 # After so many tests a database is full of deleted rows.
 _USES = 200
 _SPARES = 8
@@ -68,7 +74,7 @@ _PATIENCE = 10.0
 
 
 class _Connection(_Plain):
-    """A connection that its reset makes as new, in one round trip."""
+    """A connection that resets its whole state in one round trip."""
 
     def get_reset_query(self) -> str:
         return f"{super().get_reset_query()}\n{AS_NEW}"
@@ -76,7 +82,7 @@ class _Connection(_Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """The database that the others are clones of, and the numbers of the clones."""
+    """The template database, and the numbers of its clones."""
 
     cluster: Cluster
     name: str
@@ -84,7 +90,7 @@ class Template:
 
 
 class BrokenInvariants(AssertionError):
-    """The test left rows behind that must not exist together."""
+    """The test left rows that violate an invariant."""
 
     def __init__(self, rows: list[Record]) -> None:
         lines = [
@@ -96,7 +102,7 @@ class BrokenInvariants(AssertionError):
 
 
 class Database:
-    """The database of one test after the other, and connections to it that are used again."""
+    """A database that tests use one after another, and its reused connections."""
 
     def __init__(
         self, url: str, name: str, conn: Connection, keeper: Connection, fingerprint: object
@@ -104,7 +110,7 @@ class Database:
         self.url = url
         self.name = name
         self.conn = conn
-        # Looks at the invariants and deletes the rows, without the triggers of the witness.
+        # Checks the invariants and deletes the rows, without the triggers of the witness.
         self._keeper = keeper
         self._fingerprint = fingerprint
         self._connections: list[Connection] = []
@@ -120,7 +126,7 @@ class Database:
         return cls(url, name, await _connect(url), keeper, fingerprint)
 
     async def connect(self) -> Connection:
-        """One more connection, closed when the test ends."""
+        """Open one more connection. It is closed when the test ends."""
         connection = self._spares.pop() if self._spares else await _connect(self.url)
         self._connections.append(connection)
         return connection
@@ -138,14 +144,14 @@ class Database:
         return await self.conn.execute(query, *arguments)
 
     async def forget(self, execution_id: UUID, partition_key: int = 0) -> None:
-        """Delete an execution and what it owns; its events and its key stay."""
+        """Delete an execution and the rows that it owns. Its events and its key stay."""
         await self.conn.execute("select ff_test.forget($1, $2)", partition_key, execution_id)
 
     async def broken_invariants(self) -> list[Record]:
         return await _broken_invariants(self.conn)
 
     async def others(self) -> int:
-        """How many connections there are that the test did not get from here."""
+        """Return the number of connections that were not opened through this object."""
         number: int = await self.conn.fetchval(
             "select count(*) from pg_stat_activity where datname = current_database() "
             "and backend_type = 'client backend' and application_name <> $1",
@@ -154,14 +160,14 @@ class Database:
         return number
 
     def leave_broken(self, why: str) -> None:
-        """Do not check the invariants at the end: the test breaks them on purpose."""
+        """Skip the check of the invariants, because the test breaks them on purpose."""
         assert why
         self._is_broken = True
 
     async def end_test(self) -> bool:
-        """End the test's connections, look at what it left behind, and delete it.
+        """Close the test's connections, check the invariants, and delete all rows.
 
-        Returns whether the database is as new, for another test.
+        Return whether another test can use the database.
         """
         for connection in self._connections:
             if len(self._spares) >= _SPARES:
@@ -169,10 +175,13 @@ class Database:
             elif await _is_as_new(connection):
                 self._spares.append(connection)
         self._connections = []
+        # A test that failed in a transaction holds locks, for which the keeper would wait.
+        if not await _is_as_new(self.conn):
+            self.conn = await _connect(self.url)
         if self._keeper.is_closed():
             self._keeper = await _keeper(self.url)
         if not self._is_broken:
-            # Plans made for a few rows would take minutes for ten thousand.
+            # A plan made for a few rows would take minutes for ten thousand rows.
             if await self._keeper.fetchval("select exists (select from ff.event offset 200)"):
                 await self._keeper.execute("discard plans")
             if rows := await _broken_invariants(self._keeper):
@@ -181,8 +190,6 @@ class Database:
         self.uses += 1
         if self.uses == _USES:
             return False
-        if not await _is_as_new(self.conn):
-            self.conn = await _connect(self.url)
         ours = [each.get_server_pid() for each in (self.conn, *self._spares)]
         ours += self._backends.pids()
         reset = "select ff_test.reset($1, $2)"
@@ -195,7 +202,7 @@ class Database:
 
 
 class Databases:
-    """The databases of a test process: one that the next test may have, or none."""
+    """The databases of a test process. At most one waits for the next test."""
 
     def __init__(self, template: Template, administration: Connection) -> None:
         self._template = template
@@ -203,7 +210,7 @@ class Databases:
         self._ready: Database | None = None
 
     async def take(self, *, is_own: bool) -> Database:
-        """A database that is empty; `is_own` asks for one that nobody has used."""
+        """Return an empty database. With `is_own`, it is a new one that no test has used."""
         if self._ready is not None and is_own:
             await self.drop()
         if (ready := self._ready) is not None:
@@ -214,7 +221,7 @@ class Databases:
         return await Database.open(self._template.cluster.url_of(name), name)
 
     async def give_back(self, database: Database) -> None:
-        """Check what a test left behind, and keep the database if it can be used again."""
+        """Check the data that a test left, and keep the database if another test can use it."""
         is_as_new = False
         try:
             is_as_new = await database.end_test()
@@ -250,7 +257,7 @@ async def databases(template: Template) -> AsyncIterator[Databases]:
 
 @pytest.fixture
 async def db(databases: Databases, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-    """A database that the test has for itself, with invariants checked at the end."""
+    """Return the database of this test, and check its invariants at the end."""
     is_own = request.node.get_closest_marker("own_database") is not None
     database = await databases.take(is_own=is_own)
     try:
@@ -268,8 +275,12 @@ async def _build(cluster: Cluster, name: str) -> None:
     witness = (_HERE / "witness.sql").read_text(encoding="utf-8")
     reset = (_HERE / "reset.sql").read_text(encoding="utf-8")
     extras = [named_checks(), witness, invariants_function(), reset]
+    if are_distributed():
+        extras = [*distributed_library(), *extras[:-1], witness_of_pairs(), reset]
     if mutant := _mutant():
         extras.insert(0, mutant)
+    if (number := partitions()) > 1:
+        extras.insert(0, f"select ff.raise_partitions({number})")
     async with _administration(cluster) as administration:
         await disposable.create_template(administration, cluster.url, name, extras)
 
@@ -293,19 +304,24 @@ async def _broken_invariants(connection: Connection) -> list[Record]:
 
 
 async def _is_as_new(connection: Connection) -> bool:
-    """Undo what a test set on a connection; one that cannot be used any more is closed."""
+    """Reset the state of a connection. Close it and return False if it cannot be used again."""
     try:
         await connection.reset(timeout=_PATIENCE)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-        # Closed, or still at work for a call that the test has given up.
+        # The connection is closed, or still runs a call that the test has abandoned.
         connection.terminate()
     return not connection.is_closed()
 
 
 async def spoil(connection: Connection) -> None:
-    """Put a mistake into the library, if the run is to see whether a test notices it."""
+    """Put a bug into the library, if this run checks whether a test finds it."""
     if mutant := _mutant():
         await connection.execute(mutant)
+
+
+def partitions() -> int:
+    """How many partitions the databases of this run have."""
+    return _PARTITIONS
 
 
 def _mutant() -> str | None:

@@ -1,4 +1,4 @@
-"""The engine's SQL functions as Python calls, and executions in any state built through them.
+"""The SQL functions as Python calls, and a factory that builds executions in any state.
 
     lease = await engine.claim_one()                    # a Lease, or None
     outcome = await engine.complete(lease, b"42")       # Outcome(word="completed", ...)
@@ -8,8 +8,8 @@
     row = await engine.row(execution.id)                # the row of ff.execution
     kinds = await engine.kinds(execution.id)            # ["submitted", "claimed", ...]
 
-Calls name their arguments, as every client must. A refusal of the whole call raises what asyncpg
-makes of its SQLSTATE; `with refused("WF001", field="limit"):` expects one.
+Calls name their arguments, as every client must. If a whole call is refused, asyncpg raises an
+error with the SQLSTATE. `with refused("WF001", field="limit"):` expects such an error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+
+from flowfabric.core.ids import PartitionedId
 
 from .clock import Clock
 from .database import Database
@@ -59,6 +61,7 @@ State: TypeAlias = Literal[
     "awaiting",
     "asleep",
     "held",
+    "suspended",
     "blocked",
     "revoked",
     "cancelled",
@@ -73,7 +76,7 @@ _last_id = count(secrets.randbits(40) << 20)
 
 
 def new_id() -> UUID:
-    """A UUIDv7: sortable by the millisecond it was made in, and here also by order of making."""
+    """Return a UUIDv7. Later ids are greater, even within one millisecond."""
     milliseconds = time.time_ns() // 1_000_000
     low = next(_last_id) & ((1 << 62) - 1)
     return UUID(int=(milliseconds << 80) | (0x7 << 76) | (0b10 << 62) | low)
@@ -81,7 +84,7 @@ def new_id() -> UUID:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One execution to submit; what is left out is null in the call."""
+    """One execution to submit. Omitted fields are null in the call."""
 
     route: int | None = None
     id: UUID | None = None
@@ -104,11 +107,14 @@ class Item:
     with_parent: bool | None = None
     trace: str | None = None
     version: str | None = None
+    quotas: tuple[int, ...] | None = None
+    budgets: tuple[int, ...] | None = None
+    fair_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """`created`, or why not; `id` is the execution that stands for the item."""
+    """The answer to a submitted item. `id` is the new or the existing execution."""
 
     word: str
     id: UUID | None
@@ -117,7 +123,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What a claim gave for one execution. `replace(lease, epoch=7)` forges one."""
+    """A lease that a claim returned. `replace(lease, epoch=7)` forges one."""
 
     execution_id: UUID
     lease_id: UUID
@@ -144,8 +150,34 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The answer of ask_waits for one wait."""
+
+    word: str
+    detail: Any
+    recorded_at: datetime | None
+    until_at: datetime | None
+    ready_at: datetime | None
+    taken_as: str | None
+    signal_ids: list[UUID] | None
+    value: bytes | None
+    encoding: str | None
+    attempt_index: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """The answer of deliver_signals for one signal."""
+
+    word: str
+    signal_id: UUID | None
+    effect: str | None
+    detail: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """The answer of a call that issues a grant, and the key it was asked with."""
+    """The answer of a call that issues a grant, and the key of that call."""
 
     execution_id: UUID
     key: bytes
@@ -156,11 +188,43 @@ class Granted:
 
 
 _CLAIMED = [field.name for field in fields(Lease) if field.name != "lease_id"]
+# What an array of ff.claim_executions means that is null.
+_USUAL = {
+    "claim_kind": "fresh",
+    "epoch": 1,
+    "attempt_index": 0,
+    "attempt_type": "initial",
+    "retry_count": 0,
+    "replay_count": 0,
+    "crash_count": 0,
+    "generation": 0,
+}
+
+
+def claimed_leases(row: Record | None, claim_id: UUID) -> list[Lease]:
+    """The leases that a row of ff.claim_executions holds, in its order."""
+    if row is None:
+        return []
+    count = len(row["execution_ids"])
+    columns: dict[str, Sequence[Any]] = {}
+    for name in _CLAIMED:
+        values = row["attempt_indexes" if name == "attempt_index" else f"{name}s"]
+        if name in ("namespace", "lane", "task"):
+            values = [values[no - 1] for no in row["route_nos"] or [1] * count]
+        elif values is None:
+            values = [claim_id if name == "attempt_id" else _USUAL.get(name)] * count
+        elif name == "lease_expires_at" and len(values) == 1:
+            values = values * count
+        columns[name] = values
+    return [
+        Lease(lease_id=claim_id, **{name: columns[name][n] for name in _CLAIMED})
+        for n in range(count)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step to record; `kind` sleep wants a delay or an end."""
+    """One step to record. A sleep needs a delay or an end."""
 
     name: str | None = "load"
     occurrence: int | None = 0
@@ -200,11 +264,12 @@ class Outcome:
     version: int | None = None
     open: int | None = None
     generation: int | None = None
+    timeout_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """An execution in the state that was asked for. `lease` is its latest, live or not."""
+    """An execution in the requested state. `lease` is its latest lease, live or not."""
 
     id: UUID
     route: int
@@ -218,7 +283,7 @@ class Execution:
 
 @contextmanager
 def refused(code: str, *, message: str | None = None, **detail: object) -> Iterator[None]:
-    """Expects the whole call to be refused with this SQLSTATE, and these entries in its detail."""
+    """Expect that the whole call is refused with this SQLSTATE and these entries in its detail."""
     with pytest.raises(asyncpg.PostgresError) as caught:
         yield
     assert caught.value.sqlstate == code, caught.value
@@ -228,7 +293,7 @@ def refused(code: str, *, message: str | None = None, **detail: object) -> Itera
 
 
 class Engine:
-    """The SQL functions on one connection, in one namespace of partition 0."""
+    """The SQL functions on one connection, in one namespace of one partition, by default 0."""
 
     def __init__(
         self, connection: Connection, *, namespace: str | None = NAMESPACE, partition_key: int = 0
@@ -238,9 +303,26 @@ class Engine:
         self.partition_key = partition_key
         self._routes: dict[tuple[str, str, str, str | None], int] = {}
 
+    @classmethod
+    def of(cls, connection: Connection, id: PartitionedId, **options: Any) -> Engine:
+        """The functions in the partition of an execution or a flow."""
+        return cls(connection, partition_key=id.partition_key, **options)
+
+    async def everywhere(self) -> list[Engine]:
+        """The same for each partition there is."""
+        number = await self.connection.fetchval("select partitions from ff.installation")
+        return [
+            Engine(self.connection, namespace=self.namespace, partition_key=one)
+            for one in range(number)
+        ]
+
     def within(self, namespace: str | None) -> Engine:
-        """The same connection as another tenant, or as an operator (None)."""
+        """Return an engine on the same connection for another tenant, or for an operator (None)."""
         return Engine(self.connection, namespace=namespace, partition_key=self.partition_key)
+
+    def on(self, connection: Connection) -> Engine:
+        """The same tenant on another connection."""
+        return Engine(connection, namespace=self.namespace, partition_key=self.partition_key)
 
     # Routes
 
@@ -252,7 +334,7 @@ class Engine:
         capabilities: str | None = "",
         namespace: str | None = None,
     ) -> int:
-        """The id of a route, registered unless this object knows it already."""
+        """Return the id of a route. Register it unless this object knows it."""
         namespace = namespace or self.namespace or NAMESPACE
         route = (namespace, lane, task, capabilities)
         if route not in self._routes:
@@ -264,7 +346,10 @@ class Engine:
     async def register_many(
         self, routes: Sequence[tuple[str | None, str | None, str | None, str | None]]
     ) -> list[dict[str, Any]]:
-        """Rows of register_routes in item order; a route is namespace, lane, task, capabilities."""
+        """Return the rows of register_routes in item order.
+
+        A route is namespace, lane, task, capabilities.
+        """
         namespaces, lanes, tasks, capabilities = (
             list(column) for column in zip(*routes, strict=True)
         )
@@ -287,7 +372,7 @@ class Engine:
         return answer
 
     async def submit_many(self, items: Sequence[Item], *, hint: bool = True) -> list[Submitted]:
-        """Submit a batch; an array that no item needs is null, as the client does it."""
+        """Submit a batch. An array that no item needs is null, as in the client."""
         if any(item.route is None for item in items):
             route = await self.register()
             items = [
@@ -339,10 +424,10 @@ class Engine:
         unserved: Sequence[int] | None = None,
         finish_only: bool = False,
     ) -> list[Lease]:
-        """The leases of one claim, in the order in which the function returned them."""
+        """Return the leases of one claim, in the order of the function."""
         claim_id = claim_id or uuid4()
-        rows = await self.connection.fetch(
-            f"select {', '.join(_CLAIMED)} from ff.claim_executions("
+        row = await self.connection.fetchrow(
+            "select * from ff.claim_executions("
             "p_partition_key => $1, p_namespace => $2, p_worker_id => $3, "
             "p_worker_instance_id => $4, p_claim_id => $5, p_lanes => $6::text[], "
             "p_tasks => $7::text[], p_capabilities => $8::text[], p_limit => $9, "
@@ -368,17 +453,17 @@ class Engine:
             unserved,
             finish_only,
         )
-        return [Lease(lease_id=claim_id, **row) for row in rows]
+        return claimed_leases(row, claim_id)
 
     async def claim_one(self, execution_id: UUID | None = None, **arguments: Any) -> Lease | None:
-        """The next lease; with an id, that execution must be the one."""
+        """Claim the next lease. With an id, the lease must be for that execution."""
         leases = await self.claim(1, **arguments)
         if execution_id is not None:
             assert [lease.execution_id for lease in leases] == [execution_id]
         return leases[0] if leases else None
 
     async def take(self, execution_id: UUID | None = None, **arguments: Any) -> Lease:
-        """Like claim_one, but there must be one."""
+        """Claim the next lease, and fail if there is none."""
         lease = await self.claim_one(execution_id, **arguments)
         assert lease is not None, "nothing to claim"
         return lease
@@ -396,7 +481,7 @@ class Engine:
         ttl: timedelta | None = timedelta(seconds=10),
         function: str = "issue_claim_grant",
     ) -> Granted:
-        """Grant an execution to a worker; `key` is made up unless given."""
+        """Grant an execution to a worker. Without `key`, make one up."""
         key = secrets.token_bytes(32) if key is None else key
         row = await self.connection.fetchrow(
             f"select outcome, kind, expires_at, detail from ff.{function}("
@@ -435,7 +520,7 @@ class Engine:
         return await self._use("claim_resumed_execution", grant, **arguments)
 
     async def use_reclaim(self, grant: Granted, **arguments: Any) -> tuple[str, Lease | None, Any]:
-        """Claim with a grant of kind reclaim: the word, the lease if there is one, the detail."""
+        """Claim with a grant of kind reclaim. Return the word, the lease if any, and the detail."""
         lease_id, row = await self._show("reclaim_execution", grant, **arguments)
         lease = None
         if row["outcome"] == "reclaimed":
@@ -459,11 +544,11 @@ class Engine:
         return Lease(lease_id=claim_id, **{name: row[name] for name in _CLAIMED})
 
     async def reap(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
-        """How many reap_grants handled, and the time to the next one."""
+        """Return how many grants reap_grants handled, and the time to the next one."""
         return await self._tick("ff.reap_grants", limit)
 
     async def grants(self) -> list[Record]:
-        """Every grant there is, live or not."""
+        """Return every grant, live or not."""
         return await self.connection.fetch(
             'select * from ff."grant" where partition_key = $1 order by execution_id',
             self.partition_key,
@@ -537,6 +622,25 @@ class Engine:
             hint,
         )
         return _outcomes(rows, len(leases), "completed")
+
+    async def complete_alike(
+        self, ids: Sequence[UUID], fence: Lease, result: bytes | None = None
+    ) -> list[Outcome]:
+        """Complete executions that share the rest of the fence and the result, given once."""
+        rows = await self.connection.fetch(
+            "select item, outcome, detail from ff.complete_executions("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => null, p_epochs => null, p_attempt_ids => null, p_results => null, "
+            "p_lease_id => $4, p_epoch => $5, p_attempt_id => $6, p_result => $7)",
+            self.partition_key,
+            self.namespace,
+            ids,
+            fence.lease_id,
+            fence.epoch,
+            fence.attempt_id,
+            result,
+        )
+        return _outcomes(rows, len(ids), "completed")
 
     async def fail(
         self,
@@ -667,7 +771,7 @@ class Engine:
     async def wait_for(
         self, lease: Lease, targets: Sequence[UUID | None] | None, k: int | None = None
     ) -> Outcome:
-        """Wait until k of the targets have ended; without k, all."""
+        """Let the execution wait until k of the targets have ended; without k, all of them."""
         return await self._fenced("wait_for_runs", lease, p_targets=targets, p_k=k)
 
     async def record(self, lease: Lease, step: Step | None = None, **changes: Any) -> Recorded:
@@ -707,7 +811,7 @@ class Engine:
         ]
 
     async def steps(self, execution_id: UUID) -> list[Record]:
-        """The journal, as list_steps shows it."""
+        """Return the journal, as list_steps shows it."""
         return await self.connection.fetch(
             "select s.* from ff.list_steps($1, $2, $3) s",
             self.partition_key,
@@ -716,7 +820,7 @@ class Engine:
         )
 
     async def waits(self, execution_id: UUID) -> list[Record]:
-        """What an execution waits for: the rows of its present wait."""
+        """Return the rows of an execution's present wait."""
         return await self.connection.fetch(
             "select * from ff.run_wait where partition_key = $1 and waiter_id = $2 "
             "order by target_id",
@@ -742,13 +846,13 @@ class Engine:
         return await self._fenced("report_progress", lease, p_percent=percent, p_message=message)
 
     async def cancel_held(self, lease: Lease, reason: str | None = None) -> Outcome:
-        """Cancelled by the holder of the lease."""
+        """Cancel an execution as the holder of its lease."""
         return await self._fenced(
             "cancel_execution", lease, p_reason=reason, p_source="lease_holder"
         )
 
     async def _fenced(self, function: str, lease: Lease, **arguments: Any) -> Outcome:
-        """One fenced call on one execution."""
+        """Make one fenced call on one execution."""
         return await self._single(
             function,
             lease.execution_id,
@@ -758,7 +862,206 @@ class Engine:
             **arguments,
         )
 
+    async def ask(
+        self,
+        lease: Lease,
+        signal: str = "approve",
+        occurrence: int = 0,
+        *,
+        name: str | None = None,
+        position: int = 0,
+        timeout: timedelta | None = None,
+        take: bool | None = False,
+        condition: object = None,
+        sequential: bool = True,
+        wait: bool = False,
+        code_version: str | None = None,
+    ) -> Asked:
+        """Ask for the answer of one wait; its name is that of the signal."""
+        (row,) = await self.connection.fetch(
+            "select * from ff.ask_waits("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
+            "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
+            "p_sequentials => $10::boolean[], p_conditions => $11::jsonb[], "
+            "p_timeouts => $12::interval[], p_takes => $13::boolean[], p_wait => $14, "
+            "p_code_versions => $15::text[])",
+            *self._fences([lease]),
+            [signal if name is None else name],
+            [occurrence],
+            [position],
+            [sequential],
+            [json.dumps({"signal": signal} if condition is None else condition)],
+            [timeout],
+            [take],
+            wait,
+            None if code_version is None else [code_version],
+        )
+        return Asked(
+            word=row["outcome"],
+            detail=_json(row["detail"]),
+            **{field.name: row[field.name] for field in fields(Asked)[2:]},
+        )
+
+    async def suspend(self, lease: Lease, *waits: str | tuple[str, int], **given: Any) -> Outcome:
+        """Suspend until one of the waits is ready; `given` are further arguments."""
+        several = [(one, 0) if isinstance(one, str) else one for one in waits]
+        return await self._fenced(
+            "suspend_execution",
+            lease,
+            **{
+                "p_suspension_id": new_id(),
+                "p_wait_names": [name for name, _ in several],
+                "p_wait_occurrences": [occurrence for _, occurrence in several],
+                **{f"p_{name}": value for name, value in given.items()},
+            },
+        )
+
+    async def signal(
+        self,
+        execution_id: UUID | None,
+        name: str | None = "approve",
+        payload: bytes | None = b"true",
+        **given: Any,
+    ) -> Delivered:
+        """Deliver one signal by name."""
+        item = {"execution_id": execution_id, "name": name, "payload": payload, **given}
+        shared = {key: item.pop(key) for key in ("join", "wait") if key in item}
+        return (await self.signal_many([item], **shared))[0]
+
+    async def signal_many(
+        self, items: Sequence[Mapping[str, Any]], *, join: bool = False, wait: bool = False
+    ) -> list[Delivered]:
+        def column(name: str, default: Any = None) -> list[Any]:
+            return [item.get(name, default() if callable(default) else default) for item in items]
+
+        keys = column("dedup_key")
+        tokens = column("token")
+        rows = await self.connection.fetch(
+            "select * from ff.deliver_signals("
+            "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
+            "p_signal_ids => $4::uuid[], p_names => $5::text[], p_payloads => $6::bytea[], "
+            "p_dedup_keys => $7::text[], p_source_types => $8::text[], "
+            "p_source_identities => $9::text[], p_payload_encodings => $10::text[], "
+            "p_categories => $11::text[], p_correlation_ids => $12::text[], "
+            "p_join => $13, p_wait => $14, p_tokens => $15::text[])",
+            self.partition_key,
+            self.namespace,
+            column("execution_id"),
+            column("signal_id", new_id),
+            column("name", "approve"),
+            column("payload", b"true"),
+            keys if any(key is not None for key in keys) else None,
+            column("source_type"),
+            column("source_identity"),
+            column("encoding"),
+            column("category"),
+            column("correlation_id"),
+            join,
+            wait,
+            tokens if any(token is not None for token in tokens) else None,
+        )
+        assert [row["item"] for row in rows] == list(range(1, len(items) + 1))
+        return [
+            Delivered(
+                word=row["outcome"],
+                signal_id=row["signal_id"],
+                effect=row["effect"],
+                detail=_json(row["detail"]),
+            )
+            for row in rows
+        ]
+
+    async def waitpoint(
+        self, lease: Lease, key: str | None = "payment", **given: Any
+    ) -> tuple[UUID, str]:
+        """Create a waitpoint; returns its id and token."""
+        id = given.pop("waitpoint_id", None) or uuid4()
+        arguments = {f"p_{name}": value for name, value in given.items()}
+        row = await self.connection.fetchrow(
+            "select * from ff.create_waitpoint(p_partition_key => $1, p_namespace => $2, "
+            "p_execution_id => $3, p_lease_id => $4, p_epoch => $5, p_attempt_id => $6, "
+            "p_waitpoint_id => $7, p_key => $8"
+            + "".join(f", {name} => ${n}" for n, name in enumerate(arguments, 9))
+            + ")",
+            self.partition_key,
+            self.namespace,
+            lease.execution_id,
+            lease.lease_id,
+            lease.epoch,
+            lease.attempt_id,
+            id,
+            key,
+            *arguments.values(),
+        )
+        assert row is not None
+        return id, row["token"] or row["outcome"]
+
+    async def waitpoints(self, execution_id: UUID, **given: Any) -> list[Record]:
+        """The open waitpoints of an execution."""
+        return await self.connection.fetch(
+            "select w.* from ff.list_pending_waitpoints($1, $2, $3, $4, $5) w",
+            self.partition_key,
+            self.namespace,
+            execution_id,
+            given.get("after"),
+            given.get("limit", 100),
+        )
+
+    async def signals(self, execution_id: UUID, **given: Any) -> list[Record]:
+        """The signals of an execution, as list_signals shows them."""
+        return await self.connection.fetch(
+            "select s.* from ff.list_signals($1, $2, $3, $4, $5) s",
+            self.partition_key,
+            self.namespace,
+            execution_id,
+            given.get("after"),
+            given.get("limit", 100),
+        )
+
+    async def observed(self, lease: Lease) -> list[Record]:
+        """What observe_signals shows the holder."""
+        return await self.connection.fetch(
+            "select s.* from ff.observe_signals($1, $2, $3, $4, $5, $6) s",
+            self.partition_key,
+            self.namespace,
+            lease.execution_id,
+            lease.lease_id,
+            lease.epoch,
+            lease.attempt_id,
+        )
+
+    async def suspensions(self, execution_id: UUID) -> list[Record]:
+        """The suspensions of an execution, first to latest."""
+        return await self.connection.fetch(
+            "select * from ff.suspension where partition_key = $1 and execution_id = $2 "
+            "order by suspended_at",
+            self.partition_key,
+            execution_id,
+        )
+
+    async def list_suspended(self, **given: Any) -> list[Record]:
+        return await self.connection.fetch(
+            "select s.* from ff.list_suspended($1, $2, $3, $4, $5) s",
+            self.partition_key,
+            self.namespace,
+            given.get("after_at"),
+            given.get("after_id"),
+            given.get("limit", 100),
+        )
+
+    async def notice(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
+        """Notice the signals that were stored without a lock."""
+        return await self._tick("ff.notice_signals", limit)
+
+    async def time_out(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
+        """Apply the timeouts of suspensions."""
+        return await self._tick("ff.expire_suspensions", limit)
+
     # Calls of an operator
+
+    async def resume(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
+        return await self._single("resume_execution", execution_id, **_given(arguments))
 
     async def cancel(self, execution_id: UUID | None, **arguments: Any) -> Outcome:
         return await self._single("cancel_execution", execution_id, **_given(arguments))
@@ -793,7 +1096,7 @@ class Engine:
         return await self._single("unblock_execution", execution_id, **_given(arguments))
 
     async def _single(self, function: str, execution_id: UUID | None, **arguments: Any) -> Outcome:
-        """A call on one execution; its one row of an answer."""
+        """Make a call on one execution, and return the one row of its answer."""
         named = {
             "p_partition_key": self.partition_key,
             "p_namespace": self.namespace,
@@ -813,24 +1116,25 @@ class Engine:
             version=row.get("version"),
             open=row.get("open"),
             generation=row.get("generation"),
+            timeout_at=row.get("timeout_at"),
         )
 
     # Time
 
     async def expire_executions(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
-        """How many expire_executions handled, and the time to the next due row."""
+        """Return how many rows expire_executions handled, and the time to the next due row."""
         return await self._tick("ff.expire_executions", limit)
 
     async def resolve(self, limit: int | None = 100) -> tuple[int, timedelta | None]:
-        """How many resolve_wakes told, and how soon there is more to do."""
+        """Return how many rows resolve_wakes handled, and the time until there is more to do."""
         return await self._tick("ff.resolve_wakes", limit)
 
     async def promote(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
-        """How many promote_delayed handled, and the time to the next due row."""
+        """Return how many rows promote_delayed handled, and the time to the next due row."""
         return await self._tick("ff.promote_delayed", limit)
 
     async def expire(self, limit: int | None = 500) -> tuple[int, timedelta | None]:
-        """How many expire_leases handled, and the time to the next due row."""
+        """Return how many rows expire_leases handled, and the time to the next due row."""
         return await self._tick("ff.expire_leases", limit)
 
     async def _tick(self, function: str, limit: int | None) -> tuple[int, timedelta | None]:
@@ -845,7 +1149,7 @@ class Engine:
     # Reads
 
     async def results(self, ids: Sequence[UUID]) -> dict[UUID, Record]:
-        """The answers of read_results, by execution."""
+        """Return the answers of read_results, by execution."""
         rows = await self.connection.fetch(
             "select r.* from ff.read_results(p_partition_key => $1, p_namespace => $2, "
             "p_execution_ids => $3::uuid[]) r",
@@ -856,7 +1160,7 @@ class Engine:
         return {row["execution_id"]: row for row in rows}
 
     async def row(self, execution_id: UUID | None) -> Record:
-        """The execution's row, whole."""
+        """Return the whole row of an execution."""
         row: Record | None = await self.connection.fetchrow(
             "select * from ff.execution where partition_key = $1 and execution_id = $2",
             self.partition_key,
@@ -866,14 +1170,14 @@ class Engine:
         return row
 
     async def rows(self) -> list[Record]:
-        """Every execution of the partition, in id order."""
+        """Return every execution of the partition, in id order."""
         return await self.connection.fetch(
             "select * from ff.execution where partition_key = $1 order by execution_id",
             self.partition_key,
         )
 
     async def events(self, execution_id: UUID | None = None) -> list[Record]:
-        """The events of one execution in order of version, or of all in order of writing."""
+        """Return the events of one execution by version, or all events in the order of writing."""
         return await self.connection.fetch(
             "select * from ff.event where partition_key = $1 "
             "and ($2::uuid is null or execution_id = $2) order by generation, event_id",
@@ -885,7 +1189,7 @@ class Engine:
         return [event["kind"] for event in await self.events(execution_id)]
 
     async def attempts(self, execution_id: UUID) -> list[Record]:
-        """The attempts that ended before the latest one, from the history table."""
+        """Return the attempts before the latest one, from the history table."""
         return await self.connection.fetch(
             "select * from ff.attempt where partition_key = $1 and execution_id = $2 "
             "order by attempt_index",
@@ -894,7 +1198,7 @@ class Engine:
         )
 
     async def snapshot(self) -> list[tuple[Any, ...]]:
-        """All that is stored, to see that a call wrote nothing."""
+        """Return all stored rows, to check that a call wrote nothing."""
         tables = (
             "execution",
             "execution_body",
@@ -924,11 +1228,11 @@ class Engine:
 
 
 class Factory:
-    """Builds executions in every state that can be reached, through the public functions alone.
+    """Builds executions in every reachable state, through the public functions only.
 
-    It moves the clock for the states that need time to pass (so build those first: other leases age
-    with them). Executions that wait for a worker in the same lane would get in its way, so each
-    gets a lane of its own unless told otherwise.
+    Some states need time to pass, and then the factory moves the clock. Build these states first,
+    because other leases age with the clock. By default each execution gets its own lane, so that a
+    claim does not return another execution.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -944,7 +1248,7 @@ class Factory:
         ttl: timedelta = TTL,
         **item: Any,
     ) -> Execution:
-        """An execution in `state`; `item` takes the fields of Item."""
+        """Build an execution in `state`. `item` takes the fields of Item."""
         lane = lane or f"lane-{next(self._lanes)}"
         if "route" not in item:
             item["route"] = await self._engine.register(lane=lane)
@@ -986,7 +1290,7 @@ class Factory:
     async def _lead(
         self, execution: Execution, lane: str, ttl: timedelta, lease: Lease, state: State
     ) -> Lease:
-        """Lead a freshly leased execution on to its state; returns its latest lease."""
+        """Bring a freshly leased execution to `state`. Return its latest lease."""
         engine = self._engine
         match state:
             case "completed":
@@ -1000,7 +1304,7 @@ class Factory:
             case "waited":
                 assert (await engine.wait_children(lease)).word == "waiting"
             case "awaiting":
-                # for another that never ends
+                # Wait for another execution that never ends.
                 other = await engine.submit(
                     route=await engine.register(lane=f"{lane}-awaited"), delay=timedelta(days=1)
                 )
@@ -1010,6 +1314,9 @@ class Factory:
                 assert (await engine.delay(lease, None, until=nap.until_at)).word == "delayed"
             case "held":
                 assert (await engine.hold(lease)).word == "held"
+            case "suspended":
+                assert (await engine.ask(lease, "approve")).word == "open"
+                assert (await engine.suspend(lease, "approve")).word == "suspended"
             case "revoked":
                 assert (await engine.revoke(execution.id)).word == "revoked"
             case "cancelled":
@@ -1060,17 +1367,20 @@ def _column(items: Sequence[Item], name: str) -> list[Any] | None:
 
 
 def _options(items: Sequence[Item]) -> list[str | None] | None:
-    """The rare fields, one object an item, as the client writes them."""
+    """Return the rare fields as one JSON object per item, as the client writes them."""
     options = [options_of(item) for item in items]
     return [json.dumps(one) if one else None for one in options] if any(options) else None
 
 
 def options_of(item: Item) -> dict[str, Any]:
-    """What an item has of the options of submit_executions."""
+    """Return the options of submit_executions that an item sets."""
     found = {
         "delayed_until": item.delayed_until and item.delayed_until.isoformat(),
         "deadline_ms": _milliseconds(item.deadline),
         "deadline_at": item.deadline_at and item.deadline_at.isoformat(),
+        "quotas": item.quotas and [str(id_) for id_ in item.quotas],
+        "budgets": item.budgets and [str(id_) for id_ in item.budgets],
+        "fair_key": item.fair_key,
         "policy": item.policy,
         "max_reclaims": item.max_reclaims,
         "tags": item.tags,

@@ -1,7 +1,7 @@
-"""Flows in the model: what an end means for those that wait for it, and how a flow is cancelled.
+"""The flows of the model: how ends are propagated along edges, and how flows are cancelled.
 
-The part of support/model.py that knows edges, groups and backlogs; written from the rules, with no
-locks but those that a test says somebody else holds (`locked`).
+This part of support/model.py covers edges, groups and backlogs. It is written from the rules. The
+only locks are those that a test puts into `locked`, as if another session held them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Flow:
 
     @property
     def is_dead(self) -> bool:
-        """Its members are not to run any more."""
+        """Whether the members of the flow must not run any more."""
         return self.cancel_policy not in (None, "flow_only")
 
 
@@ -118,7 +118,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A flow to submit: its members as they are before, edges and rules by their places."""
+    """A flow to submit. Edges and rules name the members by their places in `nodes`."""
 
     nodes: tuple[Execution, ...]
     edges: tuple[tuple[int, int, int], ...]
@@ -126,13 +126,13 @@ class Graph:
 
     @staticmethod
     def edge_id(flow_id: UUID, at: int) -> UUID:
-        """It tells its flow and its place."""
+        """Return the id of an edge. It contains the flow id and the place of the edge."""
         text = str(flow_id)
         return UUID(f"{text[:14]}8{at >> 12:03x}-8{at & 4095:03x}{text[-13:]}")
 
 
 class Flows:
-    """The half of the model that knows flows. The other half is support.model.Model."""
+    """The half of the model that handles flows. The other half is support.model.Model."""
 
     now: datetime
     executions: dict[UUID, Execution]
@@ -148,9 +148,9 @@ class Flows:
         self.edges: dict[UUID, Edge] = {}
         self.groups: dict[tuple[UUID, int], Group] = {}
         self.backlogs: dict[UUID, Backlog] = {}
-        # how often each was cancelled: its events
+        # How often each flow was cancelled. Each time is one event.
         self.cancel_counts: dict[UUID, int] = {}
-        # whether the last ends left siblings to be cancelled, or others to be told
+        # Whether the last ends left siblings to cancel, or other executions to wake.
         self.has_siblings = False
         self.has_more = False
 
@@ -184,7 +184,7 @@ class Flows:
         )
 
     def _open_edges(self, e: Execution) -> list[Edge]:
-        """Those that the end of this one has yet to resolve."""
+        """Return the edges that the end of this execution has not resolved yet."""
         return [
             edge
             for edge in self.edges.values()
@@ -194,7 +194,7 @@ class Flows:
         ]
 
     def _stale_edges(self, e: Execution) -> list[Edge]:
-        """Those to members that have not started and were promised an earlier result of it."""
+        """Return the edges that keep an earlier result for a member that has not started."""
         if e.outcome != Outcome.SUCCESS:
             return []
         return [
@@ -206,7 +206,7 @@ class Flows:
         ]
 
     def _renew(self, ended: Iterable[Execution]) -> int:
-        """Whoever has not started gets the new result: how many were told."""
+        """Pass the new results to members that have not started. Return how many there are."""
         told = set()
         for e in ended:
             for edge in self._stale_edges(e):
@@ -216,14 +216,14 @@ class Flows:
         return len(told)
 
     def _keep(self, e: Execution) -> None:
-        """Whom its result is promised keeps it when it is replayed."""
+        """Keep the result of an execution for its downstreams, because it will be replayed."""
         for edge in self.edges.values():
             is_promised = edge.upstream_id == e.execution_id and edge.resolution == "satisfied"
             if is_promised and edge.kept_version is None and e.outcome == Outcome.SUCCESS:
                 edge.kept_version = e.version
 
     def _is_held_back(self, e: Execution) -> bool:
-        """An applied edge that is not resolved, in a group that is not decided."""
+        """Return whether an unresolved edge in an undecided group holds the execution back."""
         return any(
             edge.downstream_id == e.execution_id
             and edge.resolution == "unsatisfied"
@@ -234,7 +234,7 @@ class Flows:
     # Resolution
 
     def _resolve(self, ended: Sequence[Execution]) -> int:
-        """What these ends mean for the members that wait for them: how many were told."""
+        """Propagate ends to the waiting members. Return how many members were affected."""
         told: set[UUID] = set()
         counted: dict[tuple[UUID, int], list[Edge]] = {}
         for e in ended:
@@ -251,7 +251,7 @@ class Flows:
             self.executions[id_]
             for id_ in sorted({g.downstream_id for g in fired if g.state == "impossible"})
             if self.executions[id_].phase != Phase.TERMINAL
-            # who ends with its flow is cancelled, not skipped
+            # A member of a cancelled flow is cancelled, not skipped.
             and not self._is_dead(self.executions[id_])
         ]
         for e in over:
@@ -273,7 +273,7 @@ class Flows:
         return len(told)
 
     def _count(self, group: Group, edges: Iterable[Edge]) -> bool:
-        """Resolve edges of a group; whether that decided it."""
+        """Resolve edges of a group. Return whether that decided the group."""
         before = [
             edge.resolved_at
             for edge in self.edges.values()
@@ -284,7 +284,7 @@ class Flows:
             outcome = self.executions[edge.upstream_id].outcome
             edge.outcome = outcome
             edge.resolution = "satisfied" if outcome == Outcome.SUCCESS else "impossible"
-            # later than the decision, if there was one: what counted then never changes
+            # Use a time after the decision, so that the edges that counted then never change.
             edge.resolved_at = max(
                 self.now, (group.fired_at or self.now - MICROSECOND) + MICROSECOND
             )
@@ -300,7 +300,7 @@ class Flows:
         return True
 
     def _satisfy(self, e: Execution) -> None:
-        """T4, if nothing else holds it back."""
+        """Make an execution eligible (T4), unless another group holds it back."""
         if any(group.state != "satisfied" for group in self._groups_of(e.execution_id) if group.n):
             return
         if e.eligibility == Eligibility.BLOCKED_BY_DEPENDENCIES and e.wait_left is None:
@@ -324,8 +324,11 @@ class Flows:
     def _cancel_listed(
         self, group: Group, members: Sequence[UUID], reason: str | None
     ) -> dict[str, int]:
-        """Cancel upstreams that a group does not need: not those that another group waits for, and
-        later those that are locked."""
+        """Cancel the upstreams that a group no longer needs.
+
+        Upstreams that another group waits for are not cancelled. Locked upstreams are cancelled
+        later.
+        """
         counts = {"cancelled": 0, "already_terminal": 0, "not_found": 0, "retained": 0}
         left = []
         unneeded = []
@@ -338,7 +341,7 @@ class Flows:
             elif id_ in self.locked:
                 left.append(id_)
             elif not self._is_awaited_by(group, id_):
-                # it has ended since it was listed, and was replayed
+                # It ended after it was listed, and was then replayed.
                 counts["already_terminal"] += 1
             elif self._is_needed(e, group):
                 counts["retained"] += 1
@@ -364,7 +367,7 @@ class Flows:
         )
 
     def _cancel_as(self, e: Execution, reason: str | None, actor: str | None) -> None:
-        """T23, because of its flow."""
+        """Cancel an execution (T23) because of its flow."""
         self._end(
             "T23",
             e,
@@ -384,7 +387,7 @@ class Flows:
         self._cancel_as(e, flow.cancel_reason or "flow_cancelled", flow.cancelled_by)
 
     def _blame(self, e: Execution) -> None:
-        """It ended by itself, but as cancelled."""
+        """Name the flow as the reason of an execution that ended as cancelled by itself."""
         flow = self._flow_of(e)
         assert flow is not None
         e.cancellation_reason = flow.cancel_reason or "flow_cancelled"
@@ -393,7 +396,7 @@ class Flows:
     # A whole graph
 
     def submit_flow(self, flow_id: UUID, namespace: str, graph: Graph) -> str:
-        """T1, T3. It is well formed; whether it is there already is what is asked."""
+        """Submit a well-formed flow (T1, T3). Return whether it is new or existed already."""
         if flow_id in self.flows:
             return "duplicate"
         self.flows[flow_id] = Flow(
@@ -593,8 +596,10 @@ class Flows:
         ends: tuple[UUID, UUID],
         fence: Fence | None,
     ) -> Answer:
-        """T3 for one that waits, and what follows if the upstream has ended. One that runs may be
-        given dependencies by its holder."""
+        """Apply a dependency (T3), and propagate the end of the upstream if it has ended.
+
+        The holder of the lease may add dependencies to a running execution.
+        """
         from .model import Answer
 
         edge = self.edges.get(edge_id)
@@ -646,7 +651,7 @@ class Flows:
         return upstream.wakes_pending or self.has_more
 
     def promote_blocked(self, namespace: str | None, id_: UUID) -> str:
-        """T4 by hand."""
+        """Make a blocked execution eligible (T4), as an operator."""
         e = self.executions.get(id_)
         if e is None or namespace not in (None, e.route.namespace):
             raise self._refusal("not_found")
@@ -681,7 +686,7 @@ class Flows:
         return handled
 
     def reconcile_siblings(self) -> int:
-        """It closes books and cancels nobody."""
+        """Clear the lists of siblings that have all ended. Cancels nothing."""
         handled = 0
         for group in self.groups.values():
             listed = [self.executions.get(id_) for id_ in group.cancel_members]
@@ -706,7 +711,7 @@ class Flows:
         actor: str | None,
         grace: timedelta,
     ) -> tuple[str, str | None, str | None, int]:
-        """T6 for those that wait. How many are to be ended."""
+        """Cancel a flow: block its waiting members (T6). Also return how many members to end."""
         from .model import Event
 
         flow = self._lock_flow(namespace, flow_id)
@@ -744,7 +749,7 @@ class Flows:
             requested_by=flow.cancelled_by,
             reason=flow.cancel_reason,
             due_at=at + grace,
-            # who has ended and was not taken off yet stays on it
+            # A member that has ended stays on the backlog until it is taken off.
             members={e.execution_id for e in open_} | (before.members if before else set()),
         )
         clock, self.now = self.now, at
@@ -770,8 +775,10 @@ class Flows:
         e.mutated_at = mutated_at
 
     def cancel_members(self, namespace: str | None, flow_id: UUID) -> tuple[int, int, int, bool]:
-        """T23 for those on the backlog; under cancel_pending not for those that run. How many were
-        taken off, how many are left to be ended, how many run on."""
+        """Cancel the members on the backlog (T23), except running ones under cancel_pending.
+
+        Return how many were taken off, how many are left to end, and how many still run.
+        """
         flow = self._lock_flow(namespace, flow_id)
         backlog = self.backlogs.get(flow_id)
         if backlog is None:
@@ -822,7 +829,7 @@ class Flows:
         return len(backlog.members)
 
     def cancel_backlog(self) -> int:
-        """Those whose time has come; one that could not be worked on is looked at again."""
+        """Work on all due backlogs. A backlog without progress becomes due again later."""
         handled = 0
         due = [b for b in self.backlogs.values() if b.due_at <= self.now]
         for backlog in sorted(due, key=lambda b: b.due_at):
@@ -835,8 +842,11 @@ class Flows:
     # Replay
 
     def _reopen(self, e: Execution) -> list[Execution]:
-        """Open again what the end of a member decided: who was skipped because of it and is
-        possible again is to be replayed with it; and what was against the member itself."""
+        """Reopen the edges that the end of a member made impossible, for its replay.
+
+        Return the downstreams that were skipped because of it and are possible again. They are
+        replayed too. Also reopen the impossible edges into the member itself.
+        """
         self._tell_owed(e)
         again: list[Execution] = []
         left = [e]
@@ -871,7 +881,7 @@ class Flows:
         return again
 
     def _tell_owed(self, e: Execution) -> None:
-        """Whoever is to run again tells of its end before that is undone."""
+        """Finish the propagation of ends before a replay undoes these ends."""
         while owing := [
             other
             for other in self._reached(e)
@@ -913,7 +923,7 @@ class Flows:
                 group.cancel_reason = group.cancel_enqueued_at = None
 
     def _unlist(self, groups: Iterable[Group], replayed: Sequence[Execution]) -> None:
-        """Whoever has ended and is to run again is not cancelled for what was decided before."""
+        """Remove replayed executions from the lists of siblings to cancel."""
         ids = {e.execution_id for e in replayed}
         for group in groups:
             group.cancel_members = [id_ for id_ in group.cancel_members if id_ not in ids]
@@ -936,7 +946,10 @@ class Flows:
         )
 
     def _trim_members(self, gone: Sequence[Execution], event_floor: timedelta) -> None:
-        """Their edges, groups and places on a backlog go with them, and a flow with its last."""
+        """Delete the edges, groups and backlog entries of trimmed members.
+
+        Delete a flow with its last member.
+        """
         for e in gone:
             if e.flow_id is None:
                 continue
@@ -955,6 +968,6 @@ class Flows:
             if not self._members(flow_id):
                 flow = self.flows.pop(flow_id)
                 self.backlogs.pop(flow_id, None)
-                # it has an event of its own
+                # A cancelled flow has its own event.
                 if flow.cancelled_at:
                     self.event_trims[flow_id] = max(flow.cancelled_at + event_floor, self.now)

@@ -1,4 +1,4 @@
-"""Small flows for tests, with a lane for every node, so that each can be claimed by name.
+"""Small flows for tests. Every node has its own lane, so that a test can claim it by name.
 
     flow = await make_flow(db, nodes=["a", "b", "c"], edges=[("a", "c"), ("b", "c")],
                            groups=[Group("c", "any_of", on_satisfied="cancel_remaining")])
@@ -6,7 +6,7 @@
     await flow.fail("b")
     assert await flow.states() == {"a": "completed", "b": "failed", "c": "waiting"}
 
-`flow["a"]` is the uuid of a node; `flow.over(engine)` is the same flow on another connection.
+`flow["a"]` is the uuid of a node. `flow.over(engine)` is the same flow on another connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """How the edges into a node are judged; a group that is not named is all_of."""
+    """The policy of the edges into a node. A group that is not listed is all_of."""
 
     node: str
     policy: str = "all_of"
@@ -55,7 +55,7 @@ Where: TypeAlias = "Engine | Database | Connection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A stored flow and what a test does to its nodes, by their names."""
+    """A stored flow, with calls on its nodes by name."""
 
     engine: Engine
     id: UUID
@@ -67,7 +67,7 @@ class Flow:
         return self.ids[name]
 
     def text(self, name: str) -> str:
-        """The id of a node as clients write it."""
+        """Return the id of a node as clients write it."""
         return f"{{fp:{self.engine.partition_key}}}:{self.ids[name]}"
 
     def over(self, where: Where) -> Flow:
@@ -100,7 +100,7 @@ class Flow:
         raise AssertionError(outcome)
 
     async def apply(self, number: int = 0, lease: Lease | None = None) -> Record:
-        """Apply an edge that was only staged; the worker of its downstream shows its lease."""
+        """Apply a staged edge. If the downstream is running, pass the lease of its worker."""
         edge = await self.engine.connection.fetchrow(
             "select upstream_id, downstream_id from ff.edge where edge_id = $1",
             self.edge_ids[number],
@@ -143,7 +143,7 @@ class Flow:
         return row
 
     async def edges(self, to: str | None = None) -> list[Record]:
-        """The edges of the flow, or those into one node, in the order they were made."""
+        """Return the edges of the flow, or the edges into one node, in the order of creation."""
         return await self.engine.connection.fetch(
             "select g.* from unnest($3::uuid[]) with ordinality u(id, n) join ff.edge g "
             "on g.partition_key = $1 and g.flow_id = $2 and g.edge_id = u.id "
@@ -155,7 +155,7 @@ class Flow:
         )
 
     async def counts(self, name: str, number: int = 0) -> tuple[str, int, int, int, int]:
-        """State, n, succeeded, failed and skipped of a group."""
+        """Return state, n, succeeded, failed and skipped of a group."""
         row = await self.group(name, number)
         return (row["state"], row["n"], row["succeeded"], row["failed"], row["skipped"])
 
@@ -177,7 +177,7 @@ async def make_flow(
     groups: Sequence[Group] = (),
     items: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Flow:
-    """Store a flow; `items` gives nodes the fields of a submit (support.factories.Item)."""
+    """Store a flow. `items` gives nodes the fields of a submit (support.factories.Item)."""
     engine = _engine(where)
     links = [edge if isinstance(edge, Edge) else Edge(*edge) for edge in edges]
     number = next(_numbers)
@@ -201,7 +201,7 @@ async def make_flow(
 
 
 def _is_whole(nodes: Sequence[str], links: Sequence[Edge], groups: Sequence[Group]) -> bool:
-    """Whether ff.submit_flow takes it: what it does not is stored by hand."""
+    """Return whether ff.submit_flow accepts the flow. Other flows are inserted directly."""
     places = {name: place for place, name in enumerate(nodes)}
     sizes = Counter((link.to, link.group) for link in links)
     if len({(link.from_, link.to, link.group) for link in links}) < len(links):

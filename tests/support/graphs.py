@@ -6,7 +6,7 @@
     edge = await flow.stage("a", "b")                   # expects the present revision
     await flow.apply(edge)                              # .outcome, .unsatisfied, .public_state
 
-A refusal raises, as in support.factories; `with refused("WF412"):` expects one.
+A refused call raises, as in support.factories. `with refused("WF412"):` expects that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Graphs:
     engine: Engine
 
     async def call(self, function: str, **arguments: Any) -> list[Record]:
-        """The rows of a function; the partition and the namespace are given."""
+        """Return the rows of a function. The partition and the namespace are filled in."""
         arguments = {
             "partition_key": self.engine.partition_key,
             "namespace": self.engine.namespace,
@@ -60,7 +60,7 @@ class Graphs:
         groups: Sequence[Mapping[str, Any]] = (),
         **fields: Any,
     ) -> dict[str, Any]:
-        """A flow as submit_flow takes it. An edge is a pair of places, or what JSON says."""
+        """Return a flow in the format of submit_flow. An edge is a pair of places, or JSON."""
         return {
             "flow_id": str(new_id()),
             "flow_kind": "test",
@@ -74,7 +74,7 @@ class Graphs:
         }
 
     async def submit(self, document: Any, *, database: str | None = None, **given: Any) -> Any:
-        """The answer of submit_flow; `namespace` and `partition_key` may be given."""
+        """Call submit_flow and return its answer. `namespace` and `partition_key` are optional."""
         partition = given.get("partition_key", self.engine.partition_key)
         namespace = given.get("namespace", self.engine.namespace)
         text = await self.engine.connection.fetchval(
@@ -92,7 +92,7 @@ class Graphs:
         )
 
     async def flow(self, *names: str) -> Stepwise:
-        """A flow made step by step, with these members and no edges."""
+        """Create a flow step by step, with these members and no edges."""
         flow = Stepwise(self, new_id())
         await self.create(flow.id)
         for name in names:
@@ -109,7 +109,7 @@ class Graphs:
 
 @dataclass(slots=True)
 class Stepwise:
-    """A flow that is built step by step, its members by their names."""
+    """A flow that is built step by step. Calls name its members."""
 
     graphs: Graphs
     id: UUID

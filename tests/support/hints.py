@@ -1,4 +1,4 @@
-"""What NOTIFY carried while something was done."""
+"""Collects the payloads of NOTIFY while a test does something."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _END = "end of the test"
 
 
 async def hints(db: Database, channel: str, act: Callable[[], Awaitable[Any]]) -> list[str]:
-    """The payloads that a channel carried during `act`, in order."""
+    """Return the payloads that a channel carried during `act`, in order."""
     heard: list[str] = []
     ended = asyncio.Event()
 

@@ -1,7 +1,7 @@
-"""The engine's own invariants as one SQL function, so that a test asks them in one round trip.
+"""The invariants as one SQL function, so that a test checks them in one round trip.
 
-The queries are those that `flowfabric doctor` runs (src/flowfabric/sql/doctor/invariants). Those
-that hold only after a while are left out: a test that sets the clock need not run reconcilers.
+The function has the queries of `flowfabric doctor` (src/flowfabric/sql/doctor/invariants), without
+the eventual invariants: a test that moves the clock need not run the reconcilers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from itertools import groupby
 
 from flowfabric.doctor import invariants
 
-# Planned one by one they take a third of the time of one large query. A stable function has one
-# snapshot for all of them.
+# Separate queries take a third of the time of one large query. In a stable function, they all use
+# the same snapshot.
 _FUNCTION = """
 create function ff_test.broken_invariants()
 returns table (name text, partition_key smallint, execution_id uuid, problem text)
@@ -26,7 +26,7 @@ end;
 $invariants$
 """
 
-# What there has to be for some of them to be worth planning.
+# Some invariants are checked only if these rows exist, which saves the time to plan them.
 _ABOUT = {
     "C": (
         "run_wait",
@@ -45,7 +45,7 @@ _ABOUT = {
 
 
 def invariants_function() -> str:
-    """The text that makes ff_test.broken_invariants(); the schema ff_test has to be there."""
+    """Return the statement that creates ff_test.broken_invariants(). Schema ff_test must exist."""
     checks = [check for check in invariants() if not check.is_eventual]
     queries = []
     for letter, several in groupby(checks, key=lambda check: check.name[0]):

@@ -1,7 +1,7 @@
-"""Where the tests run: in an empty folder, with no setting of whoever started them, hearing Ctrl-C.
+"""Runs the tests in an empty folder, without the user's settings, and lets Ctrl-C stop them.
 
-Commands and apps look for `.flowfabric/`, `flowfabric.toml` and variables where they are started. A
-clone has all of them once somebody has worked in it, so no test may see its clone.
+Commands and apps look for `.flowfabric/`, `flowfabric.toml` and variables in the place where they
+are started. A working copy often has all of them, so no test may run in it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from flowfabric.db import session
 from flowfabric.embedded.binaries import VARIABLE as BINARIES
 from flowfabric.testing.server import VARIABLE as SERVER
 
-# What says on which Postgres the tests run.
+# The variables that choose the Postgres of the tests.
 SERVERS = (SERVER, BINARIES)
-# What some tests read themselves.
+# Variables that some tests read themselves.
 KEPT = (
     *SERVERS,
     "FLOWFABRIC_TEST_MUTANT",
+    "FLOWFABRIC_TEST_PARTITIONS",
+    "FLOWFABRIC_CITUS_URL",
     "FLOWFABRIC_MODEL_SEED",
     "FLOWFABRIC_CHAOS_SECONDS",
     "FLOWFABRIC_GRAPHS",
@@ -38,50 +40,50 @@ _nowhere: Path | None = None
 
 
 def is_setting(name: str) -> bool:
-    """Whether a variable says something to flowfabric or to a client of Postgres."""
+    """Return whether a variable configures flowfabric or a client of Postgres."""
     return name.startswith(("PG", "FLOWFABRIC_")) or name == "DATABASE_URL"
 
 
 def chosen_binaries() -> dict[str, str]:
-    """For the environment of a process that starts a server of its own: on the same Postgres."""
+    """Return the variables that make another process start its server with the same Postgres."""
     return {BINARIES: os.environ[BINARIES]} if BINARIES in os.environ else {}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Leave the folder, before the modules with tests are imported: some make an app."""
+    """Leave the folder before test modules are imported, because some of them make an app."""
     global _nowhere
     for name in [name for name in os.environ if is_setting(name) and name not in KEPT]:
         del os.environ[name]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # Started in the background: the commands that tests start would be deaf to Ctrl-C, too.
+        # A run in the background ignores Ctrl-C, and so would the commands that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not session.config.pluginmanager.hasplugin("dsession"):
-        # (xdist starts its processes where it was started itself: their arguments are relative.)
+        # xdist starts its processes in its own folder, because their arguments are relative paths.
         _nowhere = Path(tempfile.mkdtemp(prefix="ff-nowhere-"))
-        # The user of a server passes through, if the tests run as root.
+        # If the tests run as root, the server's user must be able to enter this folder.
         _nowhere.chmod(0o755)
         os.chdir(_nowhere)
-        # Hypothesis writes where it is: let it do so in the clone.
+        # Hypothesis writes to the current folder. Let it write to the working copy instead.
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(_started_in / ".hypothesis"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Leave the thousands of collected tests out of every later search for garbage."""
+    """Exclude the thousands of collected tests from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: some tests wait for processes that they started."""
+    """Use one process more than cores, because some tests wait for their own processes."""
     return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Go back, after the fixtures of the session have ended."""
+    """Return to the first folder, after the fixtures of the session have ended."""
     global _nowhere
     if _nowhere is not None:
         os.chdir(_started_in)
@@ -91,20 +93,23 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_trial() -> Iterator[None]:
-    """A hint that a busy machine delays for a second does not make a worker poll, and say so."""
+    """Let sessions wait longer for their trial hint, because a busy machine may delay it.
+
+    A worker without hints would poll and log a warning.
+    """
     with mock.patch.object(session, "HEARING_SECONDS", 60.0):
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 async def loop() -> asyncio.AbstractEventLoop:
-    """The loop of all tests of this process."""
+    """Return the loop of all tests of this process."""
     return asyncio.get_running_loop()
 
 
 @pytest.fixture(autouse=True)
 def no_tasks_left(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """What a test leaves running ends with it, as if the loop had been its own."""
+    """Cancel all tasks that a test leaves running, as if the test had its own loop."""
     yield
     if left := asyncio.all_tasks(loop):
         for task in left:
@@ -114,7 +119,7 @@ def no_tasks_left(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nowhere() -> Iterator[None]:
-    """The next test finds the same empty folder."""
+    """Check that a test leaves the folder empty and is still in it."""
     yield
     assert _nowhere is not None
     assert Path.cwd() == _nowhere, "the test went elsewhere and stayed there"

@@ -1,15 +1,15 @@
-"""The engine as a specification: what every operation answers, changes and writes down.
+"""A model of the database functions: the answers, changes and events of every operation.
 
-A pure state machine in Python, written from the state model (T1 to T31) and the decisions, not from
-the SQL. It has one clock, no locks and nobody beside it. Tests run it next to a real database and
-compare the two after every call (tests/model).
+It is a pure state machine in Python, written from the state model (T1 to T31) and the decisions,
+not from the SQL. It has one clock, no locks and no concurrency. Tests run it beside a real database
+and compare the two after every call (tests/model).
 
     model = Model(now)
     model.submit(Item(id, route, ...))      # Answer("created")
     model.claim(worker, ...)                # the leases, in order
-    model.events                            # what the last operation appended to the log
+    model.events                            # the events of the last operation
 
-An operation returns an `Answer`; one that is raised rather than returned has `is_raised`.
+An operation returns an `Answer`. If the database raises it as an error, `is_raised` is True.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CENTURY = timedelta(days=36525)
 LONE_CRASHES = 3
 
 
-# What goes in
+# Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Route:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Which lane: each belongs to a namespace."""
+        """The namespace and the lane of the route."""
         return self.namespace, self.lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A retry policy. A fixed delay, or one that starts at `initial` and grows."""
+    """A retry policy, with a fixed delay or a delay that starts at `initial` and grows."""
 
     max_retries: int = 3
     fixed: timedelta | None = None
@@ -83,7 +83,7 @@ class Retry:
     categories: frozenset[str] = frozenset()
 
     def wait(self, retries: int, class_: str, category: str | None) -> timedelta | None:
-        """How long until the next attempt; None if there is none."""
+        """Return the time until the next attempt, or None if there is none."""
         if retries >= self.max_retries or class_ in (
             FailureClass.PERMANENT,
             FailureClass.CANCELLED,
@@ -125,7 +125,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a holder shows: the execution, its lease, the epoch and the attempt."""
+    """The proof that a caller holds a lease: execution, lease, epoch and attempt."""
 
     execution_id: UUID | None
     lease_id: UUID | None
@@ -172,7 +172,7 @@ class Worker:
     capabilities: frozenset[str] = frozenset()
 
 
-# What comes out
+# Results and stored state
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAttempt:
-    """An attempt that another one followed, as it ended."""
+    """An earlier attempt, as it was when it ended."""
 
     attempt_index: int
     attempt_id: UUID
@@ -239,14 +239,14 @@ class Lane:
     changed_by: str | None = None
 
     def is_worked(self, now: datetime) -> bool:
-        """Claims go on: it is active or draining, or its pause is over."""
+        """Return whether the lane allows claims: active, draining, or its pause is over."""
         if self.state in (LaneState.ACTIVE, LaneState.DRAINING):
             return True
         return self.resumes_at is not None and self.resumes_at <= now
 
     @property
     def is_open(self) -> bool:
-        """Submits go on."""
+        """Return whether the lane accepts submissions."""
         return self.state in (LaneState.ACTIVE, LaneState.PAUSED)
 
 
@@ -277,7 +277,7 @@ class Recorded:
 
 @dataclass(slots=True, kw_only=True)
 class Wait:
-    """One of the executions that another waits for."""
+    """One execution that another execution waits for."""
 
     wait_no: int
     ended_at: datetime | None
@@ -285,7 +285,7 @@ class Wait:
 
 @dataclass(slots=True, kw_only=True)
 class Execution:
-    """Six facts, the lease, the latest attempt, counters and timers."""
+    """An execution: its six facts, lease, latest attempt, counters and timers."""
 
     execution_id: UUID
     route: Route
@@ -361,7 +361,7 @@ class Execution:
     wakes_pending: bool = False
     wait_no: int = 0
     wait_left: int | None = None
-    # the last lease of older code, and since when such leases follow each other
+    # The epoch of the last lease with older code, and the start of the series of such leases.
     passed_on: tuple[int, datetime] | None = None
     tags: dict[str, str] = field(default_factory=dict)
     history: list[PastAttempt] = field(default_factory=list)
@@ -377,14 +377,14 @@ class Execution:
 
     @property
     def is_claimable(self) -> bool:
-        """Waiting for a worker, or left by one and not waiting before a reclaim."""
+        """Whether it waits for a worker, or can be reclaimed now from a lost worker."""
         if self.phase == Phase.RUNNABLE:
             return self.eligibility == Eligibility.ELIGIBLE_NOW
         return self.ownership in RECLAIMABLE and self.reclaim_at is None
 
     @property
     def is_over_the_cap(self) -> bool:
-        """Too many reclaims besides those in company, or too many crashes alone."""
+        """Whether it was reclaimed too often, or crashed too often while it ran alone."""
         counted = self.reclaim_count - self.company_count
         return self.phase == Phase.ACTIVE and (
             counted >= self.policy.max_reclaims or self.lone_crash_count >= LONE_CRASHES
@@ -409,7 +409,7 @@ class Execution:
 
 
 class Refusal(Exception):
-    """The whole call is refused; nothing was changed."""
+    """The whole call is refused, and nothing was changed."""
 
     def __init__(self, word: str, **facts: Any) -> None:
         super().__init__(word)
@@ -429,22 +429,22 @@ class Model(Flows):
         self.keys: dict[tuple[str, str], Key] = {}
         self.grants: dict[UUID, Grant] = {}
         self.slots: dict[str, tuple[UUID, list[UUID]]] = {}
-        # (waiter, target): who waits for whom
+        # Waits by (waiter, target).
         self.waits: dict[tuple[UUID, UUID], Wait] = {}
-        # rows that somebody else holds while an operation runs: nobody waits for them
+        # Rows that another session has locked. An operation skips them.
         self.locked: set[UUID] = set()
         self._ended: list[Execution] = []
-        # executions that were trimmed and whose events are kept, and until when
+        # Trimmed executions with events that are still kept, and the time when the events go.
         self.event_trims: dict[UUID, datetime] = {}
         self._trimmed_from: dict[UUID, str] = {}
-        # how often each transition was taken, and what the last operation wrote and touched
+        # How often each transition was taken, and what the last operation wrote and touched.
         self.taken: Counter[str] = Counter()
         self.events: list[Event] = []
         self.touched: set[UUID] = set()
         self.buried: list[tuple[UUID, PastAttempt]] = []
 
     def begin(self) -> None:
-        """Forget what the last operation wrote."""
+        """Forget the events and changes of the last operation."""
         self.events = []
         self.touched = set()
         self.buried = []
@@ -452,7 +452,7 @@ class Model(Flows):
     # The parts of a transition
 
     def _at(self, e: Execution) -> datetime:
-        """Time never goes back for an execution, whatever the clock does."""
+        """Return the time for an execution. It never goes back, even if the clock does."""
         return max(self.now, e.transitioned_at)
 
     def _move(
@@ -467,7 +467,7 @@ class Model(Flows):
         with_attempt: bool = True,
         actor: str | None = None,
     ) -> None:
-        """Write a transition down. A quiet one has no kind and leaves the version alone."""
+        """Record a transition. Without a kind, it writes no event and keeps the version."""
         at = self._at(e)
         e.cause = cause
         e.transitioned_at = e.mutated_at = at
@@ -492,7 +492,7 @@ class Model(Flows):
         )
 
     def _drop_lease(self, e: Execution, end: str, retry_at: datetime | None = None) -> None:
-        """The lease is over; the row remembers it, and what its holder was told."""
+        """End the lease. The row keeps its id, how it ended, and the answer to its holder."""
         e.last_lease_id = e.lease_id
         e.last_lease_end = end
         e.last_lease_retry_at = retry_at
@@ -500,7 +500,7 @@ class Model(Flows):
         e.ownership = Ownership.UNOWNED
 
     def _wait(self, e: Execution, until: datetime | None, why_delayed: BlockingReason) -> None:
-        """Runnable: eligible now, or at a time."""
+        """Make an execution runnable, now or at a time."""
         e.phase = Phase.RUNNABLE
         e.delayed_until = until
         if until is None:
@@ -524,7 +524,7 @@ class Model(Flows):
         failure: tuple[str, str | None, str | None, bytes | None] | None = None,
         actor: str | None = None,
     ) -> None:
-        """The end, from wherever it is. A lease that is taken away raises the epoch."""
+        """End an execution in any state. Taking away a lease raises the epoch."""
         at = self._at(e)
         lease_id, instance = e.lease_id, e.worker_instance_id
         was_leased = e.is_leased
@@ -540,7 +540,7 @@ class Model(Flows):
         e.outcome = outcome
         if e.attempt_state != AttemptState.PENDING_FIRST_ATTEMPT:
             e.attempt_state = AttemptState.ATTEMPT_TERMINAL
-        # An attempt that had ended before keeps how it did, and its failure.
+        # An attempt that ended earlier keeps its end and its failure.
         if failure is not None and e.attempt_ended_as is None:
             e.failure_class, e.failure_category, e.failure_reason, e.failure_detail = failure
         if e.total_attempt_count and e.attempt_ended_at is None:
@@ -554,7 +554,7 @@ class Model(Flows):
         e.terminal_at = at
         e.trim_at = at + e.policy.retention if e.policy.retention is not None else None
         self.grants.pop(e.execution_id, None)
-        # A lease that had ended before, by expiry, is named again only where its loss is the cause.
+        # The event names an expired lease only if the loss of this lease is the cause.
         named = was_leased or cause == "exceed_reclaims"
         self._move(
             number, e, cause, kind, lease_id=lease_id if named else None, instance=instance,
@@ -567,9 +567,12 @@ class Model(Flows):
                 del self.waits[waiter, target]
 
     def _tell(self, now: datetime | None = None) -> int:
-        """Whom the ends since the last time concern is told: T4 for who waits for them and has
-        enough now, T23 for children that end with them; and so on for what that ends. Whoever is
-        locked is told later. Returns how many were told."""
+        """Propagate the new ends, and return how many executions were affected.
+
+        Executions that wait for enough of these ends become eligible (T4). Children that end with
+        their parent are cancelled (T23). The same follows for the ends that this causes. Locked
+        executions are skipped, and are handled later.
+        """
         clock, self.now = self.now, now or self.now
         self.has_siblings = False
         first = list(self._ended)
@@ -604,7 +607,7 @@ class Model(Flows):
         return told
 
     def _wake(self, ended: set[UUID]) -> int:
-        """Count the waits for these down. Returns how many executions waited."""
+        """Count down the waits for these executions. Return how many executions waited."""
         met: dict[UUID, list[Wait]] = {}
         for (waiter, target), wait in self.waits.items():
             if target in ended and wait.ended_at is None and waiter not in self.locked:
@@ -645,12 +648,12 @@ class Model(Flows):
         )
 
     def resolve_wakes(self) -> int:
-        """Those who could not be told at once."""
+        """Finish the propagation that was left because rows were locked."""
         self._ended = [e for e in self.executions.values() if e.wakes_pending]
         return self._tell()
 
     def _find(self, namespace: str | None, execution_id: UUID | None) -> Execution | None:
-        """A foreign execution is not there; None sees all."""
+        """Return an execution, or None. A namespace sees only its own; None sees all."""
         e = self.executions.get(execution_id) if execution_id is not None else None
         return e if e is not None and namespace in (None, e.route.namespace) else None
 
@@ -663,7 +666,7 @@ class Model(Flows):
     # Submit: T1, T2
 
     def submit(self, namespace: str, items: Sequence[Item]) -> list[Answer]:
-        # An item cannot be the parent of another of its call.
+        # An item cannot be the parent of another item of the same call.
         there = set(self.executions)
         return [self._submit(namespace, item, there) for item in items]
 
@@ -679,13 +682,13 @@ class Model(Flows):
         if item.route is None or item.route.namespace != namespace:
             return Answer("unknown_route")
         if item.id in self.event_trims:
-            # It was there, and its events still tell so.
+            # The execution existed and was trimmed, but its events still exist.
             if self._trimmed_from[item.id] != namespace:
                 return Answer("invalid", {"field": "execution_id"})
             return Answer("duplicate", {"id": item.id})
         taken = self.executions.get(item.id)
         is_repeat = taken is not None and taken.route.namespace == namespace
-        # A repeat of one's own submission is a success, whatever became of the lane since.
+        # A repeated submission succeeds, even if the lane has been closed since.
         if not self.lanes[item.route.place].is_open:
             if is_repeat:
                 return Answer("duplicate", {"id": item.id})
@@ -707,7 +710,7 @@ class Model(Flows):
             if key.fingerprint != item.fingerprint:
                 return Answer("key_reused", {"field": "key"})
             return Answer("duplicate", {"id": key.execution_id})
-        # A window of nothing means: do not remember the key.
+        # A window of zero means that the key is not kept.
         is_kept = item.window > NOTHING or item.scope == KeyScope.UNFINISHED
         if item.key is not None and taken is None and is_kept:
             assert item.fingerprint is not None
@@ -743,7 +746,7 @@ class Model(Flows):
         return Answer("created")
 
     def _holds(self, key: Key) -> bool:
-        """A key stands for its execution within its window, or while that is unfinished."""
+        """Return whether a key still holds: within its window, or until its execution ends."""
         if key.scope == KeyScope.WINDOW:
             return key.expires_at > self.now
         e = self.executions.get(key.execution_id)
@@ -786,13 +789,13 @@ class Model(Flows):
         leases: list[Execution] = []
         hopeless: list[Execution] = []
         for e in candidates:
-            # A call leaves at most twice as many rows locked as it may return.
+            # A call locks at most twice as many rows as it may return.
             if len(leases) == limit or len(leases) + len(hopeless) >= 2 * limit:
                 break
             (hopeless if e.is_over_the_cap or self.is_over(e) else leases).append(e)
         self._time_out_all([e for e in hopeless if self.is_over(e)], [])
         for e in hopeless:
-            # it may be the child of one before it
+            # It may have ended as the child of an execution before it.
             if e.phase != Phase.TERMINAL:
                 self._fail_over_reclaim_limit(e)
                 self._tell()
@@ -802,7 +805,7 @@ class Model(Flows):
             self._lease(e, worker, claim_id, ttl)
             e.lease_start = "waiting" if reports_starts else "unreported"
             if reports_starts and e.crash_count and e.attempt_deadline_at is not None:
-                # Its time runs from its start on.
+                # The timeout of the attempt counts from its start.
                 e.attempt_time_left = e.attempt_deadline_at - self._at(e)
                 e.attempt_deadline_at = None
         if candidates:
@@ -847,7 +850,8 @@ class Model(Flows):
         if is_reclaim:
             type_, reason = AttemptType.RECLAIM, str(e.ownership)
             e.reclaim_count += 1
-            # Nobody is blamed for the company of a crash, but a suspect for its own.
+            # A crash does not count for an execution that only waited or ran beside others. It
+            # does count for a suspect that ran beside others.
             was_crash = e.ownership == Ownership.LEASE_EXPIRED_RECLAIMABLE
             was_suspect = e.crash_count > 2
             if was_crash and (
@@ -876,14 +880,14 @@ class Model(Flows):
         e.previous_attempt_index = previous
         timeout = e.policy.attempt_timeout
         e.attempt_deadline_at = at + timeout if timeout is not None else None
-        # A new attempt begins with nothing of the one before.
+        # A new attempt keeps nothing of the previous attempt.
         e.attempt_ended_at = e.attempt_ended_as = None
         e.failure_class = e.failure_category = e.failure_reason = e.failure_detail = None
         e.last_lease_id = e.last_lease_end = e.last_lease_retry_at = None
         e.progress_percent = e.progress_message = e.progressed_at = None
 
     def _bury_attempt(self, e: Execution) -> None:
-        """The latest attempt becomes history."""
+        """Move the latest attempt to the history."""
         assert e.attempt_id is not None
         assert e.attempt_type is not None
         assert e.attempt_started_at is not None
@@ -933,7 +937,7 @@ class Model(Flows):
         )
 
     def _fail_over_reclaim_limit(self, e: Execution) -> None:
-        """T22."""
+        """Fail an execution that was reclaimed or crashed too often (T22)."""
         category = "reclaim_cap_exceeded"
         reason = (
             f"its workers vanished {e.reclaim_count + 1} times; "
@@ -959,7 +963,10 @@ class Model(Flows):
     def _judge(
         self, namespace: str | None, fence: Fence, end: str | None
     ) -> tuple[Execution | None, Answer | None]:
-        """The execution if the fence is good, or the answer; `repeat` means the first one again."""
+        """Return the execution if the fence is valid, or else the answer.
+
+        The answer `repeat` means that the call was made before and gets its first answer again.
+        """
         if None in (fence.execution_id, fence.lease_id, fence.epoch, fence.attempt_id):
             return None, Answer("invalid", {"field": "fence"})
         self._settle_overdue(namespace, [fence])
@@ -1006,7 +1013,10 @@ class Model(Flows):
         )
 
     def _settle_overdue(self, namespace: str | None, fences: Sequence[Fence]) -> None:
-        """What a good fence is shown for too late is settled first, as the reconciler would."""
+        """Time out executions that are past their deadline, as the reconciler would.
+
+        Only executions with a valid fence are settled.
+        """
         over, late = [], []
         for fence, is_second in self._each(fences):
             e = self._find(namespace, fence.execution_id)
@@ -1019,15 +1029,19 @@ class Model(Flows):
             self._time_out_all(over, late)
 
     def _each(self, fences: Sequence[Fence]) -> Iterable[tuple[Fence, bool]]:
-        """The items of a batch, and whether an item before has the same execution."""
+        """Yield the items of a batch, and whether an earlier item has the same execution."""
         seen: set[UUID | None] = set()
         for fence in fences:
             yield fence, fence.execution_id in seen
             seen.add(fence.execution_id)
 
     def _expire_lease(self, e: Execution) -> None:
-        """T19. A crash is blamed on what had started, the first in a row on all. From the third on
-        the row waits before the next reclaim, longer each time, with a jitter of its own."""
+        """Expire a lease (T19).
+
+        A crash counts for an execution that had started. The first crash in a row counts for all.
+        From the third crash on, the row waits before the next reclaim, longer each time, with
+        jitter.
+        """
         at = self._at(e)
         e.ownership = Ownership.LEASE_EXPIRED_RECLAIMABLE
         e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
@@ -1098,8 +1112,8 @@ class Model(Flows):
     ) -> list[Answer]:
         answers: list[Answer | None] = [None] * len(fences)
         ended: dict[int, Execution] = {}
-        # A second item for an execution that the first one completed is a repeat of it; any other
-        # second item is a duplicate.
+        # A second item for an execution is a repeat if the first item completed it. Otherwise it
+        # is a duplicate.
         for n, (fence, is_second) in enumerate(self._each(fences)):
             e = self._find(namespace, fence.execution_id)
             is_late = e is not None and (self.is_over(e) or self.is_late(e))
@@ -1125,11 +1139,11 @@ class Model(Flows):
 
     @staticmethod
     def _owing(e: Execution, told_of: Execution | None = None) -> dict[str, Any]:
-        """What the answer to an end says if somebody could not be told of it."""
+        """Return the part of an answer that says that propagation is left."""
         return {"wakes_pending": True} if e.wakes_pending or e is told_of else {}
 
     def _first_awaited(self, ended: Iterable[Execution]) -> Execution | None:
-        """Whose answer says that there is more to do than its own."""
+        """Return the execution whose answer says that more propagation is left, or None."""
         return next((e for e in ended if e.is_awaited), None) if self.has_more else None
 
     def _finish(
@@ -1143,7 +1157,7 @@ class Model(Flows):
         attempt_as: AttemptLifecycle,
         failure: tuple[str, str | None, str | None, bytes | None] | None = None,
     ) -> None:
-        """The holder ends it itself: the epoch stays."""
+        """End an execution by its lease holder. The epoch stays."""
         self._end(
             number, e, outcome, cause, kind, lease_end=lease_end, attempt_as=attempt_as,
             takes_lease=False, failure=failure,
@@ -1240,7 +1254,7 @@ class Model(Flows):
         pause_cause: str,
         until: datetime | None = None,
     ) -> None:
-        """The holder lets go: the same attempt goes on later, with the time it had left."""
+        """Interrupt an attempt. It continues later, with the time that it had left."""
         at = self._at(e)
         lease_id, instance = e.lease_id, e.worker_instance_id
         self._drop_lease(e, end, until)
@@ -1277,7 +1291,10 @@ class Model(Flows):
         delay: timedelta | None,
         newer_step: str | None = None,
     ) -> Answer:  # T15
-        """No worker is registered here: older code passes it on for 10 minutes and no longer."""
+        """Delay an execution (T15), or leave it to newer code.
+
+        The model has no registered worker, so older code passes it on for at most 10 minutes.
+        """
         if (delay is None) == (newer_step is None):
             raise invalid("delay")
         if delay is not None and abs(delay) > timedelta(days=36525):
@@ -1303,7 +1320,7 @@ class Model(Flows):
         return answer
 
     def wait_children(self, namespace: str | None, fence: Fence) -> Answer:  # T16
-        """With an open dependency it waits; else there is nothing to wait for (D-48)."""
+        """Suspend an execution with an open dependency (T16). Without one, do nothing (D-48)."""
         e, answer = self._judge(namespace, fence, "wait_children")
         if e is not None:
             is_open = self._is_held_back(e)
@@ -1322,7 +1339,10 @@ class Model(Flows):
         targets: Sequence[UUID | None] | None,
         k: int | None,
     ) -> Answer:  # T16
-        """Until k of the targets have ended, however; those that have ended already count."""
+        """Suspend an execution until k of the targets have ended (T16).
+
+        Every kind of end counts, and targets that have already ended count too.
+        """
         if not targets or None in targets or fence.execution_id in targets:
             raise invalid("targets")
         wanted = set(targets)
@@ -1361,8 +1381,10 @@ class Model(Flows):
     def record_steps(
         self, namespace: str | None, items: Sequence[tuple[Fence, Step]]
     ) -> list[Answer]:
-        """One verdict for each execution, that of its first item; what comes with another fence is
-        to be asked alone."""
+        """Record steps. The fence of the first item of an execution decides for all its items.
+
+        An item with another fence is answered `busy`: the caller must send it alone.
+        """
         verdicts: dict[UUID | None, tuple[Fence, Execution | None, Answer | None]] = {}
         self._settle_overdue(namespace, [fence for fence, _ in items])
         answers = []
@@ -1379,7 +1401,7 @@ class Model(Flows):
         return answers
 
     def _record(self, e: Execution, step: Step) -> Answer:
-        """The first writer wins; whoever comes later is given what it wrote."""
+        """Record a step. If it is recorded already, answer with the existing record."""
         if step.bad_field is not None:
             return Answer("invalid", {"field": step.bad_field})
         assert step.name is not None
@@ -1414,7 +1436,7 @@ class Model(Flows):
         return Answer(word, {**facts, "value": value, "encoding": encoding})
 
     def list_steps(self, namespace: str | None, execution_id: UUID | None) -> list[Recorded]:
-        """In the order they were started; what is not there has none."""
+        """Return the steps in the order they started; empty for an unknown execution."""
         e = self._find(namespace, execution_id)
         steps = e.journal.values() if e is not None else []
         return sorted(steps, key=lambda s: (s.position, s.name, s.occurrence))
@@ -1431,7 +1453,7 @@ class Model(Flows):
         return answer if answer.word != "repeat" else Answer("held")
 
     def continue_as(self, namespace: str | None, fence: Fence) -> Answer:  # T31
-        """The same attempt goes on, as if the execution began: no steps, no crashes, full time."""
+        """Continue the attempt with a new generation: no steps, no crashes, full time (T31)."""
         e, answer = self._judge(namespace, fence, "continue")
         if e is not None:
             self._interrupt("T31", e, "continue", EventKind.CONTINUED, "continued")
@@ -1493,7 +1515,7 @@ class Model(Flows):
             )
             if held is None:
                 assert answer is not None
-                # Its lease was ended by this very call, and the execution replayed since.
+                # An earlier try of this call ended the lease, and the execution was replayed later.
                 word = "cancelled" if answer.word == "repeat" else answer.word
                 return self._shown(word, e)
         self._end(
@@ -1563,7 +1585,7 @@ class Model(Flows):
         if e.phase != Phase.RUNNABLE:
             raise Refusal("not_eligible")
         e.priority = min(max(priority, 0), 9000)
-        # Not a change of state, so the time of the last one stays.
+        # This is not a change of state, so `transitioned_at` stays.
         transitioned_at, e.transitioned_at = e.transitioned_at, max(self.now, e.mutated_at)
         self._move(
             "T11", e, "change_priority", EventKind.PRIORITY_CHANGED, with_attempt=False, actor=actor
@@ -1580,8 +1602,11 @@ class Model(Flows):
         from_step: tuple[str, int] | None = None,
         fresh: bool | None = False,
     ) -> Answer:  # T28, T7
-        """With a step or fresh what was recorded from there on is forgotten; so an execution that
-        is held can go on as well."""
+        """Run an ended execution again (T28).
+
+        With `from_step` or `fresh`, delete the recorded steps from there on. This also releases an
+        execution that is held (T7).
+        """
         if fresh is None or (fresh and from_step is not None):
             raise invalid("fresh")
         e = self._get(namespace, execution_id)
@@ -1620,7 +1645,7 @@ class Model(Flows):
             for other in again:
                 self._run_again(other, actor, is_counted=False)
         elif e.wakes_pending:
-            # Whom its end concerns is told before it is undone.
+            # Propagate the end before the replay undoes it.
             self._ended.append(e)
             self._tell()
         self._run_again(e, actor, is_counted=True)
@@ -1648,7 +1673,7 @@ class Model(Flows):
             e.deadline_at = None
         e.terminal_at = e.trim_at = e.result = e.cancellation_reason = e.cancelled_by = None
         if not e.total_attempt_count:
-            # The failure was the execution's own; with an attempt it is the attempt's, and stays.
+            # The failure belonged to the execution. A failure of an attempt would stay.
             e.failure_class = e.failure_category = e.failure_reason = e.failure_detail = None
         number = "T29" if is_open else "T28"
         self._move(number, e, "replay", EventKind.REPLAYED, with_attempt=False, actor=actor)
@@ -1660,7 +1685,7 @@ class Model(Flows):
         actor: str | None,
         if_version: int | None,
     ) -> Answer:  # T28, T8, T7
-        """Ended: replay. In back-off or delayed: due now. Held, paused or blocked: unblock."""
+        """Replay an ended execution, make a delayed one due, unblock a blocked one."""
         e = self._get(namespace, execution_id)
         if if_version not in (None, e.version):
             return self._shown("already_applied", e)
@@ -1668,7 +1693,7 @@ class Model(Flows):
             return self._replay(e, actor)
         if e.eligibility == Eligibility.NOT_ELIGIBLE_UNTIL_TIME:
             if e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED:
-                # Its sleeps are over too, else it would find them and sleep on.
+                # End its sleeps too. Otherwise its next run would continue to sleep.
                 for step in e.journal.values():
                     if step.until_at is not None and step.until_at > self.now:
                         step.until_at = max(self.now, step.recorded_at)
@@ -1704,7 +1729,7 @@ class Model(Flows):
             raise Refusal("not_active")
         if e.eligibility == BLOCKS[reason] and e.blocking_reason == reason:
             return self._shown("blocked", e)
-        # Only what could be claimed now, or is kept from it by admission, can be blocked (0024).
+        # Only an execution that is claimable now, or held back by admission, can be blocked (0024).
         if e.eligibility not in (
             Eligibility.ELIGIBLE_NOW,
             Eligibility.BLOCKED_BY_BUDGET,
@@ -1858,7 +1883,7 @@ class Model(Flows):
         ttl: timedelta,
         expected_index: int | None,
     ) -> Answer:
-        """claim_execution (T9) and claim_resumed_execution (T10)."""
+        """Claim with a grant: claim_execution (T9) or claim_resumed_execution (T10)."""
         self._check_grant_call(key, None)
         e = self._get(namespace, execution_id)
         if e.is_leased and e.lease_id == claim_id:
@@ -1885,17 +1910,17 @@ class Model(Flows):
         return self._leased(e)
 
     def _check_lane_open(self, e: Execution) -> None:
-        """A grant does not open a lane that is paused or disabled."""
+        """Refuse if the lane is paused or disabled. A grant does not change that."""
         if not self.lanes[e.route.place].is_worked(self._at(e)):
             raise Refusal("not_leaseable")
 
     def _check_flow_not_cancelled(self, e: Execution) -> None:
-        """No member of a cancelled flow is leased anew."""
+        """Refuse a new lease for a member of a cancelled flow."""
         if self._is_dead(e):
             raise Refusal("not_leaseable")
 
     def _check_new_lease(self, e: Execution, claim_id: UUID) -> None:
-        """A claim id names one lease of an execution, ever."""
+        """Refuse a claim id that was used before for this execution."""
         used = {e.lease_id, e.last_lease_id, e.attempt_id}
         used |= {past.last_lease_id for past in e.history}
         used |= {past.attempt_id for past in e.history}
@@ -1905,7 +1930,7 @@ class Model(Flows):
     def _consume_grant(
         self, e: Execution, kind: str, key: bytes | None, worker: Worker
     ) -> str | None:
-        """Used up and None, or what is wrong with it."""
+        """Consume a grant and return None, or return the problem with it."""
         grant = self.grants.get(e.execution_id)
         if grant is None or grant.kind != kind or grant.key != key:
             return "invalid_grant"
@@ -1935,7 +1960,7 @@ class Model(Flows):
         return self._leased(e)
 
     def _reclaimability(self, e: Execution) -> str | None:
-        """None if it can be reclaimed, or why not."""
+        """Return None if the execution can be reclaimed, or the reason why not."""
         if e.phase == Phase.TERMINAL and e.cause == "exceed_reclaims":
             return "reclaim_cap_exceeded"
         if e.phase != Phase.ACTIVE:
@@ -1947,7 +1972,7 @@ class Model(Flows):
         return "reclaim_cap_exceeded" if e.is_over_the_cap else None
 
     def _mark_lost(self, e: Execution) -> None:
-        """A lease found expired is marked (T19), an execution over the cap ends (T22)."""
+        """Mark an expired lease (T19), and end an execution with too many crashes (T22)."""
         if e.phase != Phase.ACTIVE:
             return
         if e.is_leased:
@@ -2018,7 +2043,10 @@ class Model(Flows):
     # Time
 
     def promote_delayed(self) -> int:
-        """T8, and the end of a wait before a reclaim, which is no transition."""
+        """Make delayed executions eligible (T8), and end waits before a reclaim.
+
+        The end of such a wait is not a transition.
+        """
         handled = 0
         for e in list(self.executions.values()):
             if e.delayed_until is not None and e.delayed_until <= self.now:
@@ -2033,7 +2061,7 @@ class Model(Flows):
         return handled
 
     def expire_leases(self) -> int:
-        """T19."""
+        """Expire all leases that are over (T19)."""
         due = [
             e
             for e in self.executions.values()
@@ -2044,8 +2072,10 @@ class Model(Flows):
         return len(due)
 
     def expire_executions(self) -> int:
-        """T24. A deadline ends any state; an attempt over its time is settled as a failure, unless
-        it has just ended with its parent."""
+        """Expire executions that are past their deadline, in any state (T24).
+
+        An attempt past its timeout fails, unless it has just ended with its parent.
+        """
         there = [e for e in self.executions.values() if e.phase != Phase.TERMINAL]
         over = [e for e in there if self.is_over(e)]
         late = [e for e in there if not self.is_over(e) and self.is_late(e)]
@@ -2094,9 +2124,11 @@ class Model(Flows):
         return len(over)
 
     def trim_retention(self, retention: timedelta, event_floor: timedelta) -> int:
-        """An ended execution goes, with all it owns; its events stay for the floor. A child stays
-        while its parent goes on, which would submit it again, and so does whoever has yet to tell
-        somebody."""
+        """Delete old ended executions with all that they own. Their events stay for the floor.
+
+        A child stays until its parent has ended, because the parent would submit it again. An
+        execution also stays until its end is propagated.
+        """
         over = [
             e
             for e in self.executions.values()
@@ -2128,7 +2160,7 @@ class Model(Flows):
         return len(over)
 
     def trim_keys(self) -> int:
-        """Keys that are over go; one that stands for unfinished work is looked at again later."""
+        """Delete expired keys. A key of unfinished work is checked again later."""
         over = [name for name, key in self.keys.items() if key.expires_at <= self.now]
         for name in over:
             if self._holds(self.keys[name]):

@@ -1,5 +1,7 @@
-"""A server of the test process's own, for tests that make roles: a role exists in the whole server,
-so it must not meet the tests of another process."""
+"""A private server of one test process, for tests that create roles.
+
+A role exists in the whole server, so it must not affect the tests of another process.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Cluster:
     folder: Path
 
     def run(self, program: str, *arguments: str, **options: Any) -> str:
-        """Run a Postgres program; its server parts refuse to run as root."""
+        """Run a Postgres program, under root as another user: the server refuses to run as root."""
         if program in {"initdb", "pg_ctl"}:
             options |= as_server()
         finished: subprocess.CompletedProcess[str] = subprocess.run(
@@ -45,7 +47,7 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    # Not tmp_path: the name of a Unix socket has a limit of about 100 characters.
+    # Do not use tmp_path: the path of a Unix socket has a limit of about 100 characters.
     folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp"))
     if (user := server_user()) is not None:
         shutil.chown(folder, user)
@@ -73,7 +75,7 @@ def database_numbers() -> Iterator[int]:
 
 @pytest.fixture
 def make_database(cluster: Cluster, database_numbers: Iterator[int]) -> Iterator[Callable[[], str]]:
-    """Creates empty databases and returns their URLs."""
+    """Return a function that creates an empty database and returns its URL."""
     names: list[str] = []
 
     def create() -> str:

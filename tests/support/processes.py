@@ -1,4 +1,4 @@
-"""Processes of the system, as /proc shows them: whom one started, and who is still there."""
+"""Finds and kills processes of the system by /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def kill_family(pid: int, *, within: float = 60.0) -> None:
-    """`kill -9` of a process and of every process it started; returns when all are gone."""
+    """Kill a process and all its descendants with SIGKILL, and wait until all are gone."""
     family = [pid, *children_of(pid)]
     for member in family:
         with suppress(ProcessLookupError):
@@ -32,7 +32,7 @@ def children_of(parent: int) -> Iterator[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that ended and was not waited for does not."""
+    """Return whether a process runs. A zombie does not count."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False

@@ -1,5 +1,8 @@
-"""The programs of PostgreSQL for tests that start servers of their own: those that the embedded
-server would use, so FLOWFABRIC_PG_BINARIES chooses for all tests."""
+"""The PostgreSQL programs for tests that start their own servers.
+
+They are the programs that the embedded server would use, so FLOWFABRIC_PG_BINARIES chooses them for
+all tests.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _NO_DATA = Path("/nonexistent")
 
 @cache
 def programs() -> Path:
-    """A folder with the server and every tool."""
+    """Return a folder with the server and every tool."""
     user = account.choose(_NO_DATA)
     found = readable_by(user, binaries.find(user, data=_NO_DATA, major=None))
     assert (found.folder / "pg_basebackup").exists(), f"{found.folder} lacks the tools of a client"
@@ -27,7 +30,10 @@ def programs() -> Path:
 
 
 def readable_by(user: account.Account, found: binaries.Binaries) -> binaries.Binaries:
-    """The same programs where `user` can run them: the wheel may lie under root's home."""
+    """Return the programs in a place where `user` can run them.
+
+    The wheel may be under root's home, which other users cannot enter.
+    """
     if found.source != "wheel" or binaries.runs(found, user):
         return found
     folder = Path(tempfile.mkdtemp(prefix="ff-programs-"))
@@ -38,7 +44,7 @@ def readable_by(user: account.Account, found: binaries.Binaries) -> binaries.Bin
 
 @cache
 def server_user() -> str | None:
-    """Whom a server runs as when we are root, which it refuses to be."""
+    """Return the user that runs a server if we are root, because it refuses to run as root."""
     if os.geteuid() != 0:
         return None
     known = {account.pw_name for account in pwd.getpwall()}
@@ -46,7 +52,7 @@ def server_user() -> str | None:
 
 
 def as_server() -> dict[str, Any]:
-    """Options for `subprocess` that make a server run as its user."""
+    """Return options for `subprocess` that make a server run as its user."""
     user = server_user()
     if user is None:
         return {}

@@ -1,13 +1,13 @@
-"""The slow proofs, whole or shortened: `make prove`, and `make prove ARGS=--short` as CI runs it.
+"""The slow proofs, in full (`make prove`) or shortened (`make prove ARGS=--short`, as in CI).
 
-    @pytest.mark.slow             --short runs it in a smaller size, which the test asks for:
+    @pytest.mark.slow             --short runs it with a smaller size, which the test requests:
     graphs = sized(1500, short=60)
-    @pytest.mark.slow(short=2)    --short runs two of its parametrised cases, other ones each time
+    @pytest.mark.slow(short=2)    --short runs two of its parametrised cases, different each time
     @pytest.mark.slow(short=2, of="servers")    --short runs two of all cases of that name
-    some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of them,
-                                  other ones for the next test; no case and no test is left out
+    some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of the
+                                  cases in each test, so that together they cover all cases
 
-The cases are drawn by a number that the head of the output shows; the variable repeats it.
+A seed selects the cases. The head of the output shows the seed; set the variable to repeat it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
-    """Mark all values as slow but one in `share`: other ones for each of `share` turns in a row."""
+    """Mark all values as slow except one in `share`. Each of `share` turns keeps other values."""
     return [
         value
         if (number + turn) % share == 0
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The processes of one run have to draw the same.
+    # All processes of one run must use the same seed.
     os.environ.setdefault(SEED, str(secrets.randbits(32)))
 
 
@@ -50,7 +50,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what --short does not run."""
+    """Deselect the tests that --short does not run."""
     if not config.getoption("short"):
         return
     families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def sized(pytestconfig: pytest.Config) -> Callable[..., T]:
-    """`sized(full, short=...)` is the size that a slow proof has in this run."""
+    """Return a function: `sized(full, short=...)` is the size of a slow proof in this run."""
     is_short: bool = pytestconfig.getoption("short")
 
     def size(full: T, *, short: T) -> T:

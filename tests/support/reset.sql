@@ -1,8 +1,9 @@
--- Makes a used test database as new, or says that it cannot: then it is dropped. Runs after a test on
--- a connection whose session_replication_role is replica, so that no trigger looks on.
+-- Resets a used test database to its first state, or reports that it cannot; then the database is
+-- dropped. Runs after a test, on a connection with session_replication_role = replica, so that no
+-- trigger fires.
 
--- What no deleting of rows takes back: statements that change the catalogue. (What a test makes in the
--- schema public can be dropped.)
+-- The statements of a test that changed the catalogue. Deleting rows cannot undo them. Objects in
+-- the schema public do not count, because they can be dropped.
 create table ff_test.changed_catalogue (tag text);
 
 create function ff_test.note_command()
@@ -22,8 +23,8 @@ begin
 end;
 $$;
 
--- Three functions about the tables there are: those with rows get these back, from a copy; the
--- others are emptied.
+-- Creates three functions for the existing tables. A table that has rows now is restored from a
+-- copy; the other tables are emptied.
 do $do$
 declare
   v_table    regclass;
@@ -50,7 +51,7 @@ begin
     end if;
   end loop;
 
-  -- Beside rows: the statistics of the planner, and settings of the database.
+  -- The fingerprint also covers the statistics of the planner and the settings of the database.
   execute format($format$
     create function ff_test.fingerprint() returns numeric[] language sql stable
     set search_path = pg_catalog, pg_temp
@@ -84,8 +85,9 @@ begin
 end
 $do$;
 
--- Returns whether the database is as new. p_ours are the backends of the connections that the next
--- test will use, all others are ended; p_fingerprint is what ff_test.fingerprint() was at first.
+-- Resets the database and returns whether it succeeded. p_ours are the backends of the connections
+-- that the next test will use; all other backends are ended. p_fingerprint is the first value of
+-- ff_test.fingerprint().
 create function ff_test.reset(p_ours integer[], p_fingerprint numeric[])
 returns boolean
 language plpgsql
@@ -116,7 +118,7 @@ begin
   ) then
     return false;
   end if;
-  -- Many deleted rows are as many to pass over.
+  -- After many deleted rows, give the database up: queries would have to skip the dead rows.
   if ff_test.delete_rows() > 2000 then
     return false;
   end if;

@@ -1,5 +1,8 @@
-"""The rules of ff.execution by name: S12 of the doctor lists them, the table enforces them in three
-CHECKs, and the databases of the tests also have a CHECK for each."""
+"""The rules of ff.execution by name.
+
+The doctor's invariant S12 lists the rules, and the table enforces them in three CHECKs. The test
+databases also have a CHECK for each rule.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes behind the engine's back: to break a test database and see whether its guards notice."""
+"""Direct changes that break a test database, to check that its guards notice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def drop_checks(connection: Connection) -> None:
-    """Take the CHECK constraints off ff's tables, so that only the guard under test is left."""
+    """Drop the CHECK constraints of ff's tables, so that only the guard under test is left."""
     await connection.execute(
         """
         do $$
@@ -36,7 +36,7 @@ async def drop_checks(connection: Connection) -> None:
 
 @asynccontextmanager
 async def unwitnessed(connection: Connection) -> AsyncIterator[None]:
-    """Keep the witness from looking at what this connection writes in the block."""
+    """Disable the witness for the writes of this connection in the block."""
     await connection.execute("set session_replication_role = replica")
     try:
         yield
@@ -45,7 +45,7 @@ async def unwitnessed(connection: Connection) -> AsyncIterator[None]:
 
 
 async def checks_against(conn: Connection, statement: str) -> list[str]:
-    """The names of all CHECKs that a statement violates, found by dropping one after the other."""
+    """Return the names of all CHECKs that a statement violates, found by dropping each in turn."""
     names: list[str] = []
     everything = conn.transaction()
     await everything.start()

@@ -1,7 +1,7 @@
-"""Schedules as a specification: what declaring, firing, pausing and forgetting answer and change.
+"""A model of schedules: the answers and changes of declare, fire, pause and forget.
 
-Pure, like support/model.py, and run beside a real database by tests/model/test_schedules.py. When a
-rule falls due is the client's business; here a rule is a word, and times come from outside.
+It is pure, like support/model.py, and tests/model/test_schedules.py runs it beside a real database.
+The client computes when a rule is due. Here a rule is only a word, and the caller passes the times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .model import Answer, Refusal, invalid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One schedule as its app says it."""
+    """One schedule as its app declares it."""
 
     cron: str | None = None
     every: timedelta | None = None
@@ -62,7 +62,7 @@ class Schedule:
         return ScheduleState.PAUSED if self.is_paused else ScheduleState.ACTIVE
 
     def has_rule(self, new: Declared) -> bool:
-        """Whether it is due at the same times; an anchor counts where the app says it."""
+        """Return whether the new rule has the same times. An anchor counts only if declared."""
         same = (self.cron, self.every, self.time_zone) == (new.cron, new.every, new.time_zone)
         return same and not (new.is_anchored and new.anchor_at != self.anchor_at)
 
@@ -78,7 +78,7 @@ class Schedules:
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.apps: dict[str, App] = {}
-        # what was submitted: the schedule and the time it is for
+        # The submitted executions, with the schedule and the scheduled time.
         self.submitted: dict[UUID, tuple[str, datetime]] = {}
         self.is_lane_open = True
 
@@ -86,7 +86,7 @@ class Schedules:
         return self.apps[app].schedules.get(name) if app in self.apps else None
 
     def _submit(self, name: str, ats: Sequence[datetime], ids: Sequence[UUID]) -> None:
-        """What is there already stands for its time."""
+        """Submit executions. An existing execution is kept for its time."""
         new = {id_: (name, at) for id_, at in zip(ids, ats, strict=True)}
         if not self.is_lane_open and not new.keys() <= self.submitted.keys():
             raise Refusal("lane_closed", field="lane")
@@ -99,8 +99,10 @@ class Schedules:
         generation: int | None,
         items: Mapping[str, Declared],
     ) -> Answer:
-        """The newest version says which schedules there are; of one version, whoever started last.
-        What is not named any more is an orphan."""
+        """Declare the schedules of an app. Schedules that are not declared become orphans.
+
+        The newest version decides. Among workers of one version, the last one to start decides.
+        """
         if not version:
             raise invalid("version")
         for item in items.values():
@@ -120,7 +122,7 @@ class Schedules:
         return Answer(word, {"generation": known.generation, "version": list(known.version)})
 
     def _declare(self, known: App, items: Mapping[str, Declared]) -> bool:
-        """Returns whether anything is new."""
+        """Store declared schedules. Return whether anything is new."""
         is_new = False
         for name, item in items.items():
             there = known.schedules.get(name)
@@ -150,7 +152,7 @@ class Schedules:
                 there.anchor_at = item.anchor_at
                 there.rule_no += 1
             there.misfire, there.priority, there.is_anchored = what
-            # A pause outlives it all; times that passed for an orphan are past.
+            # A paused schedule stays paused. The missed times of an orphan do not fire later.
             if not there.is_paused and (has_new_rule or there.orphaned_at is not None):
                 there.next_at = item.next_at
             there.orphaned_at = None
@@ -187,7 +189,7 @@ class Schedules:
         next_at: datetime | None,
         ids: Sequence[UUID],
     ) -> Answer:
-        """Only from what was read; the same call again is told what it did."""
+        """Fire a schedule, unless it has changed since it was read. Repeats answer the same."""
         if expected is None or expected > self.now:
             raise invalid("expected_next_at")
         times = [expected - timedelta(microseconds=1), *ats]
@@ -226,7 +228,7 @@ class Schedules:
         reason: str | None,
         actor: str | None,
     ) -> Answer:
-        """Pause, or go on at a time that the present rule gave."""
+        """Pause a schedule, or resume it at a time that the present rule gave."""
         if is_paused is None:
             raise invalid("is_paused")
         if not is_paused and rule_no is None:
@@ -252,7 +254,7 @@ class Schedules:
         return Answer(word, {"state": str(schedule.state), "next_at": schedule.next_at})
 
     def run(self, app: str, name: str, id_: UUID) -> Answer:
-        """Now, beside its times; also while it is paused."""
+        """Run a schedule now, in addition to its times, even if it is paused."""
         schedule = self._find(app, name)
         if schedule is None:
             raise Refusal("schedule_not_found")
@@ -262,7 +264,7 @@ class Schedules:
         return Answer("submitted", {"execution_id": id_})
 
     def forget(self, app: str, name: str) -> Answer:
-        """Only an orphan: any other would be back with the next worker."""
+        """Delete an orphan. Refuse other schedules: the next worker would declare them again."""
         schedule = self._find(app, name)
         if schedule is not None:
             if schedule.orphaned_at is None:

@@ -6,6 +6,8 @@ import signal
 
 
 def hear_ctrl_c() -> None:
-    """For `preexec_fn`: a test run that was started in the background ignores SIGINT, and so would
-    its children."""
+    """Make a child process react to SIGINT; use as `preexec_fn`.
+
+    A test run in the background ignores SIGINT, and its children would inherit that.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""How fast something is, asked so that a busy machine does not change the answer."""
+"""Measures speed so that a busy machine does not change the result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from time import monotonic
 async def is_ever_within(
     seconds: float, attempt: Callable[[], Awaitable[object]], *, tries: int = 10
 ) -> bool:
-    """Whether one of some attempts takes less. A machine that is busy slows most of them down; a
-    timer, a poll or a lock that is waited for slows all of them."""
+    """Return whether one of several attempts takes less time than the limit.
+
+    A busy machine slows down most attempts. Waiting for a timer, a poll or a lock slows down all.
+    """
     for _ in range(tries):
         began = monotonic()
         await attempt()

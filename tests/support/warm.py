@@ -1,10 +1,10 @@
-"""Backends that the apps of one test leave to those of the next.
+"""Reuses database backends: apps of the next test get the backends of earlier apps.
 
-A new backend reads the catalogue and plans each function of the engine at first use: 35 ms of CPU,
-for every connection of every app and worker. So a connection that flowfabric closes keeps its
-backend: a later connection of the same database and loop gets it, with nothing of the former left
-but the plans. Between the two it bears the name of the tests' own connections, so that nobody who
-counts connections sees it. A connection that is terminated, broken, or busy ends as always.
+A new backend reads the catalogue and plans each function at first use. That takes 35 ms of CPU for
+every connection of every app and worker. So when flowfabric closes a connection, its backend is
+kept. A later connection to the same database on the same loop gets it, reset except for the plans.
+While it waits, the backend has the application name of the tests' own connections, so that tests
+that count connections do not count it. A terminated, broken or busy connection ends as usual.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import asyncpg
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[Any]
 
-# The application that connections of the tests name, beside those of what they test.
+# The application_name of the tests' own connections.
 OURS = "ff_test"
-# Asked of a connection that somebody else will use. Plans stay: they are what it is good for.
+# Resets a connection for its next user. It keeps the plans, which are the reason to reuse it.
 AS_NEW = "reset session authorization; reset role; discard temp; discard sequences"
 _MOST = 8
 _PATIENCE = 10.0
-# What flowfabric says when it connects, and nobody else: see db/connection.py and db/session.py.
+# Only flowfabric connects with these options. See db/connection.py and db/session.py.
 _OPTIONS = {"statement_cache_size", "timeout"}
 _KNOWN = _OPTIONS | {"server_settings", "connection_class", "record_class", "loop"}
 
@@ -37,7 +37,7 @@ _close = asyncpg.Connection.close
 
 
 class Backends:
-    """The backends of one database that wait for their next connection."""
+    """The idle backends of one database, kept for later connections."""
 
     def __init__(self, url: str) -> None:
         self._idle: defaultdict[asyncio.AbstractEventLoop, list[Connection]] = defaultdict(list)
@@ -59,7 +59,7 @@ class Backends:
                 connection.terminate()
 
     async def take(self, options: dict[str, Any]) -> Connection | None:
-        """A connection to a backend that waits, or None."""
+        """Return a connection to an idle backend, or None."""
         idle = self._idle[asyncio.get_running_loop()]
         while idle:
             former = idle.pop()
@@ -77,7 +77,7 @@ class Backends:
         return None
 
     async def keep(self, connection: Connection) -> bool:
-        """Take the backend of a connection that is about to be closed; False if it cannot be."""
+        """Keep the backend of a connection that is about to close. Return False if impossible."""
         loop = asyncio.get_running_loop()
         idle = self._idle[loop]
         if (
@@ -96,19 +96,19 @@ class Backends:
 
 _RESET = "select pg_advisory_unlock_all(); close all; unlisten *; reset all; deallocate all"
 _backends: dict[str, Backends] = {}
-# A connection belongs to its loop: only that of one which stays is worth keeping.
+# A connection belongs to its loop, so keep only the connections of lasting loops.
 _lasting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 _kept: WeakKeyDictionary[Connection, Backends] = WeakKeyDictionary()
 
 
 def keep_of(loop: asyncio.AbstractEventLoop) -> None:
-    """Keep the backends that connections of this loop leave."""
+    """Keep the backends of this loop's connections when they close."""
     _lasting.add(loop)
 
 
 @contextmanager
 def warm_backends() -> Iterator[None]:
-    """Keep backends during the block, of the databases that have a `Backends`."""
+    """Keep backends during the block, for databases that have a `Backends`."""
     with (
         mock.patch.object(asyncpg, "connect", _connect_warm),
         mock.patch.object(asyncpg.connection, "connect", _connect_warm),
@@ -139,7 +139,7 @@ async def _close_warm(self: Connection, *, timeout: float | None = None) -> None
 
 
 async def _does(connection: Connection, query: str) -> bool:
-    """Whether a connection can still be used, for this query."""
+    """Run a query. Return False if the connection can no longer be used."""
     try:
         await connection.execute(query, timeout=_PATIENCE)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
@@ -151,7 +151,7 @@ async def _does(connection: Connection, query: str) -> bool:
 
 
 def _moved(former: Any, connection_class: Any, statement_cache_size: int) -> Connection:
-    """The same backend behind another connection; the former one is closed from now on."""
+    """Return a new connection object for the same backend. The former object is closed."""
     connection: Connection = connection_class(
         former._protocol,
         former._transport,

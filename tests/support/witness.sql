@@ -1,6 +1,8 @@
--- The witness: refuses, in test databases, every move that ff.transition does not list and every
--- loud one without exactly its event. It looks when a statement ends, because the engine writes a
--- move and its event in one statement.
+-- The witness guards test databases. It refuses every state change that ff.transition does not
+-- list, and every state change that must write an event and does not write exactly that event. It
+-- checks when a statement ends, because a state change and its event are written in one statement.
+-- With distributed tables a submit needs two statements: there the event may come later in the
+-- transaction (witness_pairs.sql).
 
 create function ff_test.refuse(p_problem text, p_execution_id uuid, p_detail text)
 returns void
@@ -14,7 +16,7 @@ begin
 end;
 $$;
 
--- What is wrong with one step in the life of an execution, or null.
+-- Returns the problem with one state change of an execution, or null.
 create function ff_test.move_problem(p_old ff.execution, p_new ff.execution)
 returns text
 language plpgsql
@@ -79,8 +81,17 @@ as $$
                 p_new.phase, p_new.ownership, p_new.eligibility, p_new.attempt_state, p_new.version)
 $$;
 
--- A plan is kept for all statements of a session, of one row or of 10 000: rows of tables are looked
--- up by an index, and the rows of one statement are joined by a hash.
+-- Whether a new execution may get its event by a later statement: not with plain tables.
+create function ff_test.may_pair()
+returns boolean
+language sql
+stable
+as $$
+  select exists (select from ff.meta m where m.name = 'distributed' and m.value = 'true')
+$$;
+
+-- One plan serves all statements of a session, with one row or with 10 000. So table rows are found
+-- by an index, and the rows of one statement are joined by a hash.
 create function ff_test.witness_insert()
 returns trigger
 language plpgsql
@@ -95,7 +106,8 @@ begin
            ff_test.describe_move(null, n) as detail
     from new_rows n
   ) w
-  where w.problem is not null;
+  where w.problem is not null
+    and not (w.problem = 'a loud transition without its event' and ff_test.may_pair());
   return null;
 end;
 $$;
@@ -212,7 +224,7 @@ create trigger witness_append_only after update on ff.event
 create trigger witness_append_only after update on ff.attempt
   for each row execute function ff_test.witness_append_only();
 
--- Delete an execution and all it owns, its key and its events excepted: those wait to be trimmed.
+-- Deletes an execution and all that it owns, except its key and its events. They are trimmed later.
 create function ff_test.forget(p_partition_key smallint, p_execution_id uuid)
 returns void
 language plpgsql
@@ -230,6 +242,14 @@ begin
   where s.partition_key = p_partition_key and s.execution_id = p_execution_id;
   delete from ff.run_wait w
   where w.partition_key = p_partition_key and w.waiter_id = p_execution_id;
+  delete from ff.signal g
+  where g.partition_key = p_partition_key and g.execution_id = p_execution_id;
+  delete from ff.signal_inbox b
+  where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
+  delete from ff.suspension p
+  where p.partition_key = p_partition_key and p.execution_id = p_execution_id;
+  delete from ff.waitpoint w
+  where w.partition_key = p_partition_key and w.execution_id = p_execution_id;
   insert into ff.event_trim (partition_key, due_at, execution_id)
   values (p_partition_key, ff.now() + interval '100 years', p_execution_id);
 end;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
@@ -63,6 +64,20 @@ class TestRun:
         with pytest.raises(AssertionError, match="does not reach its end") as caught:
             await ff.run(run)
         assert "paused" in str(caught.value)
+
+    @pytest.mark.parametrize("work", [Harness.run, partial(Harness.run_until, state="completed")])
+    async def test_a_run_that_ends_after_its_state_was_read_has_ended(self, ff, work, monkeypatch):
+        run = await ff.submit(greet, "ada")
+        settle = ff._settle
+
+        async def end_the_run_and_find_no_handler(*_):
+            monkeypatch.setattr(ff, "_settle", settle)
+            await ff.drain()
+            return False
+
+        monkeypatch.setattr(ff, "_settle", end_the_run_and_find_no_handler)
+        await work(ff, run)
+        assert await run.state() is PublicState.COMPLETED
 
 
 class TestDrain:

@@ -18,14 +18,14 @@ def info(**facts: Any) -> VersionInfo:
 @pytest.mark.parametrize(
     ("tasks", "may_stop", "words"),
     [
-        ([{}], True, "Version 1 may be switched off: nothing of it is in flight."),
-        ([{"workers": 2}], True, "nothing of it is in flight"),
-        ([{"workers": 2, "beginners": 1}], False, "is in use: nothing of it is in flight, and"),
+        ([{}], True, "Version 1 may be switched off: none of its executions is in flight."),
+        ([{"workers": 2}], True, "none of its executions is in flight"),
+        ([{"workers": 2, "beginners": 1}], False, "is in use: none of its executions is in"),
         ([{"workers": 1, "in_flight": 1}], False, "must keep running: 1 execution is in flight"),
         ([{"workers": 1, "beginners": 1, "in_flight": 3}], False, "is in use: 3 executions are"),
         ([{"in_flight": 3}], False, "has no worker, and 3 executions are in flight"),
         ([{"in_flight": 3, "readers": ["2"]}], True, "workers of version 2 continue"),
-        ([{"beginners": 1, "workers": 1, "readers": ["2"]}], True, "nothing of it is in flight"),
+        ([{"beginners": 1, "workers": 1, "readers": ["2"]}], True, "none of its executions is"),
         ([{"in_flight": 3, "readers": ["2"]}, {"task": "b", "in_flight": 1}], False, "no worker"),
         ([{"in_flight": 3, "readers": ["2"]}, {"task": "b"}], True, "version 2 continue"),
     ],

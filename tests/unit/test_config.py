@@ -179,7 +179,7 @@ def test_a_pyproject_without_the_table_says_nothing(tmp_path, text):
     ("text", "field", "problem"),
     [
         ('name_space = "a"', "flowfabric.toml: name_space", "did you mean namespace?"),
-        ("zzz = 1", "flowfabric.toml: zzz", "known are database_url, embedded, namespace"),
+        ("zzz = 1", "flowfabric.toml: zzz", "known settings: database_url, embedded, namespace"),
         ("embedded = 1", "flowfabric.toml: embedded", "must be true or false"),
         ("namespace = 5", "flowfabric.toml: namespace", "must be a text"),
         ('lease_ttl = "soon"', "flowfabric.toml: lease_ttl", "must be a number of seconds"),

@@ -129,8 +129,8 @@ BAD = [
         "nodes[1].namespace",
         "the namespace of the other nodes",
     ),
-    (graph([node("a", key="k", key_fingerprint=b"x")]), "nodes[0].key", "does not go with a flow"),
-    (graph([node("a", parent_id=mint_in(0))]), "nodes[0].parent_id", "does not go with a flow"),
+    (graph([node("a", key="k", key_fingerprint=b"x")]), "nodes[0].key", "cannot be used in a flow"),
+    (graph([node("a", parent_id=mint_in(0))]), "nodes[0].parent_id", "cannot be used in a flow"),
     (graph([node("a", max_reclaims=-1)]), "nodes[0].max_reclaims", "0 to 1000000"),
     (
         graph([node("a"), node("b", delay=timedelta(1))], [(0, 1)]),

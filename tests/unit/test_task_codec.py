@@ -468,7 +468,7 @@ def test_arguments_and_results_that_would_change_are_refused(function, value, at
     with pytest.raises(InvalidInput, match=r"hint.*argument of shop\.task") as caught:
         spec.encode((value,), {})
     assert caught.value.field == f"value.{at}"
-    with pytest.raises(InvalidInput, match=r"what shop\.task returned .* hint") as caught:
+    with pytest.raises(InvalidInput, match=r"the result of shop\.task .* hint") as caught:
         spec.encode_result(value)
     assert caught.value.field == f"result.{at}"
     assert ("as its type hint says" in str(caught.value)) is (function is with_a_base)
@@ -594,7 +594,7 @@ def result_int() -> int:
 
 @pytest.mark.parametrize("value", ["secret-4711", None, object(), 1.5])
 def test_a_result_of_another_type_is_not_stored(value):
-    with pytest.raises(InvalidInput, match=r"result: what shop\.task returned") as caught:
+    with pytest.raises(InvalidInput, match=r"result: the result of shop\.task") as caught:
         spec_of(result_int).encode_result(value)
     assert repr(value) not in str(caught.value)
 

@@ -369,7 +369,9 @@ async def test_another_database_is_refused_although_it_knows_the_task(
         await greet_there.submit("Bob")
         connection = await asyncpg.connect(cluster.url_of(name))
         async with connection.transaction():
-            with pytest.raises(InvalidInput, match=f"via: this is {name}, another database"):
+            with pytest.raises(
+                InvalidInput, match=f"via: this is {name}, not the intended database"
+            ):
                 await greet.submit("Ann", via=connection)
             await greet_there.submit("Cid", via=connection)
         assert await connection.fetchval("select count(*) from ff.execution") == 2
@@ -459,7 +461,7 @@ async def test_a_snapshot_older_than_the_route_is_told_to_start_over(db, app, gr
 
 async def test_a_database_made_anew_is_noticed(db, app, greet):
     old = await greet.submit("Ann")
-    await db.forget(old.id.uuid)
+    await db.forget(old.id.uuid, old.id.partition_key)
     await db.execute("delete from ff.event; delete from ff.route")
     connection = await db.connect()
     async with connection.transaction():

@@ -254,7 +254,7 @@ async def test_a_worker_process_drains_on_sigterm_and_ends_with_zero(
 
     process.process.send_signal(signal.SIGTERM)
     await process.logged("draining after SIGTERM")
-    await process.logged("draining: 1 executions run")
+    await process.logged("draining: 1 executions still running")
     (folder / "go").touch()
 
     assert await process.ended() == 0

@@ -29,7 +29,7 @@ from worker.apps import working
 from worker.waiting import eventually
 
 
-async def steal(db, clock) -> Lease:
+async def steal(db, clock, run) -> Lease:
     """Take the one execution over, as another worker would after a long silence of its holder.
 
     In one transaction, so that the holder cannot be quicker: its renewal waits for the lock.
@@ -37,7 +37,7 @@ async def steal(db, clock) -> Lease:
     async with db.conn.transaction():
         await db.execute("select from ff.execution for no key update")
         await clock.advance(minutes=10)
-        engine = Engine(db.conn, namespace="default")
+        engine = Engine.of(db.conn, run.id, namespace="default")
         await engine.expire()
         return await engine.take(worker="thief", instance="thief-1")
 
@@ -160,9 +160,9 @@ async def test_a_lost_lease_cancels_an_async_handler(app, db, clock, caplog, qui
     with caplog.at_level(logging.WARNING):
         async with working(app):
             await asyncio.wait_for(started.wait(), 60)
-            theft = await steal(db, clock)
+            theft = await steal(db, clock, run)
             await asyncio.wait_for(cancelled.wait(), 60)
-            engine = Engine(db.conn, namespace="default")
+            engine = Engine.of(db.conn, run.id, namespace="default")
             assert (await engine.complete(theft, b'"theirs"')).word == "completed"
             assert await run.result(timeout=60) == "theirs"
 
@@ -190,10 +190,10 @@ async def test_a_late_result_is_refused_and_the_other_one_stands(
     with caplog.at_level(logging.WARNING):
         async with working(app):
             await asyncio.wait_for(started.wait(), 60)
-            theft = await steal(db, clock)
+            theft = await steal(db, clock, run)
             await asyncio.wait_for(ended.wait(), 60)
             await eventually(lambda: "its result does not count" in caplog.text)
-            engine = Engine(db.conn, namespace="default")
+            engine = Engine.of(db.conn, run.id, namespace="default")
             assert (await engine.complete(theft, b'"theirs"')).word == "completed"
             assert await run.result(timeout=60) == "theirs"
 
@@ -214,9 +214,9 @@ async def test_a_plain_handler_sees_that_its_lease_is_lost(app, db, clock, quick
     run = await work.submit()
     async with working(app):
         await eventually(started.is_set)
-        theft = await steal(db, clock)
+        theft = await steal(db, clock, run)
         await eventually(seen.is_set)
-        engine = Engine(db.conn, namespace="default")
+        engine = Engine.of(db.conn, run.id, namespace="default")
         assert (await engine.complete(theft, b'"theirs"')).word == "completed"
         assert await run.result(timeout=60) == "theirs"
 
@@ -247,12 +247,16 @@ async def test_a_buffered_execution_whose_lease_is_lost_is_not_started(
         async with db.conn.transaction():
             await db.execute("select from ff.execution for no key update")
             await clock.advance(minutes=10)
-            engine = Engine(db.conn, namespace="default")
-            await engine.expire()
-            thefts = await engine.claim(2, worker="thief", instance="thief-1")
-        assert {theft.execution_id for theft in thefts} == {first.id.uuid, second.id.uuid}
+            thefts = {}
+            for engine in await Engine(db.conn, namespace="default").everywhere():
+                await engine.expire()
+                thefts[engine] = await engine.claim(2, worker="thief", instance="thief-1")
+        stolen = {theft.execution_id for some in thefts.values() for theft in some}
+        assert stolen == {first.id.uuid, second.id.uuid}
         await eventually(lambda: not worker._claimer.waiting and not worker._runner.running)
-        await engine.complete_many(thefts)
+        for engine, some in thefts.items():
+            if some:
+                await engine.complete_many(some)
         await asyncio.wait_for(second.result(), 60)
 
     assert 1 not in calls

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from flowfabric import App, Context, Retry, gather
+from flowfabric.core.ids import mint_in
 from flowfabric.core.policy import Fixed
 from flowfabric.worker import runner as runner_module
 from flowfabric.worker import suspects as suspects_module
@@ -22,13 +23,23 @@ from worker.waiting import eventually
 
 async def crash(db, clock, times: int) -> None:
     """Let workers vanish with all that waits, and the waits before the next reclaim pass."""
-    engine = Engine(db.conn, namespace="default")
+    engines = await Engine(db.conn, namespace="default").everywhere()
     for _ in range(times):
-        assert await engine.claim(worker="gone", instance="gone-1")
+        taken = [await engine.claim(worker="gone", instance="gone-1") for engine in engines]
+        assert any(taken)
         await clock.advance(TTL)
-        await engine.expire()
+        for engine in engines:
+            await engine.expire()
         await clock.advance(minutes=5)
-        await engine.promote()
+        for engine in engines:
+            await engine.promote()
+
+
+async def submit_beside(app: App, task, run):
+    """Submit a task in the partition of a run, so that one claim takes both."""
+    submission = task.node_submission(mint_in(run.id.partition_key), b"{}", None, {})
+    await (await app.client()).executions.submit(submission)
+    return task.get(submission.id)
 
 
 def start_of(db, ctx: Context) -> str:
@@ -96,7 +107,7 @@ async def test_a_suspect_that_finds_no_quiet_time_is_put_off_and_runs_beside_oth
 
     suspect = await work.submit()
     await crash(db, clock, 2)
-    other = await endless.submit()
+    other = await submit_beside(app, endless, suspect)
     async with working(app):
         await asyncio.wait_for(began.wait(), 60)
         with caplog.at_level(logging.WARNING, "flowfabric.worker"):
@@ -143,7 +154,7 @@ async def test_a_worker_that_stops_gives_a_waiting_suspect_back(app, db, clock):
 
     suspect = await work.submit()
     await crash(db, clock, 2)
-    other = await first.submit()
+    other = await submit_beside(app, first, suspect)
     async with working(app) as worker:
         await asyncio.wait_for(began.wait(), 60)
         await eventually(lambda: suspect.id.uuid in [one.execution_id for one in worker.claimed])
@@ -170,7 +181,7 @@ async def test_the_end_of_the_loop_gives_a_waiting_suspect_back(app, db, clock):
     work, long = tasks_of(app)
     suspect = await work.submit()
     await crash(db, clock, 2)
-    other = await long.submit()
+    other = await submit_beside(app, long, suspect)
 
     async def main() -> asyncio.Task[None]:
         program = App(database_url=db.url)

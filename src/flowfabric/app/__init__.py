@@ -1,3 +1,3 @@
-"""The app: its tasks, runs, flows and schedules, and the workers of a process."""
+"""The app: its tasks, runs, flows, schedules and workers."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""App: registers tasks, submits them, and makes their workers."""
+"""App: registers tasks, submits them, and creates workers for them."""
 
 from __future__ import annotations
 
@@ -52,22 +52,26 @@ from flowfabric.core.ended import Ended
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
+from flowfabric.core.limit import Budget, Key, Limit, check_key, several
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
+from flowfabric.core.signal import Delivered, Signal
 from flowfabric.core.states import HookKind
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
-from flowfabric.handlers import Context
+from flowfabric.handlers import Context, async_only
 from flowfabric.tasks import (
     CallNext,
     Extensions,
     Hook,
     HookSpec,
+    Limits,
     OnChange,
     TaskSpec,
     check_middleware,
+    encode_signal,
     task_name,
 )
 from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
@@ -76,7 +80,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[[Context, CallNext], Awaitable[Any]])
 H = TypeVar("H", bound=Hook)
-# Makes a T, or a context manager that gives one.
+# Returns a T, or a context manager that yields a T.
 Factory = Callable[
     ...,
     T
@@ -90,25 +94,29 @@ Factory = Callable[
 _Loops = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[FlowFabric]]
 
 apps: weakref.WeakSet[App] = weakref.WeakSet()
-"""Every app of this process. Tests point them at a database of their own."""
+"""Every app of this process. Tests point the apps at a test database."""
 
 
 class App:
-    """Tasks and the database they live in.
+    """A set of tasks, and the database that stores their executions.
 
-    Without `database_url`, FLOWFABRIC_DATABASE_URL and DATABASE_URL, the app starts a Postgres of
-    its own when it first needs one, in `.flowfabric/` of `project` (default: the current folder).
+    The database is `database_url`, or FLOWFABRIC_DATABASE_URL or DATABASE_URL of the environment.
+    If none is set, the app starts its own Postgres when it first needs one, in `.flowfabric/` of
+    `project` (default: the current folder).
 
-    `name` owns the schedules, by default the module that makes the app. `version` is a dotted
-    number; the highest running version decides which schedules and hooks exist.
+    `name` is the owner of the schedules (default: the name of the module that creates the app).
+    `version` is a dotted number; the highest running version decides which schedules and hooks
+    exist.
 
-    `code_version` names the version of the code, as a release or a commit. An execution belongs to
-    the version that records its steps: workers of other versions leave it alone, unless they name
-    the version in `reads`, or no worker that serves it has been alive for `version_grace`.
+    `code_version` names the version of the code, for example a release or a commit. An execution
+    belongs to the version that records its steps. Workers of another version run it only if they
+    list its version in `reads`, or if no worker that serves its version has been alive for
+    `version_grace`.
 
-    `connect` gives the connections of `ctx.transaction`: a function whose result is a block (`with`
-    or `async with`) of a connection or a session, for example `pool.acquire`, a `sessionmaker` or
-    `engine.connect`. By default they are asyncpg connections to the app's own database.
+    `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
+    manager (sync or async) of a connection or a session, for example `pool.acquire`, a
+    `sessionmaker` or `engine.connect`. The default is an asyncpg connection to the app's own
+    database.
     """
 
     def __init__(
@@ -149,11 +157,22 @@ class App:
         self.schedules: dict[str, Schedule] = {}
         self.hooks: list[EndHook] = []
         self.portal = Portal(self._close_here)
-        # How often hooks or the tasks that have them changed; what each client has declared.
+        # `_hook_changes` counts changes to hooks. `_declared` holds the count at each client's last
+        # declaration.
         self._hook_changes = 0
+        # The limits and budgets of the app by name, with their numbers.
+        self.limits: dict[str, Limit] = {}
+        self.budgets: dict[str, Budget] = {}
+        # Changes to them, and the count at each client's last declaration, as for hooks.
+        self._limit_changes = 0
+        self._declared_limits: weakref.WeakKeyDictionary[FlowFabric, int] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._registered: weakref.WeakSet[FlowFabric] = weakref.WeakSet()
         self._declared: weakref.WeakKeyDictionary[FlowFabric, int] = weakref.WeakKeyDictionary()
         self._extensions = Extensions()
         self._extensions.connect = connect
+        self._extensions.public_url = self.settings.public_url
         self._project = project
         self._server: Server | None = None
         self._server_lock = threading.Lock()
@@ -193,6 +212,10 @@ class App:
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
         on_change: OnChange = "hold",
+        signals: Mapping[str, Any] | None = None,
+        limit: Limit | Sequence[Limit] | None = None,
+        budget: Budget | Sequence[Budget] | None = None,
+        fair_by: Key = None,
     ) -> TaskDecorator: ...
 
     def task(
@@ -212,14 +235,24 @@ class App:
         tags: Mapping[str, str] | None = None,
         version: str | None = None,
         on_change: OnChange = "hold",
+        signals: Mapping[str, Any] | None = None,
+        limit: Limit | Sequence[Limit] | None = None,
+        budget: Budget | Sequence[Budget] | None = None,
+        fair_by: Key = None,
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(lane="mail", ...)`.
 
-        `timeout` limits one attempt, `deadline` the whole execution from its submission.
+        `timeout` limits one attempt; `deadline` limits the whole execution, from its submission.
         `retention` is how long an execution is kept after its end. `version` is stored with every
-        execution, to show later which code submitted it. `on_change` says what becomes of an
-        execution whose recorded steps the code no longer fits: it is held, or begins anew.
+        execution, to show later which code submitted it. `on_change` decides what happens if the
+        code no longer fits the recorded steps of an execution: it is held, or it starts again
+        without steps. `signals` declares the signals that the task takes and their types, as
+        `{"approve": bool}`; others are refused where they are sent. `limit` and
+        `budget` limit how many executions of the task run or start, and what they may spend.
+        `fair_by` names the argument whose values take turns in a lane.
         """
+        check_key("fair_by", fair_by)
+        limits = Limits(several("limit", Limit, limit), several("budget", Budget, budget), fair_by)
 
         def register(function: Callable[..., Any]) -> Task[..., Any, Any]:
             spec = TaskSpec(
@@ -236,6 +269,8 @@ class App:
                 tags={} if tags is None else tags,
                 version=version,
                 on_change=on_change,
+                signals={} if signals is None else signals,
+                limits=limits,
                 providers=self._extensions.providers,
             )
             return self._add_task(spec)
@@ -245,36 +280,70 @@ class App:
     def _add_task(self, spec: TaskSpec) -> Task[..., Any, Any]:
         if spec.name in self.tasks:
             raise InvalidInput(
-                field="name", problem=f"a task named {spec.name} is registered already"
+                field="name", problem=f"a task named {spec.name} is already registered"
             )
+        self.declare_limits(spec.limits)
         task: Task[..., Any, Any] = Task(self, spec)
         self.tasks[spec.name] = task
         if self.hooks:
             self._hook_changes += 1
         return task
 
+    def declare_limits(self, limits: Limits) -> None:
+        """Note limits to declare; refuse one that the app has with other numbers."""
+        before = (dict(self.limits), dict(self.budgets))
+        for limit in limits.limits:
+            self.limits[limit.name] = _agreed("limit", self.limits.get(limit.name), limit)
+        for budget in limits.budgets:
+            self.budgets[budget.name] = _agreed("budget", self.budgets.get(budget.name), budget)
+        if before != (self.limits, self.budgets):
+            self._limit_changes += 1
+
+    async def _declare_limits(self, client: FlowFabric) -> None:
+        """Declare the limits of this app in the database, and which tasks need their keys."""
+        changes = self._limit_changes
+        declared: list[Limit | Budget] = [*self.limits.values(), *self.budgets.values()]
+        await client.lanes.gates.declare(
+            self.settings.namespace, [one for one in declared if one.has_numbers]
+        )
+        limited = [
+            task.spec.declaration(with_schemas=False)
+            for task in self.tasks.values()
+            if task.spec.limits.all
+        ]
+        if limited:
+            await client.tasks.register(self.settings.namespace, self._version, limited)
+        self._declared_limits[client] = changes
+
+    async def _register_tasks(self, client: FlowFabric) -> None:
+        """Register every task of this app, with its schemas, as a worker does when it starts."""
+        declarations = [task.spec.declaration() for task in self.tasks.values()]
+        await client.tasks.register(self.settings.namespace, self._version, declarations)
+        self._registered.add(client)
+
     @property
     def on_success(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook for executions of every task of this app that succeeded.
+        """Register a hook that runs after an execution of any task of this app succeeded.
 
-        It is a task named after the app (`shop.on_success`), as `Task.on_success` explains. Hooks
-        have no hooks.
+        The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. The end
+        of a hook calls no hooks.
         """
         return HookDecorator(self, HookKind.SUCCESS, None)
 
     @property
     def on_failure(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook for executions of every task that failed, expired or were skipped."""
+        """Register a hook that runs after an execution of any task failed, expired or was
+        skipped."""
         return HookDecorator(self, HookKind.FAILURE, None)
 
     @property
     def on_cancel(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook for executions of every task that were cancelled."""
+        """Register a hook that runs after an execution of any task was cancelled."""
         return HookDecorator(self, HookKind.CANCEL, None)
 
     @property
     def on_end(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook for every end of every task."""
+        """Register a hook that runs after an execution of any task ended in any way."""
         return HookDecorator(self, HookKind.END, None)
 
     def add_hook(
@@ -284,7 +353,7 @@ class App:
         of: TaskSpec | None,
         options: Mapping[str, Any],
     ) -> Task[..., Any, Any]:
-        """Register a hook of one task, or of every task, as `@task.on_failure(...)` does."""
+        """Register a hook for one task or for every task, as `@task.on_failure(...)` does."""
         given: dict[str, Any] = {
             "name": f"{self.name if of is None else of.name}.on_{kind}",
             "lane": DEFAULT_LANE if of is None else of.lane,
@@ -307,7 +376,7 @@ class App:
         return None if task is None else task.spec
 
     async def _declare_hooks(self, client: FlowFabric) -> None:
-        """Tell the database which tasks the ends of this app's executions submit."""
+        """Declare in the database which hooks exist for the tasks of this app."""
         changes = self._hook_changes
         known = [name for name, task in self.tasks.items() if not isinstance(task.spec, HookSpec)]
         await client.hooks.declare(
@@ -326,8 +395,8 @@ class App:
     def middleware(self, function: M, /) -> M:
         """Register an async function that is called around every run of a task: `@app.middleware`.
 
-        It takes the context and `call_next`, and returns the result: usually that of
-        `await call_next()`. The first registered function is the outermost.
+        It takes the context and `call_next`, and returns the result, usually the result of `await
+        call_next()`. The function that was registered first is the outermost.
         """
         check_middleware(function)
         self._extensions.middleware.append(function)
@@ -341,11 +410,11 @@ class App:
         *,
         scope: Literal["execution", "worker"] = "execution",
     ) -> None:
-        """Provide what the factory makes to every parameter annotated with a type.
+        """Register a factory for a type: it fills every parameter annotated with that type.
 
         The factory is a function or a generator function, async or not, and may return a context
         manager. A context manager exits when the execution ends, or with `scope="worker"` when the
-        worker ends. The parameters of the factory are provided in the same way.
+        worker ends. The parameters of the factory are filled in the same way.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -354,10 +423,10 @@ class App:
     def overriding(
         self, type: type[Any], value: Any = None, /, *, factory: Callable[..., Any] | None = None
     ) -> Iterator[None]:
-        """Replace what is provided for a type by a value or a factory, during a `with` block."""
+        """Use another value or factory for a type inside a `with` block."""
         if (value is None) == (factory is None):
             raise InvalidInput(field="value", problem="give either a value or a factory")
-        # A value is passed as it is, even if it is a context manager.
+        # Pass the value itself, even if it is a context manager.
         replacement = factory or (lambda: nullcontext(value))
         try:
             with self._extensions.providers.overriding(type, replacement):
@@ -377,7 +446,7 @@ class App:
     def on_shutdown(self, hook: H, /) -> H:
         """Register a function to call when a worker process has drained: `@app.on_shutdown`.
 
-        The last registered function is called first, even if the start or the work failed.
+        Functions run in reverse order of registration, even if the startup or the work failed.
         """
         self._extensions.on_shutdown.append(hook)
         return hook
@@ -400,7 +469,8 @@ class App:
         """Submit a task at the times of a cron expression: `@app.cron("0 9 * * 1-5", tz=...)`.
 
         Put it above a plain function or above `@app.task(...)`. `misfire` decides about times that
-        passed while no worker ran: submit `once` for all of them, `skip` them, or submit `all`.
+        passed while no worker was running: submit `once` for all of them, `skip` them, or submit
+        `all`.
         """
         return self._schedule(cron_rule(expression, tz), misfire, name, args, kwargs)
 
@@ -417,8 +487,8 @@ class App:
     ) -> ScheduleDecorator:
         """Submit a task at a fixed interval: `@app.every(timedelta(minutes=5))`.
 
-        The interval counts from `start`, or from the time a worker first declared the schedule.
-        Restarts of workers do not move the times.
+        Times are counted from `start`, or from the first time that a worker declared the schedule.
+        A restart of a worker does not shift them.
         """
         return self._schedule(every_rule(every, start), misfire, name, args, kwargs)
 
@@ -453,7 +523,8 @@ class App:
         return register
 
     async def fire_schedules(self) -> int:
-        """Declare this app's schedules, submit what is due now, and return how many were submitted.
+        """Declare this app's schedules and submit everything that is due now; return how many
+        executions.
 
         Workers do this by themselves.
         """
@@ -482,9 +553,10 @@ class App:
         return await task.submit(*args, **kwargs)
 
     def get(self, id: AnyId) -> Run[Any]:
-        """Return the run of an execution by its whole id or its UUID, without asking the database.
+        """Return the run of an execution by its whole id or its UUID, without a call to the
+        database.
 
-        Its result has the type of its task if the task is registered here.
+        If its task is registered in this app, the result has the type of the task.
         """
         return self.find_run(id, "", _as_json, self._decoder)
 
@@ -495,7 +567,10 @@ class App:
         decode: Callable[[bytes | None], T],
         find_decoder: Callable[[str], Callable[[bytes | None], T]],
     ) -> Run[T]:
-        """Return a run by any id. A UUID alone gets its partition when the run is first asked."""
+        """Return the run of an execution by any id.
+
+        The partition of a UUID is looked up at the first call.
+        """
         uuid = bare_uuid(id)
 
         async def client() -> FlowFabric:
@@ -513,13 +588,37 @@ class App:
             is_stored=False,
             find_decoder=find_decoder,
             call=self.portal.call,
+            encode_signal=self._encode_signal,
         )
         return run
 
-    async def get_by_key(self, key: str) -> Run[Any]:
-        """Return the run that a submit with this key would get, in the namespace of the app.
+    @async_only("app.signal_sync")
+    async def signal(
+        self, token: str, value: Any = None, /, *, by: str | None = None, key: str | None = None
+    ) -> Delivered:
+        """Answer the waitpoint of a token. The token is the whole address.
 
-        Raises ExecutionNotFound if no execution has the key now.
+        Raises InvalidToken for every wrong token, and WaitpointClosed if it was answered before.
+        `by` says who answers, for people to read; a second answer with the same `key` is a
+        duplicate.
+        """
+        payload = encode_signal("answer", value)
+        signal = Signal(payload=payload, key=key, source_type="token", source_identity=by)
+        return await (await self.client()).signals.deliver_by_token(token, signal)
+
+    def signal_sync(
+        self, token: str, value: Any = None, /, *, by: str | None = None, key: str | None = None
+    ) -> Delivered:
+        """`signal` for synchronous code."""
+        return self.portal.call(
+            lambda: self.signal(token, value, by=by, key=key), "app.signal(...)"
+        )
+
+    async def get_by_key(self, key: str) -> Run[Any]:
+        """Return the run of the execution that has this key in the namespace of the app.
+
+        A submit with the key would return the same run. Raises ExecutionNotFound if no execution
+        has the key now.
         """
         found = await (await self.client()).executions.find_by_key(key)
         if found is None:
@@ -539,22 +638,23 @@ class App:
     ) -> Flow:
         """Build a flow: `async with app.flow("report") as f: ...`.
 
-        In the block, `f.add(task, ...)` adds nodes. The end of the block stores the whole flow,
-        before any node runs, and `f.run` is its run. If the block raises, nothing is stored.
-        Synchronous code uses `with`. With `via`, a connection, the flow joins its transaction.
+        In the block, `f.add(task, ...)` adds nodes. At the end of the block the whole flow is
+        stored, before any node runs; `f.run` is its run. If the block raises, nothing is stored.
+        Synchronous code uses `with`. With `via`, a connection, the flow is stored in the
+        transaction of the connection.
 
-        A handler stores the flow again in every run, unless it passes the flow to `ctx.flow`.
+        A handler stores another flow in every run, unless it passes the flow to `ctx.flow`.
         """
         return Flow(self, name, via=via, tags=tags)
 
     def get_flow(self, id: AnyId) -> FlowRun:
-        """Return the run of a flow by its whole id or its UUID, without asking the database."""
+        """Return the run of a flow by its whole id or its UUID, without a call to the database."""
         uuid = bare_uuid(id)
         whole = FlowId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}")
         return FlowRun(self, whole, is_stored=False, is_located=uuid is None)
 
     def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
-        """Return the run of an execution whose task is known."""
+        """Return the run of an execution, given its task."""
         return Run(
             id,
             task,
@@ -562,6 +662,14 @@ class App:
             self._decoder(task),
             is_stored=is_stored,
             call=self.portal.call,
+            encode_signal=self._encode_signal,
+        )
+
+    def _encode_signal(self, task: str, name: str, value: Any) -> bytes:
+        """Encode the value of a signal by the declaration of a task, if this app has the task."""
+        known = self.tasks.get(task)
+        return (
+            encode_signal(name, value) if known is None else known.spec.encode_signal(name, value)
         )
 
     def _decoder(self, task: str) -> Callable[[bytes | None], Any]:
@@ -576,9 +684,10 @@ class App:
         worker_id: str | None = None,
         finish_only: bool = False,
     ) -> None:
-        """Run a worker until cancelled; then finish or release what runs.
+        """Run a worker until it is cancelled; then let it finish or release its executions.
 
-        With `finish_only` it finishes what its code version has begun, and begins nothing new.
+        With `finish_only`, the worker finishes executions that its code version has begun, and
+        begins no new ones.
         """
         worker = await self.worker(
             lanes=lanes,
@@ -599,14 +708,16 @@ class App:
         finish_only: bool = False,
         is_paced: bool = False,
     ) -> Worker:
-        """Return a worker that has not started: call its `run()` and `stop()`.
+        """Return a worker that is not started yet: call its `run()` and `stop()`.
 
-        With `is_paced` this process does nothing by itself: the caller decides when the worker
+        With `is_paced`, nothing happens in the background: the caller decides when the worker
         claims and when the reconcilers run.
         """
         client = await self.client(pool_size=1)
+        if client not in self._registered:
+            await self._register_tasks(client)
         if client not in self._declared:
-            # Without hooks, too: an earlier version of the app may have declared some.
+            # Also without hooks: an earlier version of the app may have declared some.
             await self._declare_hooks(client)
         loop = asyncio.get_running_loop()
         process = self._processes.get(loop)
@@ -637,7 +748,7 @@ class App:
         return place(client.database.url) if server is None else f"embedded in {server.folder}"
 
     def _check_has_own_name(self) -> None:
-        """Refuse to work beside another app of the same name that has schedules."""
+        """Raise InvalidInput if another app with schedules in this process has the same name."""
         for other in list(apps) if self.schedules else ():
             if (
                 other is not self
@@ -650,38 +761,43 @@ class App:
                 raise InvalidInput(
                     field="name",
                     problem=f"another app with schedules in this process is named {self.name!r}, "
-                    "too; give each app a name of its own, App(name=...)",
+                    "too; give each app its own name, App(name=...)",
                 )
 
     @property
     def database_url(self) -> str | None:
-        """The URL of the database, with its password. None before the app's own server starts."""
+        """The URL of the database, including its password.
+
+        None until the app's own server has started.
+        """
         server = self._server
         return self.settings.database_url or (None if server is None else server.url)
 
     @property
     def project(self) -> Path:
-        """The folder whose `.flowfabric/` contains the app's own server, if it has one."""
+        """The folder whose `.flowfabric/` holds the app's own server, if there is one."""
         return self._project or Path.cwd()
 
     async def prepare(self) -> None:
         """Migrate the database of this app to the schema of this release.
 
-        The app's own server is always migrated; your database only by this call or by
-        `flowfabric db migrate`.
+        The app's own server is migrated automatically. Your database is migrated only by this
+        method or by `flowfabric db migrate`.
         """
         await self._migrate(self.settings.database_url or await self._own_server())
 
     async def check_journals(self) -> AsyncIterator[JournalVerdict]:
-        """Check today's code against the journals of the unfinished executions of its tasks.
+        """Check whether the current code fits the journals of the unfinished executions of this
+        app.
 
-        Each handler runs up to its first step without a record. No step runs and nothing is
-        written, if the handlers do their work in steps. Startup hooks, middleware and providers
-        run as in a worker.
+        Each handler runs up to the first step that is not recorded. No new step runs, so nothing is
+        written as long as handlers do all their work in steps. Startup hooks, middleware and
+        providers run as in a worker.
         """
         client = await self._connect(4)
-        # A check writes nothing, so it declares no hooks.
+        # A check must not write, so do not declare hooks.
         self._declared[client] = self._hook_changes
+        self._declared_limits[client] = self._limit_changes
         specs = {name: task.spec for name, task in self.tasks.items()}
         lifespan = Lifespan(self._extensions)
         await lifespan.enter(specs.values())
@@ -690,18 +806,21 @@ class App:
                 yield verdict
         finally:
             self._declared.pop(client, None)
+            self._declared_limits.pop(client, None)
             await lifespan.exit()
 
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
-        """Return the client of the engine, with a connection pool for the running event loop."""
+        """Return the client of the engine for the running event loop, with its connection pool."""
         client = await self._connect(pool_size)
         if self._declared.get(client, 0) != self._hook_changes:
             await self._declare_hooks(client)
+        if self._declared_limits.get(client, 0) != self._limit_changes:
+            await self._declare_limits(client)
         return client
 
     async def _connect(self, pool_size: int) -> FlowFabric:
         if self._pid != os.getpid():
-            # Forked: the connections belong to the parent.
+            # After a fork the connections belong to the parent process.
             self._pid = os.getpid()
             self._clients = weakref.WeakKeyDictionary()
             self._processes = weakref.WeakKeyDictionary()
@@ -723,8 +842,8 @@ class App:
     async def close(self) -> None:
         """Close the connections of the running event loop.
 
-        The last loop also ends the background loop of synchronous callers, and releases the
-        embedded server.
+        If no other event loop has connections, this also ends the background loop of synchronous
+        callers and releases the embedded server.
         """
         await self._close_here()
         background = self.portal.loop
@@ -751,9 +870,9 @@ class App:
         return list(self._clients)
 
     def use_database(self, database_url: str) -> Callable[[], None]:
-        """Use another database from now on, as tests do. Returns a function that goes back.
+        """Switch to another database, as tests do. Returns a function that switches back.
 
-        Open connections stay with their database: close the app before you go back.
+        Open connections are not switched: close the app before you switch back.
         """
         before = {
             name: getattr(self, name)
@@ -797,7 +916,7 @@ class App:
             raise Unavailable(str(error)) from error
 
     def _start_server(self) -> str:
-        with self._server_lock:  # loops of several threads share one server
+        with self._server_lock:  # event loops of several threads share one server
             if self._server is None:
                 self._server = start_server(self.project)
                 if not self.settings.embedded:
@@ -810,7 +929,7 @@ class App:
 
 
 def _announce(server: Server) -> None:
-    """Say that nobody named a database: the work may be meant for another one."""
+    """Tell the user that the app uses its own Postgres because no database is set."""
     if sys.stderr is not None:
         sys.stderr.write(
             f"flowfabric: no database is set, so this app uses a Postgres in {server.folder}. "
@@ -818,8 +937,31 @@ def _announce(server: Server) -> None:
         )
 
 
+L = TypeVar("L", Limit, Budget)
+
+
+def _agreed(kind: str, known: L | None, given: L) -> L:
+    """Return the one of two limits of a name that has numbers; refuse two that differ."""
+    if known is None:
+        return given
+    if known.is_keyed != given.is_keyed:
+        raise InvalidInput(
+            field=f"{kind}.key",
+            problem=f"{given.name!r} has a key in one place and none in another",
+        )
+    if not given.has_numbers:
+        return known
+    if known.has_numbers and replace(known, key=None) != replace(given, key=None):
+        raise InvalidInput(
+            field=f"{kind}.name",
+            problem=f"{given.name!r} has other numbers in another place; give them once, and use "
+            f"{type(given).__name__}({given.name!r}) elsewhere",
+        )
+    return given if not known.has_numbers else known
+
+
 def _as_json(stored: bytes | None) -> Any:
-    """Decode a result of a task that is not registered here."""
+    """Decode the result of a task that is not registered in this app."""
     return None if stored is None else json.loads(stored)
 
 

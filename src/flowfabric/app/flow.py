@@ -1,4 +1,4 @@
-"""Flow: a graph of tasks, built in Python and stored as a whole before any of them runs.
+"""Flow: a graph of tasks. Python builds it, and stores it as a whole before any task runs.
 
     async with app.flow("report") as f:
         pages = [f.add(fetch, url) for url in urls]
@@ -6,9 +6,9 @@
         f.add(publish, total.result, after=any_of(*mirrors))
     print(await f.run.result())
 
-A node waits for the nodes whose results it takes, and for the nodes in `after`. Arguments are
-checked when a node is added, results by their types. The end of the block stores the flow; if the
-block raises, nothing is stored.
+A node waits for the nodes whose results are its arguments, and for the nodes in `after`. Arguments
+are checked when a node is added; for a result, its type is checked. The end of the block stores the
+flow. If the block raises, nothing is stored.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Options of `add`, unless the task has a parameter of that name.
+# Options of `add`, unless the task has a parameter with the same name.
 ADD_OPTIONS = ("after", "name")
-# Options of a task that a node of a flow cannot have, and why.
+# Options of a task that a node cannot have, with the reason.
 _NO_OPTIONS = {
     "key": "a node has no key",
     "unique": "a node has no key",
@@ -69,7 +69,7 @@ _NO_OPTIONS = {
 
 
 class Flow:
-    """A flow that is being built. Made by `app.flow(name)`."""
+    """A flow that is being built. Create it with `app.flow(name)`."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class Flow:
 
     @property
     def nodes(self) -> Mapping[str, Node[Any]]:
-        """The added nodes by name, in order."""
+        """The nodes by name, in the order they were added."""
         return MappingProxyType(self._by_name)
 
     @property
     def run(self) -> FlowRun:
-        """The run of the stored flow; available after the block."""
+        """The run of the stored flow. Available after the block."""
         if self._run is None:
             raise RuntimeError(
-                f"{self._name} was not stored: its block raised, or storing it did"
+                f"{self._name} was not stored: its block or the submit raised an error"
                 if self._is_closed
                 else f"{self._name} is not stored yet: its run is available after the block"
             )
@@ -125,11 +125,11 @@ class Flow:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the flow is stored and has a run."""
+        """Whether the flow is stored and therefore has a run."""
         return self._run is not None
 
-    # Python cannot type the arguments of a task together with options of ours (decision 0026): with
-    # an option they are checked when the node is added. `using(...)` keeps the types.
+    # Python cannot type the arguments of a task together with our options (decision 0026). With an
+    # option, the arguments are checked when the node is added. `using(...)` keeps the types.
 
     @overload
     def add(self, task: Task[P, Any, T], /, *args: P.args, **kwargs: P.kwargs) -> Node[T]: ...
@@ -151,13 +151,14 @@ class Flow:
     def add(self, task: Task[..., Any, Any], /, *args: Any, **kwargs: Any) -> Node[Any]:
         """Add a task with its arguments: values, or results of nodes added before.
 
-        The node waits for the nodes whose results it takes, and for `after`: a node, `any_of(...)`,
-        `quorum(...)`, or a list of these. If they cannot succeed any more, the node is skipped.
-        `name` is the name of the node, by default the name of the function, with a number from the
-        second node on.
+        The node waits for the nodes whose results are its arguments, and for `after`: a node,
+        `any_of(...)`, `quorum(...)`, or a list of these. If these can no longer succeed, the node
+        is skipped. `name` is the name of the node. The default is the name of the function; a
+        number is appended if the flow already has a node of that name.
 
-        Pass options by `task.using(lane=..., priority=...)`. With `after` or `name` a type checker
-        does not see the arguments; `f.using(after=...).add(...)` keeps their types.
+        Pass task options with `task.using(lane=..., priority=...)`. If you pass `after` or `name`
+        here, a type checker does not check the arguments; `f.using(after=...).add(...)` keeps their
+        types.
         """
         given: dict[str, Any] = {}
         if kwargs and isinstance(task, Task):
@@ -170,27 +171,32 @@ class Flow:
         return self._add(task, args, kwargs, **given)
 
     def using(self, *, after: After = (), name: str | None = None) -> Adding:
-        """Return an adder with options: `f.using(after=..., name=...).add(task, ...)` is typed."""
+        """Return an object that adds nodes with these options: `f.using(after=...,
+        name=...).add(task, ...)`.
+
+        A type checker checks the arguments of the task; it does not for `add` with options.
+        """
         return Adding(self, after, name)
 
     def graph(self) -> Graph:
-        """Build and check the graph; CycleDetected names nodes that wait for each other."""
+        """Build and check the graph; raise CycleDetected if nodes wait for each other."""
         graph = self._graph()
         graph.check()
         return graph
 
     @async_only("flow.submit_sync")
     async def submit(self) -> FlowRun:
-        """Store the flow; it is durable when this returns. The end of `async with` calls this.
+        """Store the flow. It is durable when this returns. The end of `async with` calls this.
 
-        With `via` it is stored when the transaction of that connection commits, or not at all.
+        With `via`, it is stored when the transaction of the connection commits.
         """
         self._close()
         if self._handler_run is not None:
             await self._handler_run.once(f"flow {self._name}", self._store_once)
             return self.run
-        graph = self._graph()
+        self._check_has_nodes()
         client = await self._app.client()
+        graph = self._graph(await client.flows.mint())
         with tracing.send_span([node.submission for node in graph.nodes]):
             if self._via is None:
                 answer = await client.flows.submit(graph)
@@ -199,15 +205,16 @@ class Flow:
         return self._stored(graph, answer)
 
     def submit_sync(self) -> FlowRun:
-        """`submit` for synchronous code; the end of `with` calls this."""
+        """`submit` for synchronous code. The end of `with` calls this."""
         call = self._app.portal.call
         if self._via is None:
             return call(self.submit, f"flow.submit(), or: async with app.flow({self._name!r})")
         self._close()
-        graph = self._graph()
+        self._check_has_nodes()
+        graph = self._graph(call(self._mint, "asyncio.to_thread(flow.submit_sync)"))
 
         def find(anew: bool) -> Place:
-            # A synchronous connection needs a thread; async code can await that thread.
+            # A synchronous connection needs a thread. Async code can await the thread.
             thread = "asyncio.to_thread(flow.submit_sync)"
             return call(lambda: self._place(graph, anew), thread)
 
@@ -246,7 +253,7 @@ class Flow:
             self.submit_sync()
 
     def within(self, context: Context) -> None:
-        """Store the flow once for all runs of a handler: called by `ctx.flow(...)`."""
+        """Store the flow once, however often the handler runs. `ctx.flow(...)` calls this."""
         self._check_open()
         if self._via is not None:
             raise InvalidInput(
@@ -273,7 +280,8 @@ class Flow:
             arguments = (
                 make_template(task.spec, args, kwargs) if inside else task.spec.encode(args, kwargs)
             )
-            node: Node[Any] = Node(self, len(self._nodes), named, task, arguments)
+            limit_facts = task.limit_facts(args, kwargs)
+            node: Node[Any] = Node(self, len(self._nodes), named, task, arguments, limit_facts)
             joins = self._joins(node, () if after is None else after)
             node._wiring = self._wired(node, joins)
         except InvalidInput as error:
@@ -296,7 +304,7 @@ class Flow:
         if any(join.kind is not GroupPolicy.ALL_OF for join in more):
             wiring = self._wired(
                 node, [*node._joins, *more]
-            )  # results that it takes may become None
+            )  # the results that it takes may be None
         node._joins += more
         node._wiring = wiring
 
@@ -381,7 +389,8 @@ class Flow:
         return found
 
     def _wired(self, node: Node[Any], joins: list[Join]) -> Wiring:
-        """Group the upstream nodes: first all that are needed, then those of which some are."""
+        """Group the upstream nodes: one group of nodes that must all succeed, then the partial
+        groups."""
         gaps = node._arguments.gaps if isinstance(node._arguments, ArgumentTemplate) else ()
         needed: dict[Node[Any], None] = {}
         partial: dict[tuple[Policy, tuple[Node[Any], ...]], list[int]] = {}
@@ -416,9 +425,8 @@ class Flow:
     def _graph(
         self, id: FlowId | None = None, derived: Callable[[str], ExecutionId] | None = None
     ) -> Graph:
-        """Build what is stored."""
-        if not self._nodes:
-            raise InvalidInput(field="nodes", problem=f"{self._name} has none: add a task first")
+        """Build the graph to store."""
+        self._check_has_nodes()
         id = mint_flow() if id is None else id
         for node in self._nodes:
             node._id = mint_in(id.partition_key) if derived is None else derived(node.name)
@@ -440,8 +448,15 @@ class Flow:
             parent_id=None if self._handler_run is None else self._handler_run.claimed.id,
         ).in_order()
 
+    def _check_has_nodes(self) -> None:
+        if not self._nodes:
+            raise InvalidInput(field="nodes", problem=f"{self._name} has none: add a task first")
+
+    async def _mint(self) -> FlowId:
+        return await (await self._app.client()).flows.mint()
+
     async def _store_once(self, call: OnceCall) -> None:
-        """Store the flow of a handler, unless an earlier run of the handler has."""
+        """Store the flow of a handler, unless an earlier run of the handler has stored it."""
         assert self._handler_run is not None
         whole = call.derive_id("")
         graph = self._graph(FlowId.of(whole.partition_key, whole.uuid), call.derive_id)
@@ -478,7 +493,7 @@ class Flow:
 
 
 class Adding:
-    """Adds nodes to a flow with options."""
+    """Adds nodes to a flow, with options."""
 
     __slots__ = ("_after", "_flow", "_name")
 
@@ -495,18 +510,20 @@ class Adding:
 def _submission(node: Node[Any], wiring: Wiring) -> Submission:
     arguments = node._arguments
     if isinstance(arguments, bytes):
-        return node.task.node_submission(node.id, arguments, None)
+        return node.task.node_submission(node.id, arguments, None, node._limit_facts)
 
     def source(value: Placeholder) -> Mapping[str, Any]:
         if isinstance(value, Choice):
             return {"first": wiring.choices[id(value.join)]}
         return {"of": cast(Reference, value).node.name}
 
-    return node.task.node_submission(node.id, arguments.payload(source), INPUTS_ENCODING)
+    return node.task.node_submission(
+        node.id, arguments.payload(source), INPUTS_ENCODING, node._limit_facts
+    )
 
 
 def _explain(problem: str, task: Task[..., Any, Any], kwargs: dict[str, Any]) -> str:
-    """Add to a problem with arguments what the caller may have meant."""
+    """Add a hint to a problem with arguments: what the caller may have meant."""
     if any(f".{kind.__qualname__}'" in problem for kind in (Reference, Choice)):
         return (
             "contains the result of another node inside an object; pass it by itself, or in a "

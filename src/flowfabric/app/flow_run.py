@@ -1,4 +1,4 @@
-"""FlowRun: the handle of one stored flow and of its executions."""
+"""FlowRun: the handle of one stored flow and of its nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One execution of a flow. It is a last one if no other execution waits for it."""
+    """One execution of a flow. `is_last` means that no other execution waits for it."""
 
     id: ExecutionId
     task: str
@@ -60,7 +60,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class FlowGraph:
-    """The current state of a flow: its members and edges. As text it is a tree."""
+    """A snapshot of a flow: its members and edges. `str()` draws it as a tree."""
 
     info: FlowInfo
     summary: FlowSummary
@@ -69,7 +69,7 @@ class FlowGraph:
 
     @property
     def groups(self) -> Sequence[GroupInfo]:
-        """The groups of edges, with their verdicts."""
+        """The groups of edges, with their current result."""
         return self.info.groups
 
     def __str__(self) -> str:
@@ -88,10 +88,10 @@ class FlowGraph:
 
 
 class FlowRun:
-    """One stored flow, as its submitter sees it.
+    """The handle of one stored flow.
 
-    `name` is the name of the flow. In a run from `app.get_flow` it is empty until the first
-    question.
+    `name` is the name of the flow. A run from `app.get_flow` has no name until its first call to
+    the database.
     """
 
     __slots__ = ("_app", "_is_located", "_is_stored", "_members", "id", "is_duplicate", "name")
@@ -113,7 +113,7 @@ class FlowRun:
         self._app = app
         self._members = members
         self._is_stored = is_stored
-        # Whether the partition of its id is known.
+        # Whether the partition of the id is known.
         self._is_located = is_located
 
     def __repr__(self) -> str:
@@ -134,10 +134,10 @@ class FlowRun:
     ) -> Any:
         """Wait for the end of a node and return its result.
 
-        Without `node`, this is the last node, which no other node waits for; there must be only
-        one. Raises as `Run.result` does. If the node was skipped, the error is the one of the node
-        that caused it. A handler that waits outside its steps frees the worker, unless there is a
-        `timeout`.
+        The default is the last node, the one that no other node waits for; there must be exactly
+        one. Raises the same errors as `Run.result`. If the node was skipped, raises the error of
+        the node that caused it. A handler that waits outside its steps frees its slot in the
+        worker, unless it passes a `timeout`.
         """
         members = await self._read_members()
         if node is None:
@@ -159,10 +159,10 @@ class FlowRun:
     ) -> dict[str, Any]:
         """Wait until all nodes have ended and return their results by name.
 
-        If a last node, which no other node waits for, does not complete, raises its error as soon
-        as it is known, as `result` does. Other nodes that did not complete were not needed and are
-        omitted. With `return_exceptions` nothing is raised: every node is included, with its result
-        or its error.
+        A last node is a node that no other node waits for. If a last node does not complete, its
+        error is raised at once, as in `result`. Other nodes that did not complete were not needed;
+        they are omitted. With `return_exceptions`, nothing is raised: the answer has the result or
+        the error of every node.
         """
         members = await self._read_members()
         seconds = seconds_of(timeout)
@@ -178,7 +178,7 @@ class FlowRun:
 
     @async_only("run.wait_sync")
     async def wait(self, *, timeout: float | timedelta | None = None) -> FlowState:
-        """Wait until all nodes have ended in any way, and return the state of the flow."""
+        """Wait until all nodes have ended, in any state, and return the state of the flow."""
         members = await self._read_members()
         seconds = seconds_of(timeout)
         try:
@@ -196,7 +196,7 @@ class FlowRun:
 
     @async_only("run.summary_sync")
     async def summary(self) -> FlowSummary:
-        """Return how many nodes are in which state."""
+        """Return how many nodes are in each state."""
         summary = await (await self._client()).flows.summary(self.id)
         if summary is None:
             raise self._missing()
@@ -204,7 +204,7 @@ class FlowRun:
 
     @async_only("run.graph_sync")
     async def graph(self) -> FlowGraph:
-        """Return the flow now: its members and their edges."""
+        """Return the current members and edges of the flow."""
         client = await self._client()
         info = await client.flows.describe(self.id)
         if info is None:
@@ -224,11 +224,11 @@ class FlowRun:
         actor: str | None = None,
         wait: timedelta | float | None = None,
     ) -> FlowCancellation:
-        """Cancel the flow and all of its nodes that have not ended.
+        """Cancel the flow, and every node that has not ended.
 
-        With `policy="cancel_pending"` running nodes continue; with `"flow_only"` no node is
-        cancelled, but none can be added any more. Nodes are cancelled in the background; `wait` is
-        how long to wait for their ends.
+        With `policy="cancel_pending"`, running nodes continue. With `"flow_only"`, no node is
+        cancelled, but no node can be added. Nodes are cancelled in the background; `wait` is how
+        long to wait until they have ended.
         """
         client = await self._client()
         seconds = seconds_of(wait, field="wait")
@@ -244,7 +244,8 @@ class FlowRun:
     async def retry_failed(
         self, reason: str | None = None, *, actor: str | None = None
     ) -> FlowRetried:
-        """Retry every node that failed or expired, and the nodes skipped because of them."""
+        """Retry every node that failed or expired, and the nodes that were skipped because of
+        them."""
         return await (await self._client()).flows.retry_failed(self.id, reason=reason, actor=actor)
 
     @async_only("run.nodes_sync")
@@ -254,7 +255,7 @@ class FlowRun:
         return {name: self._run(members[name]) for name in members}
 
     async def last_nodes(self) -> list[str]:
-        """Return the names of the nodes that no other node waits for."""
+        """Return the names of the last nodes: no other node waits for them."""
         return [name for name, member in (await self._read_members()).items() if member.is_last]
 
     @overload
@@ -263,7 +264,7 @@ class FlowRun:
     def node(self, node: str, /) -> Run[Any]: ...
 
     def node(self, node: Node[Any] | str, /) -> Run[Any]:
-        """Return the run of a node; for a flow from `app.get_flow`, `await nodes()` first."""
+        """Return the run of a node. For a flow from `app.get_flow`, call `await nodes()` first."""
         if self._members is None:
             raise RuntimeError("the nodes of this flow are not known yet: await nodes() first")
         return self._run(self._members[self._name_of(self._members, node)])
@@ -341,7 +342,7 @@ class FlowRun:
         return client
 
     async def _read_members(self) -> Mapping[str, Member]:
-        """Return the members; for a flow from `app.get_flow` read them once."""
+        """Return the members. For a flow from `app.get_flow`, read them the first time."""
         if self._members is None or not self._is_stored:
             client = await self._client()
             info = await client.flows.describe(self.id)
@@ -397,10 +398,13 @@ class FlowRun:
         except FlowFabricError as error:
             error.add_note(f"{skipped} was skipped because of this.")
             raise
-        return await self._result(skipped)  # both nodes were replayed just now
+        return await self._result(skipped)  # both nodes were replayed in the meantime
 
     async def _cause(self, id: ExecutionId) -> str | None:
-        """Find the node that caused a skip, directly or not: the first of them to end."""
+        """Find the node that caused a skip, directly or through other nodes.
+
+        If several did, return the one that ended first.
+        """
         client = await self._client()
         broken: dict[ExecutionId, list[ExecutionId]] = {}
         for edge in await client.flows.edges(self.id):
@@ -425,7 +429,7 @@ class FlowRun:
     async def _wait_for_last(
         self, client: FlowFabric, members: Mapping[str, Member], *, is_patient: bool
     ) -> None:
-        """Wait for the last nodes; raise the error of the first that did not complete."""
+        """Wait for the last nodes; raise the error of the first one that does not complete."""
         names = {member.id.uuid: name for name, member in members.items() if member.is_last}
         last = [member.id for member in members.values() if member.is_last]
         async with aclosing(endings_of(client, last, is_patient=is_patient)) as endings:
@@ -459,9 +463,9 @@ class FlowRun:
         return found
 
     async def _error(self, run: Run[Any], ending: Ending | None) -> FlowFabricError:
-        """Return the error that `result` of a node would raise."""
+        """Return the error that `result` would raise for a node."""
         try:
-            if ending is None:  # replayed or trimmed just now
+            if ending is None:  # replayed or trimmed in the meantime
                 await run.result(0)
             else:
                 await run.conclude(ending)
@@ -487,7 +491,7 @@ class FlowRun:
 
 
 def _printable(line: str) -> str:
-    """Replace control characters: the text is one line and cannot control a terminal."""
+    """Put a text on one line, and replace characters that could control a terminal."""
     return "".join("?" if category(ch) in ("Cc", "Cf", "Cs") else ch for ch in line)
 
 

@@ -1,16 +1,17 @@
-"""Waits for several runs at once, in a handler or outside of one.
+"""Wait for several runs at once, inside or outside a handler.
 
-A handler that waits outside its steps frees the worker: it starts again when enough runs have
-ended. The journal records which runs came first, so that every later run of the handler continues
-with the same ones.
+A handler that waits outside its steps frees its slot in the worker. It starts again when enough
+runs have ended. The journal records which runs ended first, so that a restarted handler continues
+with the same runs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 from flowfabric.app.run import Run
@@ -33,8 +34,8 @@ PAGE = 1000
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     """Wait until all runs have ended, and return their results in the order of the runs.
 
-    If some runs did not complete, raises the error of the one that ended first, as `Run.result`
-    does, after all have ended.
+    If some runs did not complete, raises the error of the run that ended first, as `Run.result`
+    does.
     """
     several = _checked(runs, least=0)
     if not several:
@@ -50,27 +51,85 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     return [run.decode(endings[run.id.uuid]) for run in several]
 
 
+@dataclass(frozen=True, slots=True)
+class First:
+    """What came first: its position among the arguments of `first`, and its value."""
+
+    index: int
+    value: Any
+
+
+@overload
+async def first(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T: ...
+@overload
+async def first(
+    one: Run[Any] | Awaitable[Any],
+    other: Run[Any] | Awaitable[Any],
+    /,
+    *more: Run[Any] | Awaitable[Any],
+    cancel_rest: bool = False,
+) -> First: ...
+
+
 @async_only("first_sync")
-async def first(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T:
+async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
     """Wait until one run has completed, and return its result.
 
-    With `cancel_rest` the other runs are then cancelled. If no run completes, raises the error of
-    the one that ended last, as `Run.result` does.
+    With `cancel_rest`, the other runs are then cancelled. If no run completes, raises the error of
+    the run that ended last, as `Run.result` does.
+
+    With several arguments, which may be runs, `ctx.signal(...)` and `ctx.sleep(...)`, returns which
+    one came first, and its value, or raises its error.
     """
-    (result,) = await quorum_of(1, runs, cancel_rest=cancel_rest)
-    return result
+    if len(awaited) == 1:
+        (result,) = await quorum_of(1, awaited[0], cancel_rest=cancel_rest)
+        return result
+    return await _race(awaited, cancel_rest)
+
+
+async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
+    """Wait for the first of several; the others stop waiting and take nothing."""
+    for one in awaited:
+        if not isinstance(one, Run | Awaitable):
+            raise InvalidInput(
+                field="awaited",
+                problem=f"must be runs, signals or sleeps, not {type(one).__name__}",
+            )
+    branches = [
+        asyncio.ensure_future(one.result() if isinstance(one, Run) else _awaiting(one))
+        for one in awaited
+    ]
+    try:
+        await asyncio.wait(branches, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        index = next((n for n, branch in enumerate(branches) if branch.done()), None)
+        for branch in branches:
+            branch.cancel()
+        await asyncio.gather(*branches, return_exceptions=True)
+    assert index is not None
+    value = branches[index].result()
+    if cancel_rest:
+        runs = [one for n, one in enumerate(awaited) if n != index and isinstance(one, Run)]
+        handler_run = current_run.get()
+        if runs:
+            await _cancel_rest(await _client(runs), runs, (), handler_run)
+    return First(index, value)
+
+
+async def _awaiting(one: Awaitable[T]) -> T:
+    return await one
 
 
 @async_only("quorum_of_sync")
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    With `cancel_rest` the other runs are then cancelled. When `k` runs cannot complete any more,
-    raises the error of the run that decided it, as `Run.result` does; `cancel_rest` applies, too.
+    As soon as `k` runs can no longer complete, raises the error of the run that decided it, as
+    `Run.result` does. In both cases `cancel_rest` cancels the other runs.
     """
     several = _checked(runs)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidInput(field="k", problem="must be a whole number from 1 on")
+        raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
     if k > len(several):
         raise InvalidInput(field="k", problem=f"is {k}, but there are only {len(several)} runs")
     client = await _client(several)
@@ -124,9 +183,9 @@ def quorum_of_sync(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fal
 async def endings_of(
     client: FlowFabric, ids: Sequence[ExecutionId], *, is_patient: bool = True
 ) -> AsyncGenerator[Ending, None]:
-    """Yield the ends of executions, each as soon as it is known.
+    """Yield the endings of executions, each as soon as it is known.
 
-    A handler that `is_patient`, without a timeout, may pause until all have ended.
+    With `is_patient` (the caller has no timeout), a handler may pause until all have ended.
     """
     if (handler_run := current_run.get()) is not None:
         all_ = await handler_run.wait_for_ends(ids, len(ids), client) if is_patient else None
@@ -142,7 +201,7 @@ async def endings_of(
     try:
         left = len(ids)
         while left:
-            # Ends that are found together come in the order of their times.
+            # Sort endings that arrive together by time.
             found = [(await ended.get()).result()]
             while not ended.empty():
                 found.append(ended.get_nowait().result())
@@ -157,7 +216,7 @@ async def endings_of(
 async def _recorded(
     handler_run: HandlerRun, client: FlowFabric, several: Sequence[Run[Any]], k: int
 ) -> list[Ending]:
-    """Return the ends that decided the wait, recorded by the first run of the handler."""
+    """Return the endings that decided the wait. The first run of the handler records them."""
 
     async def decide(call: OnceCall) -> list[str]:
         if call.is_replayed:
@@ -177,16 +236,16 @@ async def _recorded(
 async def _decided(
     client: FlowFabric, several: Sequence[Run[Any]], k: int, handler_run: HandlerRun | None
 ) -> list[Ending]:
-    """Wait for the ends that decide: of `k` completed runs in the order of their ends.
+    """Wait until `k` runs have completed, and return their endings in the order of their times.
 
-    If `k` runs cannot complete, return the end of the run that decided it.
+    If `k` runs can no longer complete, return the ending of the run that decided it.
     """
     ids = [run.id for run in several]
     found: list[Ending] | None = []
     while handler_run is not None and found is not None:
         completed = sum(map(_is_complete, found))
         failures = len(found) - completed
-        # At least so many more runs have to end before there is a decision.
+        # At least this many runs must still end before there is a decision.
         more = min(k - completed, len(ids) - k + 1 - failures)
         found = await handler_run.wait_for_ends(ids, len(found) + more, client)
         if found is not None and (decided := _decision(sorted(found, key=_by_end), len(ids), k)):
@@ -221,7 +280,7 @@ async def _cancel_rest(
     decided: Sequence[Ending],
     handler_run: HandlerRun | None,
 ) -> None:
-    """Cancel the runs that have not ended; a later run of the handler repeats it."""
+    """Cancel the runs that have not ended. A restarted handler may repeat this."""
     ended = {one.execution_id for one in decided}
     rest = [run.id.uuid for run in several if run.id.uuid not in ended]
     ended |= {one.execution_id for one in await _read(client, several, rest)}
@@ -257,7 +316,7 @@ def _checked(runs: Iterable[Run[T]], least: int = 1) -> list[Run[T]]:
     if len({run.id for run in several}) != len(several):
         raise InvalidInput(field="runs", problem="must not contain the same run twice")
     if len(several) < least:
-        raise InvalidInput(field="runs", problem="must be at least one")
+        raise InvalidInput(field="runs", problem="must contain at least one run")
     return several
 
 

@@ -1,4 +1,4 @@
-"""Hooks of ends: what `task.on_failure`, `app.on_end` and the like register."""
+"""Hooks: the registrations of `task.on_failure`, `app.on_end` and similar decorators."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EndHook:
-    """A registered hook: its task, the ends that call it, and whose ends; None means every task."""
+    """A registered hook: its task, the kind of end that calls it, and the task it watches (None:
+    all)."""
 
     task: Task[..., Any, Any]
     kind: HookKind
     of: str | None
 
     def declaration(self, task: str) -> HookDeclaration:
-        """Build the stored form for one task."""
-        submission = self.task.node_submission(mint(), b"{}", None)
+        """Build the declaration of this hook for one task."""
+        submission = self.task.node_submission(mint(), b"{}", None, {})
         submission.check()
         return HookDeclaration(task=task, kind=self.kind, submission=submission)
 
@@ -42,8 +43,8 @@ class EndHook:
 class HookDecorator(Generic[E]):
     """Registers a function as a hook: `@task.on_failure` or `@task.on_failure(retry=...)`.
 
-    The function takes an `Ended`, and a context if it wants one. It becomes a task, with the
-    options of `app.task`, that the end of an execution submits.
+    The function takes an `Ended`, and optionally a context. It becomes a task, with the options of
+    `app.task`. The engine submits this task when an execution ends.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Nodes of a flow, and how a node waits for others: `all_of`, `any_of`, `quorum`, `first_of`."""
+"""Nodes of a flow, and how one node waits for others: `all_of`, `any_of`, `quorum`, `first_of`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Node(Generic[T_co]):
-    """One task of a flow with its arguments. `result` stands for its result."""
+    """One task of a flow, with its arguments. Pass `result` to other nodes."""
 
-    __slots__ = ("_arguments", "_flow", "_id", "_joins", "_task", "_wiring", "index", "name")
+    __slots__ = (
+        "_arguments",
+        "_flow",
+        "_id",
+        "_joins",
+        "_limit_facts",
+        "_task",
+        "_wiring",
+        "index",
+        "name",
+    )
 
     def __init__(
         self,
@@ -36,12 +46,14 @@ class Node(Generic[T_co]):
         name: str,
         task: Task[..., Any, Any],
         arguments: bytes | ArgumentTemplate,
+        limit_facts: Mapping[str, Any],
     ) -> None:
         self.name = name
         self.index = index
         self._flow = flow
         self._task = task
         self._arguments = arguments
+        self._limit_facts = limit_facts
         self._joins: list[Join] = []
         self._wiring: Wiring | None = None
         self._id: ExecutionId | None = None
@@ -59,35 +71,35 @@ class Node(Generic[T_co]):
 
     @property
     def id(self) -> ExecutionId:
-        """The id of its execution; known once the flow is stored."""
+        """The id of the execution of this node; known once the flow is stored."""
         if self._id is None:
             raise RuntimeError(f"{self.name} has no id before its flow is stored")
         return self._id
 
     @property
     def result(self) -> T_co:
-        """The future result of this node, to pass to another node as an argument.
+        """A placeholder for the result of this node, to pass to another node as an argument.
 
-        It can be passed by itself, or in a list, tuple, set or dict; the other node waits for this
-        one. In a group that does not need all nodes (`any_of`, `quorum`) it is None if this node
+        Pass it by itself, or in a list, tuple, set or dict. The other node waits for this node. In
+        a group that does not need all nodes (`any_of`, `quorum`), the argument is None if this node
         was not among the first to succeed.
         """
         origin = f"the result of {self.name}"
         return cast(T_co, Reference(origin, self._task.spec.result_hint, self))
 
     def after(self, *what: Node[Any] | Join) -> Self:
-        """Let this node also wait for other nodes, even for nodes added later.
+        """Let this node wait for further nodes, which may have been added after it.
 
-        Storing the flow refuses nodes that wait for each other in a circle.
+        A flow with a cycle cannot be stored.
         """
         self._flow._wait(self, what)
         return self
 
 
 class Join:
-    """How many of several nodes have to succeed before another node starts.
+    """The condition for a node to start: how many of several other nodes must have succeeded.
 
-    Made by `all_of`, `any_of` and `quorum`, and passed to `after`.
+    Create it with `all_of`, `any_of` or `quorum`, and pass it to `after`.
     """
 
     __slots__ = ("cancel_rest", "k", "kind", "nodes")
@@ -134,7 +146,8 @@ def all_of(*nodes: Node[Any]) -> Join:
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until one node has succeeded.
 
-    With `cancel_rest` the other nodes are then cancelled, unless something else waits for them.
+    With `cancel_rest`, the other nodes are then cancelled. A node that a further node waits for is
+    not cancelled.
     """
     _check_some(nodes)
     return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
@@ -143,12 +156,12 @@ def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
 def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until `k` nodes have succeeded.
 
-    With `cancel_rest` the other nodes are then cancelled, or when too many have failed, unless
-    something else waits for them.
+    With `cancel_rest`, the other nodes are cancelled once `k` have succeeded, or once `k` can no
+    longer succeed. A node that a further node waits for is not cancelled.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidInput(field="k", problem="must be a whole number from 1 on")
+        raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
     if k > len(nodes):
         raise InvalidInput(field="k", problem=f"is {k}, but there are only {len(nodes)} nodes")
     return Join(GroupPolicy.QUORUM, nodes, k, bool(cancel_rest))
@@ -169,15 +182,16 @@ def first_of(*nodes: Node[T], cancel_rest: bool = False) -> T: ...
 
 
 def first_of(*nodes: Node[Any], cancel_rest: bool = False) -> Any:
-    """Return the future result of the first node to succeed, to pass to another node.
+    """Return a placeholder for the result of the first node that succeeds, to pass to another node.
 
-    That node waits for any of them; with `cancel_rest` the others are then cancelled.
+    The other node starts when one of these nodes has succeeded. With `cancel_rest`, the remaining
+    nodes are then cancelled.
     """
     return Choice(any_of(*nodes, cancel_rest=cancel_rest))
 
 
 class Reference(Placeholder):
-    """The result of one node."""
+    """A placeholder for the result of one node."""
 
     __slots__ = ("node",)
 
@@ -187,7 +201,7 @@ class Reference(Placeholder):
 
 
 class Choice(Placeholder):
-    """The result of the first node of a group to succeed."""
+    """A placeholder for the result of the first node of a group that succeeds."""
 
     __slots__ = ("join",)
 
@@ -203,7 +217,7 @@ class Wiring:
     """The groups of nodes that one node waits for, and the group of each `first_of`."""
 
     groups: tuple[tuple[Policy, tuple[Node[Any], ...]], ...]
-    choices: Mapping[int, int]  # group numbers by the id() of the Join
+    choices: Mapping[int, int]  # the index of the group for the id() of each Join
 
 
 def not_a_node(given: Any) -> str:
@@ -220,10 +234,10 @@ def not_a_node(given: Any) -> str:
 def _union(hints: tuple[Any, ...]) -> Any:
     try:
         return Union[hints]  # noqa: UP007
-    except TypeError:  # a hint need not be hashable
+    except TypeError:  # a hint may be unhashable
         return Any
 
 
 def _check_some(nodes: tuple[Any, ...]) -> None:
     if not nodes:
-        raise InvalidInput(field="nodes", problem="must be at least one")
+        raise InvalidInput(field="nodes", problem="must contain at least one node")

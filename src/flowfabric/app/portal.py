@@ -1,4 +1,4 @@
-"""Lets synchronous code call async code, on a background event loop or on the worker's."""
+"""Run async code for synchronous callers, on a background event loop or on the worker's."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _STOP_SECONDS = 10.0
 class Portal:
     """Runs coroutines for callers that have no event loop.
 
-    The background loop calls `close` before it ends: when the portal is stopped, or when the
-    program ends.
+    The background loop ends when the portal is stopped or the program ends. Just before, it calls
+    `close`.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -34,25 +34,25 @@ class Portal:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The background loop, or None if it was not needed yet."""
+        """The background loop, or None if no call has needed it yet."""
         return self._loop
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run `work` and wait for it. Raise an error if this thread runs an event loop."""
+        """Run `work` and wait for its result. Raise an error if this thread runs an event loop."""
         check_no_loop(instead)
         with self._lock:
             if self._pid != os.getpid():
-                # Forked: the threads that run these loops exist only in the parent.
+                # After a fork, the threads that run these loops exist only in the parent process.
                 self._pid, self._loop, self._thread, self.host = os.getpid(), None, None, None
-            # A task in a thread of the worker uses the connections of the worker.
+            # A task that runs in a thread of the worker uses the worker's connections.
             host = self.host
             loop = host if host is not None and host.is_running() else self._background()
-            # Under the lock, so that a loop that is being stopped still runs what it was given.
+            # Hold the lock, so that a loop that is being stopped still runs the work it was given.
             answer = asyncio.run_coroutine_threadsafe(call_and_await(work), loop)
         return answer.result()
 
     def stop(self) -> None:
-        """End the background loop and its thread. A later call starts new ones."""
+        """End the background loop and its thread. A later call starts them again."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -67,7 +67,7 @@ class Portal:
             loop.close()
 
     def _stop_at_exit(self) -> None:
-        # No thread can start this late: the embedded server ends by itself.
+        # No thread can be started this late. The embedded server ends by itself.
         with contextlib.suppress(Exception):
             self.stop()
 

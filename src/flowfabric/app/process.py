@@ -1,4 +1,4 @@
-"""What the workers of one process share: the claims' connection, heartbeat, reconcilers."""
+"""Share connections, heartbeat and reconcilers between all workers of one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registratio
 
 
 class Process:
-    """One process with workers. It has three connections: client, claims and heartbeat."""
+    """One process with workers.
+
+    It has three connections: for the client, for claims and for the heartbeat.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,7 @@ class Process:
         self._workers: list[Worker] = []
         self._claims = client.database.session("claims")
         client.results.share(self._claims)
-        self._hints = Hints(self._claims)
+        self._hints = Hints(self._claims, client.signals.notice_soon)
         self._lifespan = Lifespan(extensions)
         self._heartbeat = Heartbeat(
             client.leases,
@@ -48,8 +51,8 @@ class Process:
         self._schedules: asyncio.Task[None] | None = None
         if is_paced:
             return
-        # What is loaded now stays loaded. Frozen, the garbage collector does not visit it again
-        # every few hundred executions.
+        # Everything that is loaded now stays loaded. Freeze it, so that the garbage collector does
+        # not visit it again every few hundred executions.
         gc.freeze()
         self._reconcilers = asyncio.create_task(run_reconcilers(client))
 
@@ -95,7 +98,8 @@ class Process:
         return worker
 
     async def close(self) -> None:
-        """Let the workers finish or release what they have, then close what they share."""
+        """Let the workers finish or release their executions, then close everything that they
+        share."""
         if self._schedules is not None:
             self._schedules.cancel()
             await asyncio.wait([self._schedules])

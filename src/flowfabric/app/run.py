@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
+from flowfabric.app.via import signal_via, signal_via_sync
 from flowfabric.core.errors import (
     ExecutionCancelled,
     ExecutionExpired,
@@ -22,16 +23,18 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import CANCEL_SOURCES, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId, as_uuid
+from flowfabric.core.signal import Delivered, PendingWait, Signal
 from flowfabric.core.states import EventKind, FailureClass, PublicState
 from flowfabric.core.trace import facts_of
-from flowfabric.handlers import async_only, current_run
+from flowfabric.handlers import OnceCall, async_only, current_run
+from flowfabric.tasks import encode_signal
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
 
 T = TypeVar("T")
 
-# How often `events` reads while nothing ends.
+# How often `events` reads while the execution has not ended.
 EVENTS_SECONDS = 0.5
 
 _ENDINGS = (
@@ -44,21 +47,24 @@ _ENDINGS = (
 
 
 class Run(Generic[T]):
-    """One execution, as its submitter sees it.
+    """The handle of one execution.
 
-    `task` is the name of its task. In a run from `app.get` it is empty until the first question.
+    `task` is the name of its task. A run from `app.get` has no task until its first call to the
+    database.
     """
 
-    # `_id` is the id, or until someone asks for it the UUID, in partition 0. Many programs never
-    # ask, and to make the id costs more than the rest of a run.
+    # `_id` is a UUID in `_partition` until the id is first used, then the id. Many programs never
+    # use the id, and making it costs more than the rest of a run.
 
     __slots__ = (
         "_call",
         "_client",
         "_decode",
+        "_encode_signal",
         "_find_decoder",
         "_id",
         "_is_stored",
+        "_partition",
         "is_duplicate",
         "task",
     )
@@ -70,12 +76,15 @@ class Run(Generic[T]):
         client: Callable[[], Awaitable[FlowFabric]],
         decode: Callable[[bytes | None], T],
         *,
+        partition: int = 0,
         is_duplicate: bool = False,
         is_stored: bool = True,
         find_decoder: Callable[[str], Callable[[bytes | None], T]] | None = None,
         call: Callable[..., Any],
+        encode_signal: Callable[[str, str, Any], bytes] | None = None,
     ) -> None:
         self._id = id
+        self._partition = partition
         self.task = task
         self.is_duplicate = is_duplicate
         self._client = client
@@ -83,6 +92,7 @@ class Run(Generic[T]):
         self._is_stored = is_stored
         self._find_decoder = find_decoder
         self._call = call
+        self._encode_signal = encode_signal
 
     def __repr__(self) -> str:
         return f"Run({self.task or 'unknown'}, {self.id})"
@@ -92,7 +102,7 @@ class Run(Generic[T]):
         """The id of the execution."""
         id = self._id
         if not isinstance(id, ExecutionId):
-            id = self._id = ExecutionId.of(0, as_uuid(id))
+            id = self._id = ExecutionId.of(self._partition, as_uuid(id))
         return id
 
     @async_only("run.state_sync")
@@ -108,10 +118,10 @@ class Run(Generic[T]):
         """Wait until the execution has ended and return its result.
 
         Raises ExecutionFailed, ExecutionCancelled, ExecutionExpired or ExecutionSkipped if it ended
-        otherwise. Raises ResultTimeout if it has not ended in time; the execution continues.
+        without a result. Raises ResultTimeout if it has not ended in time; the execution continues.
 
-        A handler that waits outside its steps frees the worker: it starts again when the run has
-        ended. With a `timeout` it waits in its slot.
+        A handler that waits outside its steps frees its slot in the worker, and starts again when
+        the run has ended. With a `timeout`, it waits in its slot.
         """
         seconds = seconds_of(timeout)
         client = await self._client()
@@ -119,7 +129,7 @@ class Run(Generic[T]):
             await self._find(client)
         if (handler_run := current_run.get()) is not None:
             if seconds is None:
-                # The handler may pause, and starts again when the run has ended.
+                # The handler may pause here. It starts again when the run has ended.
                 ending = await handler_run.wait_for_end(self.id, client)
                 if ending is not None:
                     return await self._conclude(client, ending)
@@ -128,7 +138,7 @@ class Run(Generic[T]):
             async with asyncio.timeout(seconds):
                 ending = await client.results.wait(self.id)
         except TimeoutError as error:
-            # It may have ended just now, or long before a call with a timeout of zero.
+            # It may have ended just now. With a timeout of zero, it may even have ended long ago.
             endings = await client.executions.read_results(self.id.partition_key, [self.id.uuid])
             if endings:
                 return await self._conclude(client, endings[0])
@@ -144,7 +154,7 @@ class Run(Generic[T]):
 
     @async_only("run.cancel_sync")
     async def cancel(self, reason: str | None = None, *, actor: str | None = None) -> bool:
-        """Cancel the execution. Returns False if it had already ended otherwise."""
+        """Cancel the execution. Return False if it had already ended in another way."""
         client = await self._client()
         try:
             await client.executions.cancel(self.id, reason=reason, actor=actor)
@@ -154,16 +164,77 @@ class Run(Generic[T]):
             raise self._missing() from error
         return True
 
+    @async_only("run.signal_sync")
+    async def signal(
+        self,
+        name: str,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        by: str | None = None,
+        via: object = None,
+    ) -> Delivered:
+        """Send a signal to the execution: the first wait for this name takes it, now or later.
+
+        A second signal with the same `key` and name is a duplicate. `by` says who sends it, for
+        people to read. With `via`, a connection, the signal is sent if and only if the transaction
+        of that connection commits. A handler that sends outside its steps sends once.
+        """
+        client = await self._client()
+        signal = await self._make_signal(client, name, value, key, by)
+        if via is not None:
+            return await signal_via(client, via, self.id, signal)
+        if (handler_run := current_run.get()) is None or not handler_run.is_durable_with(client):
+            return await self._deliver(client, signal)
+
+        async def send(call: OnceCall) -> dict[str, Any]:
+            if call.is_replayed:
+                return dict(call.value)
+            signal.id = call.derive_id("signal").uuid
+            sent = await self._deliver(client, signal)
+            return {"id": str(sent.id), "is_duplicate": sent.is_duplicate, "effect": sent.effect}
+
+        told = await handler_run.once(f"send {name} to {self.id.uuid}", send)
+        return Delivered(UUID(told["id"]), told["is_duplicate"], told["effect"])
+
+    async def _make_signal(
+        self, client: FlowFabric, name: str, value: Any, key: str | None, by: str | None
+    ) -> Signal:
+        if not self.task:
+            await self._find(client)
+        encode = self._encode_signal
+        payload = encode_signal(name, value) if encode is None else encode(self.task, name, value)
+        return Signal(name=name, payload=payload, key=key, source_identity=by)
+
+    async def _deliver(self, client: FlowFabric, signal: Signal) -> Delivered:
+        try:
+            return await client.signals.deliver(self.id, signal)
+        except ExecutionNotFound as error:
+            raise self._missing() from error
+
+    @async_only("run.pending_sync")
+    async def pending(self) -> list[PendingWait]:
+        """Return what a suspended execution waits for; nothing if it is not suspended."""
+        client = await self._client()
+        why = await client.executions.why(self.id)
+        return [
+            PendingWait(one["condition"], _time(one.get("until_at")))
+            for reason in (why, *why.others)
+            if reason.dimension == "signal"
+            for one in reason.evidence.get("waits", ())
+        ]
+
     @async_only("run.progress_sync")
     async def progress(self) -> Progress:
-        """Return the progress that the handler last reported."""
+        """Return the latest progress that the handler reported."""
         progress = await (await self._client()).executions.progress(self.id)
         if progress is None:
             raise self._missing()
         return progress
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield the past and future events of the execution, in order, until it has ended."""
+        """Yield all events of the execution, past and future, in order, until it has ended."""
         version = 0
         while True:
             events, has_ended = await self._events_after(version)
@@ -188,6 +259,36 @@ class Run(Generic[T]):
         done: bool = self._call(lambda: self.cancel(reason, actor=actor), "run.cancel()")
         return done
 
+    def signal_sync(
+        self,
+        name: str,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        by: str | None = None,
+        via: object = None,
+    ) -> Delivered:
+        """`signal` for synchronous code; `via` is then a synchronous connection."""
+        if via is None:
+            sent: Delivered = self._call(
+                lambda: self.signal(name, value, key=key, by=by), "run.signal(...)"
+            )
+            return sent
+
+        async def prepare() -> tuple[FlowFabric, Signal, str]:
+            client = await self._client()
+            signal = await self._make_signal(client, name, value, key, by)
+            return client, signal, await client.transactional.identity()
+
+        client, signal, database = self._call(prepare, "run.signal(...)")
+        return signal_via_sync(client, via, self.id, signal, database)
+
+    def pending_sync(self) -> list[PendingWait]:
+        """`pending` for synchronous code."""
+        waits: list[PendingWait] = self._call(self.pending, "run.pending()")
+        return waits
+
     def progress_sync(self) -> Progress:
         """`progress` for synchronous code."""
         progress: Progress = self._call(self.progress, "run.progress()")
@@ -204,11 +305,11 @@ class Run(Generic[T]):
                 version = event.version
                 yield event
 
-    # For `gather` and flows, which wait for several runs.
+    # For `gather` and flows, which wait for several runs
 
     @property
     def call(self) -> Callable[..., Any]:
-        """Runs a coroutine for synchronous code."""
+        """The function that runs a coroutine for synchronous code."""
         return self._call
 
     async def client(self) -> FlowFabric:
@@ -216,12 +317,12 @@ class Run(Generic[T]):
         return await self._client()
 
     async def check_exists(self) -> None:
-        """Check that the execution exists, unless that is known."""
+        """Raise ExecutionNotFound if the execution does not exist."""
         if not self._is_stored:
             await self._find(await self._client())
 
     async def conclude(self, ending: Ending) -> T:
-        """Return the result of an ended execution, or raise the error for its end."""
+        """Return the result of an ended execution, or raise the error that describes its end."""
         return await self._conclude(await self._client(), ending)
 
     def decode(self, ending: Ending) -> T:
@@ -229,7 +330,7 @@ class Run(Generic[T]):
         return self._decode(ending.result)
 
     async def _events_after(self, version: int) -> tuple[list[Event], bool]:
-        """Wait for events after a version; return them and whether the execution has ended."""
+        """Wait for events after a version; return them, and whether the execution has ended."""
         client = await self._client()
         while True:
             events = await client.executions.events(self.id)
@@ -244,7 +345,7 @@ class Run(Generic[T]):
                     await client.results.wait(self.id)
 
     async def _find(self, client: FlowFabric) -> None:
-        """Check that the execution exists, and find its task."""
+        """Read the task of the execution; raise ExecutionNotFound if it does not exist."""
         info = await client.executions.info(self.id)
         if info is None:
             raise self._missing()
@@ -268,7 +369,7 @@ class Run(Generic[T]):
         raise self._error(ending)
 
     async def _cancelled(self, client: FlowFabric) -> ExecutionCancelled:
-        """Ask who cancelled the execution and why, and return the error."""
+        """Find out who cancelled the execution and why, and return the error."""
         info = await client.executions.describe(self.id)
         source = info.cancelled_by if info else None
         reason = info.cancellation_reason if info else None
@@ -323,8 +424,12 @@ class Run(Generic[T]):
                 )
 
 
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
 def seconds_of(duration: float | timedelta | None, field: str = "timeout") -> float | None:
-    """Convert a duration that a caller passed to seconds."""
+    """Return a timeout in seconds. It may be given as a number or as a timedelta."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
         raise InvalidInput(field=field, problem="must be a number of seconds or a timedelta")

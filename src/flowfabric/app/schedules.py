@@ -1,4 +1,4 @@
-"""Schedules: what `App.cron` and `App.every` register, and the loop that fires them."""
+"""Schedules: the registrations of `App.cron` and `App.every`, and the loop that fires them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 TaskT = TypeVar("TaskT", bound=Task[..., Any, Any])
 
-# A worker checks again after this time at the latest: a schedule may have been resumed.
+# A worker looks for due schedules at least this often: a schedule may have been resumed.
 MOST_PAUSE = timedelta(seconds=10)
 LEAST_PAUSE = timedelta(milliseconds=20)
-# A schedule that could not fire, for example into a closed lane, is retried after this time.
+# A schedule that could not fire, for example because its lane is closed, is tried again after this
+# time.
 RETRY_PAUSE = timedelta(seconds=5)
-# Schedules are declared again at this interval: the database may have been restored.
+# Schedules are declared again after this time: the database may have been restored.
 DECLARE_SECONDS = 300.0
 MOST_BACKOFF_SECONDS = 30.0
 
@@ -55,7 +56,8 @@ class Schedule:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def declaration(self) -> Declaration:
-        """Build the stored form; InvalidInput if the task cannot be called like this."""
+        """Build the declaration of this schedule; raise InvalidInput if its arguments do not fit
+        the task."""
         try:
             submission = self.task.submission(tuple(self.args), dict(self.kwargs))
         except InvalidInput as error:
@@ -63,7 +65,7 @@ class Schedule:
                 field=f"schedule {self.name}: {error.field}",
                 problem=f"{error.problem}; pass it as args= or kwargs= of the schedule",
             ) from error
-        # Checked here: one schedule that the database refuses would keep all from being declared.
+        # Check here: if the database refused one schedule, none would be declared.
         if len(submission.tags) > MAX_SCHEDULE_TAGS:
             raise InvalidInput(
                 field=f"schedule {self.name}: tags",
@@ -91,7 +93,7 @@ def check_schedule_name(name: str, taken: Iterable[str]) -> None:
     if name in taken:
         raise InvalidInput(
             field="name",
-            problem=f"a schedule named {name} exists already; pass another name=",
+            problem=f"a schedule named {name} already exists; pass another name=",
         )
 
 
@@ -103,7 +105,7 @@ def check_arguments(args: Any, kwargs: Any) -> None:
 
 
 def home_name() -> str:
-    """Return the module that makes the app; a script is named after its file."""
+    """Return the name of the module that creates the app; for a script, the name of its file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
@@ -119,7 +121,7 @@ def _is_ours(module: str) -> bool:
 
 
 class Scheduler:
-    """Declares the schedules of an app and fires due ones. Any number may run at once."""
+    """Declares the schedules of an app and fires the due ones. Several may run at the same time."""
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class Scheduler:
         self._failing: set[str] = set()
 
     async def run(self) -> None:
-        """Fire schedules until cancelled; return at once if there are none."""
+        """Fire schedules until cancelled; return at once if the app has none."""
         declared_at = None
         backoff = 1.0
         while True:
@@ -153,7 +155,7 @@ class Scheduler:
                     return
                 _, due_in = await self.fire_due()
             except Exception as error:
-                # Any error: without this loop nothing would fire here any more.
+                # Catch every error: without this loop, no schedule would fire here.
                 ENGINE_LOGGER.log(
                     level_of(error),
                     "schedules failed, retrying: %s: %s",
@@ -171,7 +173,7 @@ class Scheduler:
             await asyncio.sleep(pause.total_seconds())
 
     async def declare(self) -> Declared:
-        """Declare which schedules exist."""
+        """Declare the schedules of this app."""
         declared = await self._client.schedules.declare(
             self._app,
             self._version,
@@ -201,7 +203,8 @@ class Scheduler:
         return declared
 
     async def fire_due(self) -> tuple[int, timedelta | None]:
-        """Fire what is due; return how many executions, and the time until the next is due."""
+        """Fire all due schedules; return how many executions, and the time until the next one is
+        due."""
         fired = 0
         failed = False
         while True:
@@ -217,13 +220,13 @@ class Scheduler:
                     if answer.next_at is not None:
                         waits.append(answer.next_at - now)
             if not failed and any(wait <= timedelta(0) for wait in waits):
-                continue  # there is more to submit than one call may
+                continue  # more is due than one call may submit
             if failed:
                 waits.append(RETRY_PAUSE)
             return fired, min(waits, default=None)
 
     async def _fire(self, due: DueSchedule, now: datetime) -> Fired | None:
-        """Fire one schedule; None, logged once, if it cannot fire now."""
+        """Fire one schedule; if it cannot fire now, log that once and return None."""
         try:
             answer = await self._client.schedules.fire(
                 self._app, due, now, namespace=self._namespace
@@ -238,7 +241,7 @@ class Scheduler:
 
 
 class PlainFunction(Protocol[P, T_co]):
-    """A plain function: unlike a task, it has code."""
+    """A plain function. Unlike a task, it has `__code__`."""
 
     __code__: Any
 
@@ -246,7 +249,7 @@ class PlainFunction(Protocol[P, T_co]):
 
 
 class ContextFunction(Protocol[P, T_co]):
-    """A function that takes the context first."""
+    """A function whose first parameter is the context."""
 
     __code__: Any
 

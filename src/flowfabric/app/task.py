@@ -1,4 +1,4 @@
-"""Task: a registered function that can be called, or submitted as an execution."""
+"""Task: a registered function. It can be called, or submitted as an execution."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
-from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.app.hooks import HookDecorator
 from flowfabric.app.run import Run
 from flowfabric.app.via import submit_via, submit_via_sync
+from flowfabric.client.batching import MAX_BATCH
 from flowfabric.core.ended import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
@@ -28,7 +28,8 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_for_key, mint_many, uuid7
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_in, mint_many, uuid7_in
+from flowfabric.core.limit import Budget, Key, Limit, check_key, several
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
 from flowfabric.tasks import TaskSpec
@@ -36,6 +37,7 @@ from flowfabric.tasks import TaskSpec
 if TYPE_CHECKING:
     from flowfabric.app.app import App
     from flowfabric.client.submissions import Place
+    from flowfabric.db.partitions import KnownPartitions
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
@@ -46,13 +48,13 @@ Conflicts = Literal["raise", "existing"]
 
 MOST_KEY_WINDOW = timedelta(days=3652)
 
-# Options of `submit`, unless the task has a parameter of that name.
+# Options of `submit`, unless the task has a parameter with the same name.
 SUBMIT_OPTIONS = ("key", "unique", "window", "on_conflict", "via")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of one submission; None means the option of the task."""
+    """Options of one submission. None means: use the option of the task."""
 
     lane: str | None = None
     priority: int | None = None
@@ -66,9 +68,12 @@ class Options:
     tags: Mapping[str, str] | None = None
     via: object = None
     with_parent: bool = False
+    limit: tuple[Limit, ...] = ()
+    budget: tuple[Budget, ...] = ()
+    fair_by: Key = None
 
 
-# Options that `using` alone takes.
+# Options that only `using` accepts.
 _USING_OPTIONS = {field.name for field in fields(Options)} - set(SUBMIT_OPTIONS)
 
 
@@ -80,7 +85,14 @@ class Task(Generic[P, R, T]):
         self._app = app
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
-        self._shared_submission: Submission | None = None
+        # By partition.
+        self._shared_submissions: dict[int, Submission] = {}
+        self._limits = spec.limits
+        if self._options.limit or self._options.budget or self._options.fair_by is not None:
+            given = self._options
+            self._limits = spec.limits.extended(given.limit, given.budget, given.fair_by)
+            self._limits.check(spec)
+            app.declare_limits(self._limits)
         self.__doc__ = spec.function.__doc__
         self.__name__ = spec.function.__name__
 
@@ -95,22 +107,22 @@ class Task(Generic[P, R, T]):
 
     @property
     def options(self) -> Options:
-        """The options that were passed to `using`."""
+        """The options passed to `using`."""
         return self._options
 
     @property
     def function(self) -> Callable[..., R]:
-        """The plain function. A context is an ordinary argument of it."""
+        """The undecorated function. Pass it a context like any other argument."""
         return self.spec.function
 
     def __repr__(self) -> str:
         return f"Task({self.name})"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function now, without storing anything.
+        """Call the function directly; nothing is stored.
 
-        A function that takes a context receives the context of the calling handler, unless one is
-        passed.
+        If the function takes a context and none is passed, it gets the context of the calling
+        handler.
         """
         if self.spec.context_name is None:
             return cast(R, self.spec.function(*args, **kwargs))
@@ -131,14 +143,19 @@ class Task(Generic[P, R, T]):
         tags: Mapping[str, str] | None = None,
         via: object = None,
         with_parent: bool | None = None,
+        limit: Limit | Sequence[Limit] | None = None,
+        budget: Budget | Sequence[Budget] | None = None,
+        fair_by: Key = None,
     ) -> Task[P, R, T]:
-        """Return the same task with other options for its submissions.
+        """Return a copy of this task with other options for its submissions.
 
-        `key` makes a repeated submission a duplicate for `window` (a day), or with
-        `unique="unfinished"` until the first execution has ended. If the task used the key with
-        other arguments, `on_conflict="raise"` (the default) raises KeyReused, and `"existing"`
-        returns that run. `via` is a connection whose transaction the submission joins.
-        `with_parent` cancels a child when its parent ends.
+        Submissions with the same `key` return the same execution, for `window` (default: a day) or,
+        with `unique="unfinished"`, until it has ended. If the task used the key with other
+        arguments, `on_conflict="raise"` (the default) raises KeyReused, and `"existing"` returns
+        the earlier run. `via` is a connection; the submission joins its transaction. `with_parent`
+        cancels a child when its parent ends. `limit` and `budget` apply in addition to those of the
+        task; one of the same name replaces the task's key. `fair_by` is the name of an argument, or
+        a function of arguments: executions with different values take turns in their lane.
         """
         given: dict[str, Any] = {
             "lane": lane,
@@ -153,43 +170,48 @@ class Task(Generic[P, R, T]):
             "tags": tags,
             "via": via,
             "with_parent": with_parent,
+            "limit": several("limit", Limit, limit) or None,
+            "budget": several("budget", Budget, budget) or None,
+            "fair_by": fair_by,
         }
         options = replace(
             self._options, **{name: value for name, value in given.items() if value is not None}
         )
         if lane is not None:
             check_lane(lane)
+        check_key("fair_by", fair_by)
         if options.delay is not None and options.delayed_until is not None:
             raise InvalidInput(field="delayed_until", problem="cannot be combined with a delay")
         return Task(self._app, self.spec, options)
 
     @property
     def on_success(self) -> HookDecorator[Ended[T]]:
-        """Register a hook for executions of this task that succeeded: `@task.on_success`.
+        """Register a hook that runs after an execution of this task succeeded: `@task.on_success`.
 
-        A hook is a task of its own. The transaction that ends an execution submits it, once per
-        end, with an `Ended` as its argument. It is named after this task (`shop.buy.on_success`)
-        and runs in the lane of this task, unless its options say otherwise.
+        A hook is a separate task. The transaction that ends an execution also submits the hook,
+        once per end, with an `Ended` as its argument. By default the hook is named after this task
+        (`shop.buy.on_success`) and runs in its lane.
         """
         return HookDecorator(self._app, HookKind.SUCCESS, self.spec)
 
     @property
     def on_failure(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook for executions that failed, expired or were skipped."""
+        """Register a hook that runs after an execution of this task failed, expired or was
+        skipped."""
         return HookDecorator(self._app, HookKind.FAILURE, self.spec)
 
     @property
     def on_cancel(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook for executions that were cancelled."""
+        """Register a hook that runs after an execution of this task was cancelled."""
         return HookDecorator(self._app, HookKind.CANCEL, self.spec)
 
     @property
     def on_end(self) -> HookDecorator[Ended[T | None]]:
-        """Register a hook for every end of an execution of this task."""
+        """Register a hook that runs after an execution of this task ended in any way."""
         return HookDecorator(self._app, HookKind.END, self.spec)
 
-    # Python cannot type the arguments of a call together with options of ours (decision 0026): with
-    # an option they are checked when the call is made. `using(...)` keeps the types.
+    # Python cannot type the arguments of a call together with our options (decision 0026). With an
+    # option, the arguments are checked when the call is made. `using(...)` keeps the types.
 
     @overload
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
@@ -209,17 +231,14 @@ class Task(Generic[P, R, T]):
 
     @async_only("task.submit_sync")
     async def submit(self, *args: Any, **kwargs: Any) -> Run[T]:
-        """Submit an execution of this task; it is durable when this returns.
+        """Submit an execution of this task. It is durable when this returns.
 
-        With `via` it is stored when the transaction of that connection commits, or not at all.
+        With `via`, it is stored when the transaction of the connection commits.
         """
         task = self._take_options(kwargs) if kwargs else self
-        if task._options.key is None and task._options.via is None:
+        if task._options.key is None and task._options.via is None and not task._limits.is_keyed:
             task._check_needs_no_key()
-            payload = task.spec.encode(args, kwargs)
-            alike = Alike(task._shared(), [uuid7()], [payload])
-            await task._store_alike(alike)
-            return task._new_runs(alike.uuids)[0]
+            return (await task._store_payloads([task.spec.encode(args, kwargs)]))[0]
         submission = task.submission(args, kwargs)
         answers = await task._store([submission])
         return task._unrecorded_runs(answers, [submission])[0]
@@ -241,7 +260,7 @@ class Task(Generic[P, R, T]):
     def submit_sync(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
 
     def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T]:
-        """`submit` for synchronous code; an error on a running event loop."""
+        """`submit` for synchronous code. Raises an error on a thread that runs an event loop."""
         task = self._take_options(kwargs) if kwargs else self
         submission = task.submission(args, kwargs)
         answers = task._store_sync([submission], "submit")
@@ -251,15 +270,13 @@ class Task(Generic[P, R, T]):
     async def submit_many(
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
     ) -> list[Run[T]]:
-        """Submit an execution for each tuple of arguments, many in one transaction.
+        """Submit one execution per tuple of arguments, many in one transaction.
 
-        `keys` are the keys of the executions, in the same order; None for one without a key.
-        `using(unique=..., window=..., on_conflict=...)` sets the options of the keys.
+        `keys` holds the keys of the executions, in the same order; None means no key. Set options
+        of the keys with `using(unique=..., window=..., on_conflict=...)`.
         """
-        if keys is None and calls:
-            alike = self._alike(calls)
-            await self._store_alike(alike)
-            return self._new_runs(alike.uuids)
+        if keys is None and calls and not self._limits.is_keyed:
+            return await self._store_payloads(self._payloads(calls))
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(await self._store(submissions), submissions)
 
@@ -267,19 +284,22 @@ class Task(Generic[P, R, T]):
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
     ) -> list[Run[T]]:
         """`submit_many` for synchronous code."""
-        if keys is None and calls and self._options.via is None:
-            alike = self._alike(calls)
-            self._app.portal.call(
-                lambda: self._store_alike(alike), f"{self.__name__}.submit_many(...)"
+        is_alike = keys is None and self._options.via is None and not self._limits.is_keyed
+        if is_alike and calls:
+            payloads = self._payloads(calls)
+            return self._noted(
+                self._app.portal.call(
+                    lambda: self._store_payloads(payloads), f"{self.__name__}.submit_many(...)"
+                )
             )
-            return self._new_runs(alike.uuids)
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
     def get(self, id: AnyId) -> Run[T]:
-        """Return the run of an execution of this task by its id or UUID; asks no database.
+        """Return the run of an execution of this task by its id or UUID, without a call to the
+        database.
 
-        Reading the result of an execution of another task raises InvalidInput.
+        If the execution belongs to another task, reading its result raises InvalidInput.
         """
 
         def decoder(task: str) -> Callable[[bytes | None], T]:
@@ -293,7 +313,8 @@ class Task(Generic[P, R, T]):
         return run
 
     def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
-        """Move the options out of keyword arguments, and return the task with them."""
+        """Move the options out of the keyword arguments, and return a copy of the task with
+        these options."""
         own = self.spec.keywords
         given = {
             name: kwargs.pop(name) for name in SUBMIT_OPTIONS if name in kwargs and name not in own
@@ -302,7 +323,7 @@ class Task(Generic[P, R, T]):
             if name in _USING_OPTIONS and name not in own and not self.spec.takes_any_keyword:
                 raise InvalidInput(
                     field=name,
-                    problem=f"is no argument of {self.name}; if you mean the option, use "
+                    problem=f"is not an argument of {self.name}; if you mean the option, use "
                     f"task.using({name}=...).submit(...)",
                 )
         return self.using(**given) if given else self
@@ -317,22 +338,35 @@ class Task(Generic[P, R, T]):
         self, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Submission:
         if key is None:
-            return self._submission(mint(), self.spec.encode(args, kwargs))
+            payload = self.spec.encode(args, kwargs)
+            return self._submission(mint(), payload, **self.limit_facts(args, kwargs))
         payload, comparable = self.spec.encode_comparable(args, kwargs)
-        facts = self._keyed(key, comparable)
-        id = mint_for_key(self._app.settings.namespace, key)
-        return self._submission(id, payload, **facts)
+        facts = {**self._keyed(key, comparable), **self.limit_facts(args, kwargs)}
+        return self._submission(mint(), payload, **facts)
 
     def _check_needs_no_key(self) -> None:
         for option in ("unique", "window", "on_conflict"):
             if getattr(self._options, option) is not None:
                 raise InvalidInput(field=option, problem="needs a key")
 
+    def limit_facts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a submission that name its limits, with their keys."""
+        limits = self._limits
+        if limits.is_empty:
+            return {}
+        arguments = self.spec.bind(args, kwargs) if limits.is_keyed else {}
+        app = self._app
+        return limits.facts(app.settings.namespace, self.spec, arguments, app.limits, app.budgets)
+
     def node_submission(
-        self, id: ExecutionId, payload: bytes, payload_encoding: str | None
+        self,
+        id: ExecutionId,
+        payload: bytes,
+        payload_encoding: str | None,
+        limit_facts: Mapping[str, Any],
     ) -> Submission:
-        """Build the submission for a node of a flow."""
-        return self._submission(id, payload, payload_encoding=payload_encoding)
+        """Build the submission for a node of a flow, or for a hook."""
+        return self._submission(id, payload, payload_encoding=payload_encoding, **limit_facts)
 
     def _submission(self, id: ExecutionId, payload: bytes, **facts: Any) -> Submission:
         spec, options = self.spec, self._options
@@ -355,7 +389,7 @@ class Task(Generic[P, R, T]):
         )
 
     def run_of(self, submitted: Submitted) -> Run[T]:
-        """Return the run of a submission of this task."""
+        """Return the run for the answer to a submission."""
         return self._run(submitted)
 
     def _submissions(
@@ -382,8 +416,8 @@ class Task(Generic[P, R, T]):
                 raise InvalidInput(field=field, problem=error.problem) from error
         return submissions
 
-    def _alike(self, calls: Sequence[tuple[Any, ...]]) -> Alike:
-        """Build the submissions of calls without keys."""
+    def _payloads(self, calls: Sequence[tuple[Any, ...]]) -> list[bytes]:
+        """Encode the arguments of calls without keys."""
         self._check_takes_many()
         self._check_needs_no_key()
         encode, nothing = self.spec.encode, dict[str, Any]()
@@ -396,13 +430,15 @@ class Task(Generic[P, R, T]):
             except InvalidInput as error:
                 field = f"calls[{len(payloads)}].{error.field}"
                 raise InvalidInput(field=field, problem=error.problem) from error
-        return Alike(self._shared(), mint_many(len(payloads)), payloads)
+        return payloads
 
-    def _shared(self) -> Submission:
-        """Return what the submissions of this task share; its id and payload do not count."""
-        shared = self._shared_submission
+    def _shared(self, partition: int) -> Submission:
+        """Return a submission whose fields all submissions of this task in a partition share,
+        except id and payload."""
+        shared = self._shared_submissions.get(partition)
         if shared is None or shared.route.namespace != self._app.settings.namespace:
-            shared = self._shared_submission = self._submission(mint(), b"")
+            shared = self._submission(mint_in(partition), b"", **self.limit_facts((), {}))
+            self._shared_submissions[partition] = shared
         return shared
 
     def _check_takes_many(self) -> None:
@@ -436,6 +472,7 @@ class Task(Generic[P, R, T]):
     async def _store(self, submissions: list[Submission]) -> list[Submitted]:
         self._check_has_no_parent()
         client = await self._app.client()
+        await client.executions.place(submissions)
         if (via := self._options.via) is not None:
             with tracing.send_span(submissions):
                 return await submit_via(
@@ -445,12 +482,35 @@ class Task(Generic[P, R, T]):
             return [await client.executions.submit(submissions[0])]
         return await client.executions.submit_many(submissions)
 
-    async def _store_alike(self, alike: Alike) -> None:
+    async def _store_payloads(self, payloads: list[bytes]) -> list[Run[T]]:
+        """Store an execution without a key for each payload, and return their runs."""
         if self._options.via is not None:
-            await self._store(list(alike))
-            return
+            submissions = [self._submission(mint(), payload) for payload in payloads]
+            return self._unrecorded_runs(await self._store(submissions), submissions)
         self._check_has_no_parent()
-        await (await self._app.client()).executions.submit_alike(alike)
+        client = await self._app.client()
+        partitions = client.database.partitions
+        minted = (await partitions.current()).minted
+        if len(payloads) == 1:
+            partition = partitions.choose()
+            one = uuid7_in(partition, minted)
+            batches = [Alike(self._shared(partition), [one], payloads)]
+        elif minted == 1:
+            batches = [Alike(self._shared(0), mint_many(len(payloads)), payloads)]
+        else:
+            batches = self._spread(payloads, partitions)
+        await client.executions.submit_alike(*batches)
+        return self._new_runs(batches)
+
+    def _spread(self, payloads: list[bytes], partitions: KnownPartitions) -> list[Alike]:
+        """Spread submissions over the partitions, many that come together in one."""
+        batches = []
+        for start in range(0, len(payloads), MAX_BATCH):
+            part = payloads[start : start + MAX_BATCH]
+            partition = partitions.choose(len(part))
+            uuids = mint_many(len(part), partition, partitions.numbers.minted)
+            batches.append(Alike(self._shared(partition), uuids, part))
+        return batches
 
     def _store_sync(self, submissions: list[Submission], verb: str) -> list[Submitted]:
         self._check_has_no_parent()
@@ -460,7 +520,7 @@ class Task(Generic[P, R, T]):
             return call(lambda: self._store(submissions), f"{instead}(...)")
 
         def find(anew: bool) -> Place:
-            # A synchronous connection needs a thread; async code can await that thread.
+            # A synchronous connection needs a thread. Async code can await the thread.
             thread = f"asyncio.to_thread({instead}_sync, ..., via=...)"
             return call(lambda: self._place(submissions, anew), thread)
 
@@ -469,6 +529,8 @@ class Task(Generic[P, R, T]):
 
     async def _place(self, submissions: list[Submission], anew: bool) -> Place:
         client = await self._app.client()
+        if not anew:
+            await client.executions.place(submissions)
         return await client.transactional.place(submissions, anew=anew)
 
     def _check_has_no_parent(self) -> None:
@@ -504,9 +566,10 @@ class Task(Generic[P, R, T]):
     def _unrecorded_runs(
         self, answers: Sequence[Submitted], submissions: Sequence[Submission]
     ) -> list[Run[T]]:
-        """Return the runs of plain submits.
+        """Return the runs of submissions that the journal does not record.
 
-        Without a key, the next run of a handler submits others: the handler cannot pause for these.
+        The next run of the handler submits them again, under new ids, unless they have a key. The
+        handler must therefore not pause for them.
         """
         pairs = zip(answers, submissions, strict=True)
         unrecorded = [answer.id for answer, submission in pairs if submission.key is None]
@@ -514,13 +577,28 @@ class Task(Generic[P, R, T]):
             handler_run.note_unrecorded(unrecorded)
         return [self._run(answer) for answer in answers]
 
-    def _new_runs(self, uuids: Sequence[UUID | str]) -> list[Run[T]]:
-        """Return the runs of executions that were just stored."""
+    def _new_runs(self, batches: Sequence[Alike]) -> list[Run[T]]:
+        """Return the runs of executions that have just been stored."""
         name, client, decode = self.name, self._app.client, self.spec.decode_result
-        call, is_stored = self._app.portal.call, self._options.via is None
-        runs: list[Run[T]] = [
-            Run(uuid, name, client, decode, is_stored=is_stored, call=call) for uuid in uuids
-        ]
+        call, encode = self._app.portal.call, self._encode_signal
+        return self._noted(
+            [
+                Run(
+                    uuid,
+                    name,
+                    client,
+                    decode,
+                    partition=batch.shared.id.partition_key,
+                    call=call,
+                    encode_signal=encode,
+                )
+                for batch in batches
+                for uuid in batch.uuids
+            ]
+        )
+
+    def _noted(self, runs: list[Run[T]]) -> list[Run[T]]:
+        """Let the handler that submitted runs know that it cannot pause for them."""
         if (handler_run := current_run.get()) is not None:
             handler_run.note_unrecorded(run.id for run in runs)
         return runs
@@ -534,7 +612,11 @@ class Task(Generic[P, R, T]):
             is_duplicate=answer.is_duplicate,
             is_stored=self._options.via is None,
             call=self._app.portal.call,
+            encode_signal=self._encode_signal,
         )
+
+    def _encode_signal(self, task: str, name: str, value: Any) -> bytes:
+        return self.spec.encode_signal(name, value)
 
 
 def _not_arguments(index: int, args: object) -> InvalidInput:

@@ -1,7 +1,8 @@
-"""`via=`: submits a task or a flow inside the transaction of the caller's own connection.
+"""`via=`: submit a task or a flow, or send a signal, inside the transaction of the caller's own
+connection.
 
-The execution exists if and only if that transaction commits. A connection without a transaction is
-refused.
+The execution or the signal is stored if the transaction commits, and only then. A connection
+without a transaction is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flowfabric.client.callers import (
     converting_errors,
     recognise,
 )
+from flowfabric.client.signals import read_json_delivery
 from flowfabric.client.submissions import (
     JSON,
     Ask,
@@ -27,20 +29,24 @@ from flowfabric.client.submissions import (
     flow_plan,
     submit_all_plan,
 )
-from flowfabric.core.errors import InvalidInput, UnknownRoute
+from flowfabric.core.errors import InvalidInput, UnknownGate, UnknownRoute
 from flowfabric.core.execution import Submission, Submitted
 from flowfabric.core.flow import FlowSubmitted, Graph
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.signal import Delivered, Signal
 from flowfabric.db import functions
 
 T = TypeVar("T")
 
 _OPERATIONS = {one: Operation.of(one) for one in (functions.SUBMIT_JSON, functions.SUBMIT_FLOW)}
+_SIGNAL = Operation.of(functions.DELIVER_SIGNAL_JSON)
 
 
-def _unknown(answer: UnknownRoute) -> UnknownRoute:
-    return UnknownRoute(
-        "This transaction does not see the route of the task, because the route was registered "
-        "after the transaction began (REPEATABLE READ or SERIALIZABLE). Roll back and try again.",
+def _unknown(answer: UnknownRoute | UnknownGate) -> UnknownRoute | UnknownGate:
+    what = "the route of the task" if isinstance(answer, UnknownRoute) else "a limit of the task"
+    return type(answer)(
+        f"This transaction does not see {what}, because it was registered after the transaction "
+        "began (REPEATABLE READ or SERIALIZABLE). Roll back and try again.",
         **answer.facts,
     )
 
@@ -59,7 +65,7 @@ def submit_via_sync(
 ) -> list[Submitted]:
     """Submit on a synchronous connection of the caller, in the caller's thread.
 
-    `find` looks up the routes on our own connection; with True it forgets the known ones first.
+    `find` registers the routes on our own connection; with True it forgets the cached routes first.
     """
     connection = _sync_connection(via, f"use await {instead}(..., via=...)")
     return _carry_out_sync(submit_all_plan(JSON, submissions, find(False)), connection, find)
@@ -78,6 +84,30 @@ def submit_flow_via_sync(find: Callable[[bool], Place], via: Any, graph: Graph) 
     connection = _sync_connection(via, "use `async with app.flow(..., via=...)`")
     graph.check()
     return _carry_out_sync(flow_plan(graph, find(False)), connection, find)
+
+
+async def signal_via(client: FlowFabric, via: Any, id: ExecutionId, signal: Signal) -> Delivered:
+    """Send a signal on an async connection of the caller."""
+    connection = _async_connection(via, "use run.signal_sync(..., via=...)")
+    database = await client.transactional.identity()
+    bound = _bound(client, id, signal, database)
+    with converting_errors(_SIGNAL):
+        return read_json_delivery(id, await connection.call(_SIGNAL, bound))
+
+
+def signal_via_sync(
+    client: FlowFabric, via: Any, id: ExecutionId, signal: Signal, database: str
+) -> Delivered:
+    """Send a signal on a synchronous connection of the caller, in the caller's thread."""
+    connection = _sync_connection(via, "use await run.signal(..., via=...)")
+    bound = _bound(client, id, signal, database)
+    with converting_errors(_SIGNAL):
+        return read_json_delivery(id, connection.call(_SIGNAL, bound))
+
+
+def _bound(client: FlowFabric, id: ExecutionId, signal: Signal, database: str) -> list[Any]:
+    ask = Ask(functions.DELIVER_SIGNAL_JSON, client.signals.signal_arguments(id, signal, database))
+    return ask.function.bind(ask.arguments)
 
 
 def _async_connection(via: Any, instead: str) -> AsyncConnection:
@@ -112,7 +142,7 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
 
     try:
         return await carry_out(plan, call, find)
-    except UnknownRoute as error:
+    except (UnknownRoute, UnknownGate) as error:
         raise _unknown(error) from error
 
 
@@ -124,7 +154,7 @@ def _carry_out_sync(plan: Plan[T], connection: SyncConnection, find: Callable[[b
 
     try:
         return carry_out_sync(plan, call, lambda _: find(True))
-    except UnknownRoute as error:
+    except (UnknownRoute, UnknownGate) as error:
         raise _unknown(error) from error
 
 

@@ -1,8 +1,8 @@
-"""`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`: change executions.
+"""`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`, `resume`: change executions.
 
 Exit codes: 0 all done · 1 not confirmed · 2 wrong usage · 3 no such execution · 4 the state of an
-execution does not allow it · 5 no database, or an execution stayed busy · 130 interrupted. With
-several executions, the highest of 3, 4 and 5.
+execution does not allow it · 5 no database, or an execution stayed locked · 130 interrupted. If
+several executions are refused, the highest code counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
 
 AT_ONCE = 8
-# On a terminal, a filter that matches more than this many executions does not get a line each.
+# On a terminal, if a filter matches more executions than this, only refusals are printed.
 LINES_SHOWN = 20
 MAX_PRIORITY = 9000
 
@@ -75,12 +75,12 @@ class Choice(Namespaces):
             "--yes", "-y", help="Skip confirmation. Required with --where without a terminal."
         ),
     ] = False
-    partition: Annotated[int, PARTITION_OPTION] = 0
+    partition: Annotated[int | None, PARTITION_OPTION] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Printer):
-    """Prints a line for each execution."""
+    """How a command reports each execution."""
 
     output: Annotated[
         Form | None,
@@ -96,10 +96,10 @@ class Report(Printer):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One operation on executions, and the states that allow it.
+    """One operation on executions, and the states in which it is allowed.
 
-    `is_careful`: a filter must name the states, because all of them is rarely meant. A filter that
-    names states changes an execution only if it still has the version that matched.
+    With `is_careful`, a filter must contain a state: few users want all states. With states in the
+    filter, an execution that changed after it matched is skipped.
     """
 
     verb: str
@@ -111,7 +111,7 @@ class Action:
 def cancel(choice: Choice, report: Report, change: Change) -> int:
     """End executions as cancelled.
 
-    With --where, cancel the unfinished ones, unless --where names states.
+    A --where without states selects the unfinished executions.
 
     Exit codes: 3 not found, 4 already ended, 5 no database.
     """
@@ -146,7 +146,7 @@ def revoke_lease(
 ) -> int:
     """Revoke the leases of running executions.
 
-    Another worker reclaims them. An execution without a lease does not change.
+    Other workers reclaim the executions. An execution without a lease stays unchanged.
 
     Exit codes: 3 not found, 5 no database.
     """
@@ -176,10 +176,10 @@ def priority(
 ) -> int:
     """Change the priority of waiting executions.
 
-    An execution that sleeps, is delayed or has no worker counts as waiting; a running or an ended
-    one does not. --where chooses among those only, unless it names states.
+    An execution that sleeps, is delayed or has no worker counts as waiting. A --where without
+    states selects only waiting executions.
 
-    Exit codes: 3 not found, 4 not waiting: it runs or has ended, 5 no database.
+    Exit codes: 3 not found, 4 it is running or has ended, 5 no database.
     """
     chosen = _priority(number)
     action = Action(
@@ -206,9 +206,9 @@ def replay(
 ) -> int:
     """Run ended executions again, with a new attempt.
 
-    Recorded steps do not run again, unless --from-step or --fresh forgets them. These two options
-    also release an execution that is held because its steps do not match. --where must name a
-    state.
+    Recorded steps do not run again, unless you pass --from-step or --fresh. These two options also
+    release an execution that is held because the code does not fit its steps. --where must contain
+    a state.
 
     Exit codes: 3 not found, 4 not ended or no replay left, 5 no database.
     """
@@ -236,8 +236,8 @@ def replay(
 def retry(choice: Choice, report: Report, change: Change) -> int:
     """Make executions run now.
 
-    Ended ones are replayed, delayed ones become due, held ones are unblocked. --where must name a
-    state.
+    Ended executions are replayed, delayed ones become due, held ones are released. --where must
+    contain a state.
 
     Exit codes: 3 not found, 4 it is running or waiting already, 5 no database.
     """
@@ -252,8 +252,25 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
     return _run(action, choice, report)
 
 
+def resume(choice: Choice, report: Report, change: Change) -> int:
+    """Resume suspended executions without the signal they wait for.
+
+    Each wait ends with its default; a wait without a default raises WaitTimeout in the handler.
+
+    Exit codes: 3 not found, 4 not suspended, 5 no database.
+    """
+    action = Action(
+        "resume",
+        (PublicState.SUSPENDED,),
+        lambda ff, id, version: ff.signals.resume(
+            id, reason=change.reason, actor=change.who, if_version=version
+        ),
+    )
+    return _run(action, choice, report)
+
+
 def _step(text: str | None) -> tuple[str | None, int]:
-    """Return a step and its occurrence; `load#1` is the second step named load."""
+    """Parse NAME or NAME#N. `load#1` is the second step named load."""
     if text is None:
         return None, 0
     name, mark, number = text.rpartition("#")
@@ -265,7 +282,7 @@ def _step(text: str | None) -> tuple[str | None, int]:
 
 
 def _priority(text: str) -> int:
-    # The text may be longer than any number that int() accepts.
+    # int() refuses very long numbers.
     if not (text.isascii() and text.isdecimal()) or int(text[:10]) > MAX_PRIORITY:
         problem = f"{text[:40]!r} is not a priority, a whole number from 0 to {MAX_PRIORITY}"
         raise InvalidInput(field="N", problem=problem)
@@ -281,7 +298,7 @@ def _lease_id(text: str) -> UUID:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of a run so far."""
+    """Counts of the executions handled so far."""
 
     words: Counter[str] = field(default_factory=Counter)
     codes: set[int] = field(default_factory=set)
@@ -334,15 +351,15 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 
 
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
-    """Return the filter, if given, limited to the states that the action allows."""
+    """Return the filter, if one was given, limited to the states in which the action is allowed."""
     if bool(ids) == bool(where):
         raise InvalidInput(field="ID", problem="give ids, or - to read them from stdin, or --where")
     if not where:
         return None
     chosen = parse(where)
     if chosen.is_everything:
-        raise InvalidInput(field="--where", problem="must hold at least one condition")
-    # What is held is in one state.
+        raise InvalidInput(field="--where", problem="must contain at least one condition")
+    # Held executions are all in one state.
     if chosen.states is None and not chosen.held:
         if action.is_careful:
             raise InvalidInput(
@@ -365,9 +382,12 @@ async def _given_pages(
 
 
 async def _matching_pages(
-    client: FlowFabric, filter: ExecutionFilter, partition: int, is_state_meant: bool
+    client: FlowFabric, filter: ExecutionFilter, partition: int | None, is_state_meant: bool
 ) -> AsyncIterator[_Page]:
-    """Yield pages of matching executions. With a version only if the caller named states."""
+    """Yield pages of matching executions.
+
+    They carry a version only if the filter contains states.
+    """
     async for page in matching(client, filter, partition):
         yield [
             (each.id, each.public_state, each.version if is_state_meant else None) for each in page
@@ -376,7 +396,7 @@ async def _matching_pages(
 
 @dataclass(slots=True)
 class _Run:
-    """Changes executions page by page, several at once, and reports each."""
+    """Changes executions page by page, several at a time, and reports each."""
 
     action: Action
     choice: Choice
@@ -385,7 +405,7 @@ class _Run:
     where: Where | None
     progress: Progress = field(default_factory=Progress)
     tally: Tally = field(default_factory=Tally)
-    # An error that would hit every execution.
+    # An error that every execution would get.
     stopped_by: FlowFabricError | None = None
 
     async def act(self, texts: Sequence[str]) -> None:
@@ -400,7 +420,7 @@ class _Run:
                 filter, partition = await located(
                     self.client, self.where.resolved(now), self.choice.partition
                 )
-                # Executions that are submitted from now on are not meant.
+                # Leave out executions that are submitted from now on.
                 filter = replace(filter, created_before=min(filter.created_before or now, now))
                 async with Progress(for_logs=False).during(lambda: "counting"):
                     self.tally.total = await self.client.executions.count(
@@ -422,7 +442,7 @@ class _Run:
             typer.echo(self.tally.summary(), err=True)
 
     def _confirm(self, total: ExecutionCount) -> None:
-        """Print how many executions are meant, and ask for confirmation on a terminal."""
+        """Print how many executions match, and ask for confirmation on a terminal."""
         space = self.client.namespace
         noun = "execution" if total.number == 1 else "executions"
         where = f"{'all namespaces' if space is None else space}: {printable(str(self.where))}"
@@ -449,7 +469,8 @@ class _Run:
             try:
                 answer = await self.action.do(self.client, id, version)
             except (InvalidInput, SchemaError) as error:
-                # The error would hit every execution, unless it is about an execution's own steps.
+                # Every execution would get this error, unless it is about the steps of this
+                # execution.
                 if isinstance(error, InvalidInput) and error.field == "from_step":
                     self._refused(id, error)
                 else:
@@ -465,7 +486,7 @@ class _Run:
     def _done(self, answer: Steered) -> None:
         word = answer.outcome.replace("_", " ")
         if answer.outcome == "already_applied" and self.where is not None:
-            word = "changed meanwhile, skipped"
+            word = "changed in between, skipped"
         self.tally.count(word)
         detail = " ".join(f"{key}={value}" for key, value in answer.detail.items())
         self._print(
@@ -505,7 +526,7 @@ class _Run:
         )
 
     def _print(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
-        """Print the facts as a JSON line, or the line if it is not None."""
+        """Print the facts if JSON is requested. Otherwise print the line, if there is one."""
         if self.report.is_json:
             self.progress.say(json_line({"id": id, "action": self.action.verb, **facts}))
         elif line is not None:

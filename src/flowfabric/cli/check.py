@@ -1,4 +1,4 @@
-"""`flowfabric check`: find executions in flight that today's code would hold, before a deploy."""
+"""`flowfabric check`: before a deploy, find unfinished executions that the new code would hold."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def check(
 ) -> int:
     """Check this code against the journals of executions in flight. Run it before a deploy.
 
-    Each handler runs up to its first step without a record. No step runs, and the connections of
-    the app refuse to write. Code outside steps, startup hooks, middleware and providers do run.
+    Each handler runs up to the first step that is not recorded. No step runs, and the app's
+    connections are read-only. Code outside steps, startup hooks, middleware and providers do run.
 
-    An execution of another code version is left to its workers, unless this code reads it.
+    An execution of another code version is checked only if this code reads that version. Otherwise
+    the workers of that version finish it.
 
-    Exit codes: 0 every execution would continue, begin anew or be left, 1 some would be held or
-    fail, or could not be checked.
+    Exit codes: 0 every execution would continue, start again or be left to its own version, 1 some
+    would be held or fail, or could not be checked.
     """
     loaded = load_app(app)
     url = database.database_url or loaded.settings.database_url or database.url
@@ -72,7 +73,7 @@ def _summary(verdicts: list[JournalVerdict]) -> str:
     if counts[Fit.LEFT]:
         parts.append(f"{counts[Fit.LEFT]} would be left to workers of their code version")
     if counts[Fit.RESTARTS]:
-        parts.append(f"{counts[Fit.RESTARTS]} would begin anew")
+        parts.append(f"{counts[Fit.RESTARTS]} would start again")
     if counts[Fit.RAISES]:
         parts.append(f"{counts[Fit.RAISES]} would raise an error")
     if counts[Fit.UNKNOWN]:

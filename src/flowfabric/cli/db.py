@@ -15,13 +15,16 @@ from typer.core import TyperCommand
 
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, Database, command
 from flowfabric.cli.output import Printer, complain, say, say_all
+from flowfabric.db import citus
+from flowfabric.db import distribute as distribution
 from flowfabric.db import migrate as schema
 from flowfabric.db.connection import open_connection, without_password
+from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Screen
 from flowfabric.embedded import find_psql
 
-# What a shell answers if there is no such program.
+# The exit code of a shell if a program does not exist.
 EXIT_NOT_INSTALLED = 127
 
 app = typer.Typer(
@@ -48,18 +51,103 @@ async def migrate(
 
 
 @command(app)
+async def distribute(
+    database: Database,
+    partitions: int = typer.Option(
+        distribution.DEFAULT_PARTITIONS,
+        "--partitions",
+        min=distribution.MIN_PARTITIONS,
+        max=distribution.MAX_PARTITIONS,
+        metavar="N",
+        help="How many partitions the database shall have. The number is never lowered.",
+    ),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Print the SQL instead of running it. The checks run, too."
+    ),
+) -> None:
+    """Distribute the database over the nodes of a Citus cluster. Safe to repeat.
+
+    Needs Citus 12.1 or newer, the coordinator, the role that owns schema ff, and no worker or
+    submitter that runs. The checks come first and say everything that is missing. A run that was
+    interrupted is finished by the next one.
+    """
+    async with open_connection(database.url) as connection:
+        if dry_run:
+            typer.echo(await distribution.plan(connection, partitions=partitions), nl=False)
+            return
+        found = await distribution.distribute(connection, partitions=partitions, report=_print)
+    nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"
+    typer.echo(
+        f"{found.partitions} partitions on {nodes}"
+        + ("." if found.is_changed else "; nothing was left to do."),
+        err=True,
+    )
+
+
+@command(app)
 async def status(database: Database, printer: Printer) -> int:
-    """Compare the database with this release. Exit code 1 if they do not match."""
+    """Compare the database with this release. Exit code 1 if they do not match.
+
+    A distributed database also shows where its partitions are, and which functions are not
+    delegated; with `-o json`, every function.
+    """
     async with open_connection(database.url) as connection:
         found = await schema.status(connection)
+        is_on_cluster = found.is_distributed and await citus.has_citus(connection)
+        cluster = await distribution.look(connection) if is_on_cluster else None
     if printer.is_json:
-        say(_as_json(found))
+        say(_as_json(found, cluster))
     else:
         say_all(_as_table(found))
+        if cluster is not None:
+            say_all(["", *_cluster_table(cluster)])
     if problem := found.problem():
         typer.echo(str(problem), err=True)
         return EXIT_DOES_NOT_FIT
     return 0
+
+
+@command(app)
+async def partitions(
+    database: Database,
+    printer: Printer,
+    to: int | None = typer.Option(
+        None,
+        "--to",
+        min=1,
+        max=32_767,
+        metavar="N",
+        help="Raise the number to this. It can never be lowered. Default: only show it.",
+        show_default=False,
+    ),
+    keys: bool = typer.Option(
+        False,
+        "--keys",
+        help="Use the new number for idempotency keys, too. Possible while no key is stored, and "
+        "while no process submits with a key.",
+    ),
+) -> None:
+    """Show or raise the number of partitions, while workers run.
+
+    Workers look into the new partitions within ten seconds, and new executions use them after
+    half a minute. Keys stay in the partitions that they use now, unless nothing was ever submitted.
+    """
+    if keys and to is None:
+        raise typer.BadParameter("needs --to N", param_hint="--keys")
+    async with database.client() as client:
+        found = (
+            await client.partitions.numbers()
+            if to is None
+            else await client.partitions.raise_to(to, keys=keys)
+        )
+    if printer.is_json:
+        say(json_line(found))
+        return
+    say(f"partitions: {found.partitions}")
+    if found.minted < found.partitions:
+        say(f"used by new executions: {found.minted}, until half a minute after the raise")
+    if found.keyed < found.partitions:
+        say(f"used by keys: {found.keyed}")
 
 
 @command(app)
@@ -72,10 +160,13 @@ def sql(
         help="Last schema step that the database has. Default: 0.",
         show_default=False,
     ),
+    distributed: bool = typer.Option(
+        False, "--distributed", help="The functions for a database with distributed tables."
+    ),
 ) -> None:
     """Print the SQL that migrate would run, as a script for psql. Needs no database."""
     try:
-        script = schema.sql(from_step)
+        script = schema.sql(from_step, distributed=distributed)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--from") from error
     typer.echo(script, nl=False)
@@ -85,7 +176,7 @@ def sql(
 def url(
     database: Database,
     show_password: bool = typer.Option(
-        False, "--show-password", help="Print the password, too, if the URL has one."
+        False, "--show-password", help="Include the password, if the URL has one."
     ),
 ) -> None:
     """Print the URL of the database, for psql and other programs.
@@ -103,7 +194,7 @@ def url(
 
 
 class PsqlCommand(TyperCommand):
-    """Says where options of psql go."""
+    """Tells the user to put the options of psql after --."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         known = {option for one in self.get_params(ctx) for option in one.opts}
@@ -123,9 +214,10 @@ def psql(
 ) -> int:
     """Run psql on the database. Its tables are in the schema ff.
 
-    psql gets the password in its environment, and no other secret of the URL, as sslpassword.
+    psql gets the password in its environment. It does not get other secrets in the URL, such as
+    sslpassword.
 
-    Exit codes: those of psql, 5 no database, 127 psql is not installed.
+    Exit codes: the exit code of psql, 5 no database, 127 psql is not installed.
     """
     found = find_psql()
     if found is None:
@@ -137,18 +229,18 @@ def psql(
     address, server = database.resolve()
     address, password = without_password(address)
     command = [str(found), address, *(arguments or [])]
-    # In the environment, because everybody can read the arguments of a process.
+    # Pass it in the environment: every user can read the arguments of a process.
     environment = os.environ if password is None else {**os.environ, "PGPASSWORD": password}
     if server is None:
         os.execve(found, command, environment)
-    # Not in place of this process: the server runs while this process uses it.
+    # Run psql as a child process: the embedded server stops when this process ends.
     with server, _interrupts_ignored():
         return subprocess.run(command, env=environment, check=False).returncode
 
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Leave Ctrl-C to psql, which cancels a statement with it."""
+    """Ignore Ctrl-C here, because psql uses it to cancel a statement."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
@@ -157,14 +249,15 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _print(progress: schema.Progress) -> None:
-    # Finished steps are the result of the command; the rest is progress.
+    # Finished steps are the result of the command and go to stdout; the rest is progress.
     typer.echo(str(progress), err=progress.duration is None)
 
 
-def _as_json(found: schema.SchemaStatus) -> str:
+def _as_json(found: schema.SchemaStatus, cluster: distribution.Cluster | None) -> str:
     problem = found.problem()
     return json.dumps(
         {
+            "cluster": None if cluster is None else _cluster_facts(cluster),
             "fits": problem is None,
             "problem": None if problem is None else str(problem),
             "schema": {"needed": found.step_needed, "found": found.step_found},
@@ -202,6 +295,53 @@ def _as_table(found: schema.SchemaStatus) -> list[str]:
     titles = ("STEP", "NAME", "STATE", "APPLIED AT")
     columns = [Column(title, itemgetter(index)) for index, title in enumerate(titles)]
     return table(columns, rows, Screen())
+
+
+def _cluster_facts(cluster: distribution.Cluster) -> dict[str, object]:
+    return {
+        "partitions": [
+            {"partition": one.partition, "shard": one.shard_id, "node": one.node}
+            for one in cluster.locations
+        ],
+        "functions": [
+            {"function": one.name, "delegated": _delegation(one)} for one in cluster.delegations
+        ],
+        "lost_delegations": list(cluster.lost),
+    }
+
+
+def _cluster_table(cluster: distribution.Cluster) -> list[str]:
+    nodes: dict[str, list[citus.Location]] = {}
+    for one in cluster.locations:
+        nodes.setdefault(one.node, []).append(one)
+    columns: list[Column[tuple[str, list[citus.Location]]]] = [
+        Column("NODE", itemgetter(0)),
+        Column("PARTITIONS", lambda item: " ".join(str(one.partition) for one in item[1])),
+        Column("SHARDS", lambda item: str(len({one.shard_id for one in item[1]})), is_number=True),
+    ]
+    delegated = sum(one.is_delegated for one in cluster.delegations)
+    forced = sum(one.is_forced for one in cluster.delegations)
+    others = len(cluster.delegations) - delegated
+    lines = [
+        *table(columns, sorted(nodes.items()), Screen()),
+        "",
+        f"functions: {delegated} delegated to the node of their partition ({forced} of them also "
+        f"in transactions), {others} run where they are called",
+    ]
+    if cluster.lost:
+        lines.append(
+            f"not delegated as they should be: {', '.join(cluster.lost)}; type: "
+            f"{distribution.COMMAND}"
+        )
+    return lines
+
+
+def _delegation(one: citus.Delegation) -> str:
+    if one.is_forced:
+        return "always"
+    if one.is_delegated:
+        return "outside transactions"
+    return "no" if one.is_everywhere else "missing on other nodes"
 
 
 def _library_state(found: schema.SchemaStatus) -> str:

@@ -34,7 +34,7 @@ from flowfabric.drawing.text import count_of, printable
 
 EXIT_FINDINGS = 1
 
-# Further findings of one check are usually of the same kind.
+# Show at most this many findings of a check; further findings are usually of the same kind.
 MAX_FINDINGS_SHOWN = 10
 
 _CHECK_NAME = re.compile(r"[A-Za-z]\d\d")
@@ -55,8 +55,8 @@ async def doctor(
         None,
         "--explain",
         metavar="ID|NAME",
-        help="Print everything about one execution and which invariants hold for it; or, for a "
-        "name such as S05, the meaning of that check and its remedy.",
+        help="Print everything about one execution, and which invariants hold for it. For a "
+        "check such as S05, print its meaning and its remedy.",
         show_default=False,
     ),
     throwaway: bool = typer.Option(
@@ -69,11 +69,11 @@ async def doctor(
     """Check the installation and the data. Writes nothing and may run at any time.
 
     Needs a role that may read the tables: the owner of schema ff, a superuser, or a member of both
-    pg_read_all_data and flowfabric_app. Each check is one query, so it sees one moment of a
-    running database.
+    pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot
+    of a running database.
 
     Exit codes: 0 no errors, 1 errors, 2 wrong usage, 3 no such execution, 5 no database. Run it
-    whole at night, and with `--since CURSOR` as often as you like.
+    without --since every night, and with `--since CURSOR` as often as you like.
     """
     as_json = printer.is_json
     if explained is not None:
@@ -108,7 +108,7 @@ async def _examine(url: str, since: str | datetime | None, throwaway: bool) -> R
         nonlocal current
         current = f"{step.done + 1} of {step.total}  {step.name}  {step.title}"
 
-    # Without prepared statements, so that it works through a pooler.
+    # Use no prepared statements, so that the command works through a pooler.
     async with (
         Progress(for_logs=False).during(lambda: current),
         open_connection(url, statement_cache_size=0) as connection,
@@ -123,7 +123,7 @@ async def _explain(text: str, database: Database) -> Explanation:
         return await explain(connection, id)
 
 
-# A report
+# Print a report
 
 
 def _report_lines(report: Report) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _report_json(report: Report) -> str:
     )
 
 
-# An execution
+# Print one execution
 
 
 def _explanation_lines(found: Explanation) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _explanation_json(found: Explanation) -> str:
     )
 
 
-# A check
+# Print one check
 
 
 def _print_check(name: str, as_json: bool) -> None:

@@ -44,7 +44,7 @@ async def events(
     execution: list[str] | None = typer.Option(None, "--execution", help="Only this execution."),
     output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
 ) -> int:
-    """Print events, oldest first. None is missed; events of one execution come in order."""
+    """Print events, oldest first. No event is missed; events of one execution come in order."""
     given = parse_ids(execution or ())
     filters: dict[str, Any] = {
         "kinds": [_kind(name) for name in kind] if kind else None,

@@ -12,7 +12,14 @@ import typer
 
 from flowfabric.cli.filters import WHERE_OPTION, from_flags
 from flowfabric.cli.flow_show import show_flow
-from flowfabric.cli.ids import IDS_ARGUMENT, PARTITION_OPTION, find_execution, for_each, parse_ids
+from flowfabric.cli.ids import (
+    IDS_ARGUMENT,
+    PARTITION_OPTION,
+    complain_unreached,
+    find_execution,
+    for_each,
+    parse_ids,
+)
 from flowfabric.cli.options import TRACE_OPTION, Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
@@ -48,14 +55,14 @@ async def ls(
     ),
     task: list[str] | None = typer.Option(
         None, "--task", "-t", show_default=False,
-        help="Only this task, or all of a pattern such as 'shop.*'; may be repeated.",
+        help="Only this task, or tasks like the pattern 'shop.*'; may be repeated.",
     ),
     tag: list[str] | None = typer.Option(
-        None, "--tag", metavar="K=V", help="Only with this tag; may be repeated.",
+        None, "--tag", metavar="K=V", help="Only executions with this tag; may be repeated.",
         show_default=False,
     ),
     key: str | None = typer.Option(
-        None, "--key", help="Only the one that holds this idempotency key.", show_default=False
+        None, "--key", help="Only the execution that has this idempotency key.", show_default=False
     ),
     parent: str | None = typer.Option(
         None, "--parent", metavar="ID", help="Only children of this execution.",
@@ -63,9 +70,9 @@ async def ls(
     ),
     error: str | None = typer.Option(
         None, "--error", metavar="TYPE", show_default=False,
-        help="Only executions that failed last with this type of error, for example TimeoutError.",
+        help="Only executions whose last failure has this type, for example TimeoutError.",
     ),
-    held: bool = typer.Option(False, "--held", help="Only those held at a step."),
+    held: bool = typer.Option(False, "--held", help="Only executions that are held at a step."),
     crash_looping: bool = typer.Option(
         False, "--crash-looping", help="Only executions whose workers keep crashing."
     ),
@@ -77,7 +84,7 @@ async def ls(
     count: bool = typer.Option(
         False, "--count", help="Print only the number of matches, exact up to 10000."
     ),
-    partition: Annotated[int, PARTITION_OPTION] = 0,
+    partition: Annotated[int | None, PARTITION_OPTION] = None,
 ) -> None:  # fmt: skip
     """List executions, newest first."""
     chosen = from_flags(
@@ -93,7 +100,7 @@ async def ls(
                 typer.echo(hint, err=True)
             await _count(client, filter, partition, printer)
             return
-        # One more than the limit shows whether more exist.
+        # Ask for one more than the limit, to know whether more exist.
         pages = matching(client, filter, partition, limit=limit + 1 if limit else 0)
         columns = summary_columns(
             now, is_wide=printer.is_wide, with_namespace=client.namespace is None
@@ -106,15 +113,15 @@ async def show(
     printer: Printer,
     ids: Annotated[list[str], IDS_ARGUMENT],
     payload: bool = typer.Option(
-        False, "--payload", help="Print payload and result, too. They may be confidential."
+        False, "--payload", help="Include payload and result, which may be confidential."
     ),
     trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
     """Show everything about an execution, or about a flow.
 
-    State, reason, lease, attempts, the last traceback, progress, deadline, failure, key, tags,
-    children, recorded steps with the beginning of their values, and the last ten events. Values of
-    secret types are hidden. Exit code 3 if there is no such execution.
+    Shows state, reason, lease, attempts, the last traceback, progress, deadline, failure, key,
+    tags, children, recorded steps with the start of their values, and the last ten events. Values
+    of secret types are hidden. Exit code 3 if there is no such execution.
     """
 
     async def show_one(client: FlowFabric, id: PartitionedId) -> None:
@@ -157,7 +164,7 @@ async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSu
 async def why(
     database: Namespaces, printer: Printer, ids: Annotated[list[str], IDS_ARGUMENT]
 ) -> int:
-    """Say why an execution is not running, or that it is running.
+    """Explain why an execution is not running, or say that it is.
 
     Exit code 3 if there is no such execution.
     """
@@ -178,7 +185,7 @@ async def attempts(
     ids: Annotated[list[str], IDS_ARGUMENT],
     trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
-    """List the attempts of an execution, first to latest, with the tracebacks of failed ones.
+    """List the attempts of an execution, oldest first, with the traceback of each failure.
 
     Exit code 3 if there is no such execution.
     """
@@ -203,7 +210,7 @@ async def attempts(
 
 
 async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
-    """Return the id of an execution or, if there is no such execution, of a flow."""
+    """Return the id of an execution, or of a flow if there is no such execution."""
     try:
         id = await client.executions.find(text)
     except ExecutionNotFound:
@@ -216,14 +223,14 @@ async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
 
 
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
-    """Return the id as a heading if several ids were given."""
+    """Return the id as a heading if the user gave several ids."""
     return [str(id.uuid)] if len(texts) > 1 or "-" in texts else []
 
 
 async def located(
-    client: FlowFabric, filter: ExecutionFilter, partition: int
-) -> tuple[ExecutionFilter, int]:
-    """Find the parent that a filter names. Its children are in its partition."""
+    client: FlowFabric, filter: ExecutionFilter, partition: int | None
+) -> tuple[ExecutionFilter, int | None]:
+    """Look up the parent that a filter contains. Children are in the partition of their parent."""
     if filter.parent is None:
         return filter, partition
     parent = await find_execution(client, str(filter.parent))
@@ -231,10 +238,10 @@ async def located(
 
 
 async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str | None:
-    """Return a hint if a task that was asked for is none that was ever submitted."""
+    """Return a hint if a task in the filter was never submitted."""
     if not tasks:
         return None
-    known = await client.lanes.tasks()
+    known = [one.task for one in await client.tasks.list()]
     hints = []
     for task in tasks:
         if not any(fnmatchcase(name, task) for name in known):
@@ -248,18 +255,20 @@ async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str 
 
 
 async def matching(
-    client: FlowFabric, filter: ExecutionFilter, partition: int, *, limit: int = 0
+    client: FlowFabric, filter: ExecutionFilter, partition: int | None, *, limit: int = 0
 ) -> AsyncIterator[list[ExecutionSummary]]:
-    """Yield pages of matching executions, newest first, up to the limit; none comes twice.
+    """Yield pages of matching executions, newest first, up to the limit; no execution comes twice.
 
-    The cursor moves down the ids, so executions that change or are submitted meanwhile do not
-    come again.
+    Pages are read by descending id. Changes and new submissions in the meantime therefore do not
+    make an execution come twice.
     """
     cursor, left = None, limit
+    unreached: set[int] = set()
     while True:
         page = await client.executions.list(
             filter, cursor=cursor, limit=min(left, PAGE) if limit else PAGE, partition=partition
         )
+        complain_unreached(page.missing, unreached)
         yield page.executions
         cursor = page.cursor
         left -= len(page.executions)
@@ -268,10 +277,11 @@ async def matching(
 
 
 async def _count(
-    client: FlowFabric, filter: ExecutionFilter, partition: int, printer: ListPrinter
+    client: FlowFabric, filter: ExecutionFilter, partition: int | None, printer: ListPrinter
 ) -> None:
     async with Progress(for_logs=False).during(lambda: "counting"):
         total = await client.executions.count(filter, partition=partition)
+    complain_unreached(total.missing)
     if printer.form is Output.JSON:
         say(json_line({"count": total.number, "is_more": total.is_more}))
     else:

@@ -2,7 +2,8 @@
 
     state=failed,cancelled lane=mail task=mail.send tag.team.name=x age>2h
 
-Blanks mean and, commas mean or. All commands that choose executions share this module.
+Conditions are separated by blanks, and all must hold. A comma between values means "or". All
+commands that select executions use this module.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _YES = {"yes": True, "true": True, "no": False, "false": False}
 _CONDITION = re.compile(
     r"(?P<key>[A-Za-z_][\w.]*)\s*(?P<sign><=|>=|!=|==|=|<|>)(?P<value>.*)", re.S
 )
-# Words of other systems for our states.
+# The words that other systems use for our states.
 _SYNONYMS = {
     "running": "active",
     "leased": "active",
@@ -78,7 +79,7 @@ _SYNONYMS = {
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Conditions on executions. Ages count from the moment of `resolved`."""
+    """Conditions on executions. Ages are relative to the time passed to `resolved`."""
 
     states: tuple[PublicState, ...] | None = None
     lanes: tuple[str, ...] | None = None
@@ -94,7 +95,7 @@ class Where:
     created_before: When | None = None
     ended_after: When | None = None
     ended_before: When | None = None
-    # Whether the caller named the states, or they are the ones that an action allows.
+    # True if the user gave the states; False if they are the states that an action allows.
     is_state_meant: bool = True
 
     @property
@@ -102,7 +103,7 @@ class Where:
         return self == Where()
 
     def resolved(self, now: datetime) -> ExecutionFilter:
-        """Return the conditions as the engine's filter."""
+        """Convert the conditions to a filter of the engine."""
         return ExecutionFilter(
             states=self.states,
             lanes=self.lanes,
@@ -121,7 +122,7 @@ class Where:
         )
 
     def __str__(self) -> str:
-        """Return the conditions as they were understood."""
+        """Return the conditions as text, as they were understood."""
         parts = [
             f"{key}={','.join(values)}"
             for key, values in (("state", self.states), ("lane", self.lanes), ("task", self.tasks))
@@ -146,7 +147,7 @@ class Where:
 
 
 def parse(conditions: str | Sequence[str]) -> Where:
-    """Parse conditions, or raise InvalidInput that names the wrong one and suggests another."""
+    """Parse conditions; raise InvalidInput that names the wrong condition and suggests another."""
     texts = [conditions] if isinstance(conditions, str) else conditions
     where = Where()
     for text in texts:
@@ -173,7 +174,7 @@ def from_flags(
     held: bool = False,
     crash_looping: bool = False,
 ) -> Where:
-    """Combine conditions and flags. Each property may be given in one of the two only."""
+    """Combine conditions and flags. A property must not be in both."""
     combined = parse(where or [])
     if states:
         _once("--state", combined.states)
@@ -227,7 +228,7 @@ def _with(where: Where, word: str) -> Where:
         if isinstance(moment, datetime):
             raise InvalidInput(field="age", problem=f"{value!r} must look like 30s, 10m, 2h or 7d")
         key = "created"
-    # Longer ago means earlier; a later moment means later.
+    # For a duration, > means earlier. For a moment, > means later.
     is_after = (sign == ">") == isinstance(moment, datetime)
     bound = f"{key}_{'after' if is_after else 'before'}"
     _once(bound.replace("_", " "), getattr(where, bound))
@@ -244,7 +245,7 @@ def _equal(where: Where, key: str, value: str) -> Where:
         return _with_one(where, key.lower(), value)
     values = value.split(",")
     if any(not part for part in values) and not key.lower().startswith("tag."):
-        raise _wrong(f"{key}={value}: a value beside a comma is missing")
+        raise _wrong(f"{key}={value}: a value before or after a comma is missing")
     match key.lower():
         case "state":
             _once(key, where.states)
@@ -265,7 +266,7 @@ def _equal(where: Where, key: str, value: str) -> Where:
 
 
 def _with_one(where: Where, key: str, value: str) -> Where:
-    """Return the conditions with one whose value is one text, commas included."""
+    """Add a condition whose value is one text, which may contain commas."""
     _once(key, getattr(where, key))
     if key == "parent":
         parse_id(value)

@@ -15,7 +15,7 @@ _STATES_BUT_COMPLETED = [state for state in ORDER if state is not PublicState.CO
 
 
 async def read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
-    """Return a flow and its progress, or raise FlowNotFound."""
+    """Return a flow and its summary; raise FlowNotFound if it does not exist."""
     info, summary = await client.flows.describe(id), await client.flows.summary(id)
     if info is None or summary is None:
         raise FlowNotFound(id=str(id))
@@ -23,7 +23,7 @@ async def read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSumma
 
 
 async def show_flow(client: FlowFabric, id: FlowId, printer: Printer) -> None:
-    """Print a flow with its members that are not completed."""
+    """Print a flow and its members that are not completed."""
     info, summary = await read_flow(client, id)
     now = await client.executions.server_time()
     members = []

@@ -16,6 +16,7 @@ from flowfabric.cli.ids import (
     FLOW_ID_ARGUMENT,
     FLOW_IDS_ARGUMENT,
     PARTITION_OPTION,
+    complain_unreached,
     find_flow,
     for_each,
     parse_id,
@@ -52,7 +53,7 @@ from flowfabric.drawing.svg import as_svg
 from flowfabric.drawing.text import count_of, printable
 
 PAGE = 500
-# How long --wait waits without --timeout.
+# How long --wait waits if --timeout is not given.
 DEFAULT_WAIT = timedelta(minutes=5)
 
 _RETRIED_STATES = (PublicState.FAILED, PublicState.EXPIRED)
@@ -77,7 +78,7 @@ async def ls(
         show_default=False,
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
-    partition: Annotated[int, PARTITION_OPTION] = 0,
+    partition: Annotated[int | None, PARTITION_OPTION] = None,
 ) -> None:
     """List flows, newest first."""
     states = _states(state)
@@ -120,13 +121,13 @@ async def graph(
         None, "--svg", metavar="FILE", help="Draw the flow into this SVG file; - means stdout."
     ),
     unfold: bool = typer.Option(
-        False, "--unfold", help="Draw every node, even many alike. Not for large flows."
+        False, "--unfold", help="Draw every node, even similar ones. Not for large flows."
     ),
 ) -> int:
     """Draw a flow as a tree of its nodes, or as a picture.
 
-    Similar nodes are drawn as one: a fan-out of 100 is one line or one box. With -o json, print
-    all nodes, edges and groups.
+    Similar nodes are drawn as one: 100 nodes of a fan-out are one line or one box. With -o json,
+    print all nodes, edges and groups.
 
     Exit codes: 1 the file cannot be written, 3 no such flow.
     """
@@ -167,7 +168,7 @@ async def cancel(
     policy: FlowCancelPolicy = typer.Option(
         FlowCancelPolicy.CANCEL_ALL,
         "--policy",
-        help="Which members to cancel: all unfinished ones, the ones not running, or none.",
+        help="Members to cancel: all unfinished, only those not running, or none.",
     ),
     wait: bool = typer.Option(False, "--wait", help="Wait until the members have ended."),
     timeout: str | None = typer.Option(
@@ -179,16 +180,16 @@ async def cancel(
         False, "--yes", "-y", help="Skip confirmation. Required without a terminal."
     ),
 ) -> int:  # fmt: skip
-    """Cancel flows. Their members no longer start.
+    """Cancel flows. No further members start.
 
     A cancelled flow can be cancelled again with a stricter policy while members are unfinished. A
-    flow whose members have all ended does not change.
+    flow whose members have all ended stays unchanged.
 
-    Without --wait the command returns at once. The reconcilers end the members, even if the command
-    is killed.
+    Without --wait, the command returns at once and the reconcilers cancel the members. They do so
+    even if the command is killed.
 
     Exit codes: 3 not found, 4 already cancelled or ended, or not ended within --timeout, 5 no
-    database, or another transaction holds members.
+    database, or members are locked by another transaction.
     """
     patience = DEFAULT_WAIT if timeout is None else span(timeout, "--timeout")
     if timeout is not None and not wait:
@@ -228,7 +229,8 @@ async def retry_failed(
     ids: Annotated[list[str], FLOW_IDS_ARGUMENT],
     dry_run: Annotated[bool, DRY_RUN_OPTION] = False,
 ) -> int:
-    """Replay the failed and expired members of flows, and the members skipped because of them.
+    """Replay the failed and expired members of flows, and the members that were skipped because of
+    them.
 
     Exit codes: 3 not found, 4 the flow is cancelled or a member cannot be replayed, 5 no database.
     """
@@ -258,7 +260,7 @@ async def retry_failed(
 def _print(
     printer: Printer, id: FlowId, action: str, outcome: str, members: int, **facts: Any
 ) -> None:
-    """Print the outcome for a flow, and how many members it concerns."""
+    """Print the outcome for one flow, with the number of members."""
     printer.record(
         {"id": id, "action": action, "outcome": outcome, **facts, "members": members},
         lambda: [f"{id.uuid}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],
@@ -282,11 +284,13 @@ def _states(texts: Sequence[str] | None) -> frozenset[FlowState]:
 
 
 async def _pages(
-    client: FlowFabric, partition: int, states: frozenset[FlowState]
+    client: FlowFabric, partition: int | None, states: frozenset[FlowState]
 ) -> AsyncIterator[list[FlowListed]]:
     after = None
+    unreached: set[int] = set()
     while True:
         page = await client.flows.list(after=after, limit=PAGE, newest=True, partition=partition)
+        complain_unreached(page.missing, unreached)
         yield [flow for flow in page.flows if not states or flow.state in states]
         after = page.after
         if after is None:
@@ -313,7 +317,7 @@ def _write(file: Path, text: str) -> int:
 
 
 async def _confirm(client: FlowFabric, ids: Sequence[FlowId], policy: FlowCancelPolicy) -> None:
-    """Print how many members would end, and ask for confirmation."""
+    """Print how many members would be cancelled, and ask for confirmation."""
     count = 0
     for id in ids:
         info, summary = await client.flows.describe(id), await client.flows.summary(id)
@@ -341,7 +345,7 @@ def _is_refused(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) 
 
 
 def _count_cancelled(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> int:
-    """Return how many members cancelling the flow would end now."""
+    """Return how many members would be cancelled now."""
     if policy is FlowCancelPolicy.FLOW_ONLY or _is_refused(info, summary, policy):
         return 0
     running = summary.counts.get(PublicState.ACTIVE, 0)
@@ -384,5 +388,5 @@ def _report(answer: FlowCancellation, printer: Printer) -> int:
         return 0
     if not printer.is_json:
         for member in answer.failed:
-            complain(f"{member}: is held by another transaction; it ends when it is let go")
+            complain(f"{member}: is held by another transaction; it ends when the transaction ends")
     return EXIT_UNREACHABLE

@@ -1,4 +1,4 @@
-"""The options that may stand before a command: database, namespace and output format."""
+"""The options that may come before a command: database, namespace and output format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AllNamespaces = Annotated[
 
 
 def accept_global_options(context: typer.Context) -> None:
-    """Make global options before the command the defaults of the command's own options."""
+    """Use global options given before the command as defaults of the command's own options."""
     name = context.invoked_subcommand
     if name is not None and (given := given_options(context.params)):
         invoked = context.command.get_command(context, name)  # type: ignore[attr-defined]
@@ -41,13 +41,16 @@ def accept_global_options(context: typer.Context) -> None:
 
 
 def given_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the global options before the command. Empty text stays: the command refuses it."""
+    """Return the global options given before the command.
+
+    Keep empty text, so that the command refuses it.
+    """
     values = ((name, parameters.get(name)) for name in GLOBAL_OPTIONS)
     return {name: value for name, value in values if value is not None and value is not False}
 
 
 def _defaults(command: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults for a command, or for each command of a group."""
+    """Return the defaults for a command, or for every command of a group."""
     commands = getattr(command, "commands", None)
     if commands is None:
         return dict(given)

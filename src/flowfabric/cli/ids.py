@@ -1,4 +1,4 @@
-"""Parsing of ids from arguments or stdin, and running a command for each id."""
+"""Parse ids from arguments or stdin, and run a command for each id."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Find = Callable[[FlowFabric, str], Awaitable[_Id]]
 
 EXAMPLE = "0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
 _FORMS = f"such as {EXAMPLE}, or at least its last {MIN_SUFFIX} digits"
-_MANY = "- reads ids from stdin, one per line, also the JSON lines of"
+_MANY = "- reads stdin: ids, one per line, or the JSON lines of"
 _HELP = f"Id of an execution, {_FORMS}; {_MANY} `ls`."
 ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of an execution, {_FORMS}.")
 IDS_ARGUMENT = typer.Argument(metavar="ID", help=_HELP)
@@ -46,14 +46,29 @@ OPTIONAL_IDS_ARGUMENT = typer.Argument(metavar="ID", help=_HELP, show_default=Fa
 FLOW_ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of a flow, {_FORMS}.")
 FLOW_IDS_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of a flow, {_FORMS}; {_MANY} `flow ls`.")
 PARTITION_OPTION = typer.Option(
-    "--partition", min=0, max=32_767, help="The partition to search.", hidden=True
+    "--partition",
+    min=0,
+    max=32_767,
+    help="The partition to search. Default: all.",
+    hidden=True,
+    show_default=False,
 )
-# The engine counts partitions in 16 bits with a sign.
+# The engine stores partitions as signed 16-bit numbers.
 _MAX_PARTITION = 32_767
 
 
+def complain_unreached(missing: Iterable[int], told: set[int] | None = None) -> None:
+    """Say once which partitions could not be reached, so that what is printed is not all."""
+    new = sorted(set(missing) - (told or set()))
+    if new:
+        names = ", ".join(map(str, new))
+        complain(f"not everything is shown: no answer from partition {names}")
+        if told is not None:
+            told.update(new)
+
+
 def parse_id(text: str) -> str:
-    """Return an id as it was given; raise InvalidInput unless it has one of the forms of an id."""
+    """Return an id as it was given; raise InvalidInput if it does not look like an id."""
     if is_suffix(text) or bare_uuid(text):
         return text
     try:
@@ -63,12 +78,14 @@ def parse_id(text: str) -> str:
             field="ID", problem=f"{text[:80]!r} is not an id; give one {_FORMS}"
         ) from error
     if id.partition_key > _MAX_PARTITION:
-        raise InvalidInput(field="ID", problem=f"{text!r}: partitions end at {_MAX_PARTITION}")
+        raise InvalidInput(
+            field="ID", problem=f"{text!r}: the highest partition is {_MAX_PARTITION}"
+        )
     return text
 
 
 def parse_ids(texts: Sequence[str]) -> list[str]:
-    """Return ids as they were given, without duplicates, in order; `-` reads them from stdin."""
+    """Return ids as they were given, in order, without duplicates. `-` reads them from stdin."""
     return list(dict.fromkeys(parse_id(word) for word in _words(texts)))
 
 
@@ -91,7 +108,7 @@ async def for_each(
 ) -> int:
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
-    A refusal is a line on stderr, or with `verb` a JSON line on stdout.
+    A refusal is a line on stderr or, with `verb`, a JSON line on stdout.
     """
     codes = {0}
     for number, text in enumerate(texts):
@@ -118,20 +135,20 @@ async def for_each(
 
 
 def missing(id: PartitionedId, namespace: str | None) -> str:
-    """Return the message for an unknown execution or flow, with where else it may be."""
+    """Return the message for an unknown execution or flow, with a hint where else it may be."""
     where = "" if namespace is None else f" in the namespace {namespace}"
     hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
     return f"{id.uuid}: there is no such {noun_of(type(id))}{where}; it may have been trimmed{hint}"
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
-    """Return the same message, or say that the id is not of this kind."""
+    """Return the same message, or say that the id belongs to the other kind (execution or flow)."""
     if not isinstance(id, FlowId):
-        flow = await client.flows.describe(FlowId.of(id.partition_key, id.uuid))
+        flow = await client.flows.describe(id.uuid)
         if flow is not None:
             return f"{id.uuid}: is a flow; see: flowfabric flow --help"
         return missing(id, client.namespace)
-    info = await client.executions.describe(ExecutionId.of(id.partition_key, id.uuid))
+    info = await client.executions.describe(id.uuid)
     if info is None:
         return missing(id, client.namespace)
     if info.flow_id is None:

@@ -1,4 +1,4 @@
-"""`module:name` references: load the app or task, and suggest a near name for a wrong one."""
+"""Load the app or task that `module:name` refers to, and suggest a similar name for a wrong one."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ EXIT_BROKEN = 1
 
 
 def check_app_reference(reference: str) -> None:
-    """Refuse a reference that is not of the form module:app."""
+    """Refuse a reference that does not have the form module:app."""
     _split(reference, "module:app", APP_HINT)
 
 
 def load_app(reference: str) -> App:
-    """Load the app `module:attribute`; the current folder is importable."""
+    """Load the app `module:attribute`. Modules in the current folder can be imported."""
     from flowfabric.app.app import App
 
     hint = APP_HINT
@@ -55,7 +55,10 @@ def load_app(reference: str) -> App:
 
 
 def load_task(reference: str) -> Task[..., Any, Any]:
-    """Load the task `module:attribute`; the attribute may also be the task's registered name."""
+    """Load the task `module:attribute`.
+
+    The attribute may also be the registered name of the task.
+    """
     from flowfabric.app.task import Task
 
     hint = "MODULE:TASK"
@@ -75,7 +78,7 @@ def load_task(reference: str) -> Task[..., Any, Any]:
 
 
 def near(word: str, known: Iterable[str], shown: Mapping[str, str] | None = None) -> str:
-    """Return '; did you mean …?' with the nearest known word, or an empty text."""
+    """Return '; did you mean …?' with the most similar known word, or an empty string."""
     by_lower = {name.lower(): name for name in known}
     matches = get_close_matches(word.lower(), by_lower, n=1)
     if not matches:
@@ -85,7 +88,7 @@ def near(word: str, known: Iterable[str], shown: Mapping[str, str] | None = None
 
 
 def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
-    """Return the nearest known name, or else all of them."""
+    """Return a text with the most similar name, or with all known names."""
     references = {name: f"{module_name}:{name}" for name in known}
     if nearest := near(attribute, known, references):
         return nearest
@@ -94,7 +97,7 @@ def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
 
 
 def print_traceback(error: BaseException, is_machinery: Callable[[TracebackType], bool]) -> None:
-    """Print a traceback without the frames before the project's own code."""
+    """Print a traceback without the frames that come before the user's code."""
     trace = error.__traceback__
     while trace is not None and is_machinery(trace):
         trace = trace.tb_next
@@ -118,7 +121,7 @@ def _split(reference: str, form: str, hint: str) -> tuple[str, str]:
 
 
 def _meant(module_name: str, attribute: str) -> str:
-    """Return the reference that a file, a module or `module.attribute` stands for."""
+    """Return the likely reference for a file name, a module name or `module.attribute`."""
     if module_name.endswith(".py") or "/" in module_name:
         return f"{Path(module_name).stem}:{attribute}"
     if "." not in module_name and module_name not in _modules_beside(module_name):
@@ -131,7 +134,8 @@ def _meant(module_name: str, attribute: str) -> str:
 
 
 def _defines(file: Path, name: str) -> bool:
-    """Whether a file defines a function or a variable of this name; it is read, not imported."""
+    """Return whether a file defines a function or variable with this name, without importing the
+    file."""
     pattern = rf"^(?:(?:async )?def )?{re.escape(name)}\s*[(=:]"
     return re.search(pattern, file.read_text(errors="replace"), re.MULTILINE) is not None
 
@@ -149,7 +153,7 @@ def _load(module_name: str, hint: str) -> ModuleType:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            # The module exists, but imports a module that does not.
+            # The module itself exists, but one of its imports does not.
             _explain_import(error, module_name)
             raise typer.Exit(EXIT_BROKEN) from error
         beside = _modules_beside(module_name)
@@ -173,7 +177,7 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
-    """Return the tasks of a module by variable name; tasks without a variable by task name."""
+    """Return the tasks of a module by variable name, or by task name if no variable holds them."""
     from flowfabric.app.app import App
     from flowfabric.app.task import Task
 
@@ -187,7 +191,7 @@ def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
 
 
 def _modules_beside(module_name: str) -> list[str]:
-    """Return the modules of the folder in which the module would be."""
+    """Return the modules in the folder where this module should be."""
     package, _, _ = module_name.rpartition(".")
     folder = Path.cwd().joinpath(*package.split(".")) if package else Path.cwd()
     prefix = f"{package}." if package else ""

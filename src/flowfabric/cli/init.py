@@ -50,7 +50,7 @@ if __name__ == "__main__":  # python {file}
 
 def init(
     file: Path = typer.Argument(
-        Path("app.py"), help="Module to write, in the current folder or a new one."
+        Path("app.py"), help="Module to write. Missing folders are created."
     ),
 ) -> None:
     """Write a small first app. An existing file is not changed (exit code 4)."""
@@ -81,7 +81,7 @@ def init(
 
 
 def _prepare_database(folder: Path) -> None:
-    """Make `.flowfabric/`: from now on commands in the folder may start a Postgres there."""
+    """Create `.flowfabric/`. From then on, commands in this folder may start a Postgres there."""
     try:
         prepare(folder)
     except EmbeddedError as error:

@@ -26,13 +26,13 @@ app = typer.Typer(
 
 LANE_ARGUMENT = typer.Argument(metavar="LANE", help="The name of the lane.")
 COLOURS = {"paused": "yellow", "draining": "yellow", "disabled": "red"}
-# The engine stops counting here.
+# The engine counts up to this number.
 _MAX_COUNTED = 10_000
 
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List lanes with their states and how many executions wait in them."""
+    """List lanes, with their states and the number of executions that wait in them."""
     async with database.client() as client:
         _print(printer, await client.lanes.list(), await client.executions.server_time(), client)
 
@@ -50,7 +50,7 @@ async def pause(
         show_default=False,
     ),
 ) -> None:
-    """Accept submissions, but stop claims."""
+    """Pause a lane: it accepts submissions, but allows no claims."""
     moment = None if until is None else when(until, "until")
 
     async def act(client: FlowFabric) -> LaneInfo:
@@ -68,7 +68,7 @@ async def pause(
 async def resume(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Accept submissions and claims again."""
+    """Resume a lane: it accepts submissions and allows claims again."""
     await _change(
         database,
         printer,
@@ -80,7 +80,7 @@ async def resume(
 async def drain(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Refuse submissions; waiting executions can still be claimed."""
+    """Drain a lane: it refuses submissions; waiting executions can still be claimed."""
     await _change(
         database,
         printer,
@@ -92,7 +92,7 @@ async def drain(
 async def disable(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Refuse submissions and claims."""
+    """Disable a lane: it refuses submissions and allows no claims."""
     await _change(
         database,
         printer,
@@ -143,6 +143,12 @@ def _print(printer: Printer, lanes: list[LaneInfo], now: datetime, client: FlowF
             "WAITING",
             lambda lane: f"{_MAX_COUNTED}+" if lane.waiting > _MAX_COUNTED else str(lane.waiting),
             is_number=True,
+        ),
+        Column(
+            "IN LINE",
+            lambda lane: f"{_MAX_COUNTED}+" if lane.in_line > _MAX_COUNTED else str(lane.in_line),
+            is_number=True,
+            is_shown=any(lane.in_line for lane in lanes),
         ),
         Column("RESUMES", lambda lane: until(lane.resumes_at, now)),
         Column(

@@ -1,7 +1,8 @@
 """The `flowfabric` command.
 
-A command is imported when it is called: most of the start of a command is imports. So this module
-names the commands with the first sentence of their help, which `flowfabric --help` lists.
+A command is imported only when it is called, because imports take most of the time of its start.
+`flowfabric --help` imports none: this module lists all commands with the first sentence of their
+help.
 """
 
 from __future__ import annotations
@@ -39,19 +40,21 @@ COMMANDS = {
     "top": ("top", "Watch lanes, workers and rates until Ctrl-C."),
     "ls": ("executions", "List executions, newest first."),
     "show": ("executions", "Show everything about an execution, or about a flow."),
-    "why": ("executions", "Say why an execution is not running, or that it is running."),
+    "why": ("executions", "Explain why an execution is not running, or say that it is."),
     "attempts": (
         "executions",
-        "List the attempts of an execution, first to latest, with the tracebacks of failed ones.",
+        "List the attempts of an execution, oldest first, with the traceback of each failure.",
     ),
     "cancel": ("actions", "End executions as cancelled."),
     "revoke-lease": ("actions", "Revoke the leases of running executions."),
     "priority": ("actions", "Change the priority of waiting executions."),
     "replay": ("actions", "Run ended executions again, with a new attempt."),
     "retry": ("actions", "Make executions run now."),
+    "resume": ("actions", "Resume suspended executions without the signal they wait for."),
+    "signal": ("signals", "Send a signal to an execution."),
     "events": (
         "events",
-        "Print events, oldest first. None is missed; events of one execution come in order.",
+        "Print events, oldest first. No event is missed; events of one execution come in order.",
     ),
     "check": (
         "check",
@@ -59,7 +62,7 @@ COMMANDS = {
     ),
     "versions": (
         "versions",
-        "List code versions: what is in flight, who serves it, and which may be switched off.",
+        "List code versions, their executions in flight, and whether they may be switched off.",
     ),
     "doctor": (
         "doctor",
@@ -76,13 +79,19 @@ COMMANDS = {
     "worker": ("workers", "Run a worker, list workers, mark one as dead."),
     "flow": ("flows", "List, show, draw and cancel flows."),
     "lane": ("lanes", "List, pause, drain and disable lanes."),
+    "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
+    "quota": (
+        "quotas",
+        "List, show and change quotas: how many executions run at once, and how many start.",
+    ),
+    "budget": ("budgets", "List, show, raise and reset budgets: what executions may spend."),
     "namespace": ("namespaces", "Bind logins of the database to one namespace each."),
     "schedule": ("schedules", "List, show, pause and run schedules."),
 }
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands of this module, each imported when it is looked up."""
+    """All commands of `flowfabric`. A command is imported when it is looked up."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -117,7 +126,7 @@ def _load(name: str) -> Any:
 
 
 class Root(TyperGroup):
-    """The group of all commands; its help imports none of them."""
+    """The group of all commands. Printing its help imports none of them."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -179,6 +188,6 @@ def flowfabric(
     """Durable execution for Python on PostgreSQL.
 
     --output, --namespace, --all-namespaces and --database-url may come before or after a command
-    that takes them. If an option stands in both places, the one after the command counts.
+    that accepts them. If an option is in both places, the one after the command counts.
     """
     accept_global_options(context)

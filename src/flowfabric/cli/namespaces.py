@@ -28,8 +28,11 @@ async def grant(
     printer: Printer,
     actor: Actor,
     login: Annotated[str, LOGIN_ARGUMENT],
-    # The name `namespace` is taken by the global option, which this command does not have.
-    only: str = typer.Argument(metavar="NAMESPACE", help="The only namespace that it may use."),
+    # Not called `namespace`: that name belongs to a global option, which this command does not
+    # have.
+    only: str = typer.Argument(
+        metavar="NAMESPACE", help="The only namespace that the login may use."
+    ),
 ) -> None:
     """Bind a login to one namespace."""
     async with database.client() as client:
@@ -41,7 +44,7 @@ async def grant(
 async def revoke(
     database: Database, printer: Printer, login: Annotated[str, LOGIN_ARGUMENT]
 ) -> None:
-    """Let a login use any namespace again."""
+    """Remove the binding of a login: it may use any namespace again."""
     async with database.client() as client:
         is_gone = await client.namespaces.revoke(login)
     _print(printer, login, "revoked" if is_gone else "unchanged")
@@ -49,7 +52,7 @@ async def revoke(
 
 @command(app)
 async def ls(database: Database, printer: Printer) -> None:
-    """List the logins that are bound to a namespace, and to which."""
+    """List the logins that are bound to a namespace, with their namespaces."""
     async with database.client() as client:
         grants = await client.namespaces.list()
     columns: list[Column[NamespaceGrant]] = [

@@ -1,7 +1,8 @@
-"""Options that several commands share, and how a command runs and ends.
+"""Options that several commands share, and the code that runs a command and sets its exit code.
 
-A command names the option groups it takes; `command` adds their options to it. The global options
-(database, namespace, output format) may also come before the command: see global_options.py.
+A parameter of a command may be an option group; `command` adds all options of the group. The global
+options (database, namespace, output format) may also come before the command: see
+global_options.py.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ EXIT_UNREACHABLE = 5
 EXIT_SLOTS_LOST = 6
 EXIT_INTERRUPTED = 130
 
-# The help of every command lists these last, in this order.
+# The help of every command lists these options last, in this order.
 _LAST = ("reason", "actor", *GLOBAL_OPTIONS)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -76,16 +77,16 @@ class Database:
         return self.resolve()[0]
 
     def resolve(self) -> tuple[str, Server | None]:
-        """Return the URL of the database, and the server if it is the embedded one."""
+        """Return the URL of the database and, if it is the embedded database, its server."""
         return resolve_database(self.database_url)
 
     @property
     def space(self) -> str | None:
-        """The namespace that a command uses; None means all."""
+        """The namespace that a command uses; None means all namespaces."""
         return Settings.from_environment().namespace
 
     def client(self, *, pool_size: int = 1) -> FlowFabric:
-        # Check the namespace before a server is started.
+        # Check the namespace before starting a server.
         space = self.space
         return FlowFabric(self.url, namespace=space, pool_size=pool_size)
 
@@ -153,16 +154,17 @@ def _user_at_host() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        user = f"uid{os.getuid()}"  # a container may have no name for the user
+        user = f"uid{os.getuid()}"  # in a container, the user may have no name
     return f"{user}@{socket.gethostname()}"[:200]
 
 
 def command(
     app: typer.Typer, name: str | None = None, *, cls: type[TyperCommand] | None = None
 ) -> Callable[[_Function], _Function]:
-    """Register a command. It may be a coroutine function and may return its exit code.
+    """Register a command.
 
-    A parameter whose type is an option group becomes all options of that group.
+    It may be a coroutine function, and may return its exit code. A parameter whose type is an
+    option group is replaced by the options of the group.
     """
 
     def register(function: _Function) -> _Function:
@@ -220,10 +222,11 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
 
 
 def resolve_database(option: str | None) -> tuple[str, Server | None]:
-    """Return the URL of the option, the environment or the project's file, else the embedded server
-    of this folder, started, with its URL.
+    """Return the URL of the database, and the embedded server if that is used.
 
-    A folder without `.flowfabric/` gets a usage error, not a new server.
+    The URL comes from the option, the environment or the project's file. Otherwise the embedded
+    server of this folder is started. Without `.flowfabric/` in this folder, raise a usage error
+    instead of creating a server.
     """
     if option:
         return plain_url(option), None
@@ -263,7 +266,7 @@ def exit_code(error: FlowFabricError) -> int:
 
 @contextmanager
 def failures_as_exit_codes() -> Iterator[None]:
-    """Print an error as one line on stderr and exit with its code."""
+    """Print an error as one line on stderr, and exit with its exit code."""
     try:
         yield
     except InvalidInput as error:

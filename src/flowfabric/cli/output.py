@@ -1,7 +1,8 @@
 """Output of commands: tables that fit the terminal, JSON lines, and progress on stderr.
 
-Data goes to stdout, everything else to stderr. A pipe gets the text of a terminal, without its
-width and colours; JSON is printed only when asked for. NO_COLOR forbids colours everywhere.
+Data goes to stdout, everything else to stderr. A pipe gets the same text as a terminal, but without
+colours and without a limit on the width. JSON is printed only with `-o json`. NO_COLOR turns off
+all colours.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Screen, Styled, cut, paint, printable
 
-# Seconds between two progress lines: on a terminal, and in a log.
+# Seconds between two updates of the progress: on a terminal, and in a log.
 TERMINAL_SECONDS = 0.2
 LOG_SECONDS = 5.0
 
@@ -33,7 +34,7 @@ _Record = TypeVar("_Record")
 
 
 class Output(StrEnum):
-    """Formats of commands that list executions or flows."""
+    """Output formats of commands that list executions or flows."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -42,7 +43,7 @@ class Output(StrEnum):
 
 
 class Form(StrEnum):
-    """Formats of all other commands."""
+    """Output formats of all other commands."""
 
     TABLE = "table"
     JSON = "json"
@@ -50,7 +51,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Printer:
-    """Prints records as a table, or as JSON lines."""
+    """Prints records as a table or as JSON lines."""
 
     output: Annotated[
         Form | None,
@@ -69,7 +70,10 @@ class Printer:
     def records(
         self, records: Sequence[_Record], columns: Sequence[Column[_Record]], *, empty: str
     ) -> None:
-        """Print a table, or a JSON line per record. An empty table prints `empty` to stderr."""
+        """Print a table, or one JSON line per record.
+
+        If there are no records, print `empty` to stderr.
+        """
         if self.is_json:
             say_all(map(json_line, records))
         elif records:
@@ -78,13 +82,13 @@ class Printer:
             typer.echo(empty, err=True)
 
     def record(self, facts: Any, lines: Callable[[], Iterable[str]]) -> None:
-        """Print one record: its facts as a JSON line, or its lines."""
+        """Print one record: as a JSON line, or as the given lines."""
         say_all([json_line(facts)] if self.is_json else lines())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListPrinter:
-    """Prints executions or flows: JSON lines and ids at once, a table at the end."""
+    """Prints executions or flows. JSON lines and ids are printed at once, a table at the end."""
 
     output: Annotated[
         Output | None,
@@ -113,7 +117,7 @@ class ListPrinter:
         limit: int,
         empty: str,
     ) -> None:
-        """Print the records of all pages, up to the limit; 0 means no limit."""
+        """Print the records of all pages, at most `limit`; 0 means no limit."""
         progress = Progress(for_logs=False)
         rows: list[Any] = []
         number = 0
@@ -142,7 +146,8 @@ class ListPrinter:
 
 
 def screen() -> Screen:
-    """Return the screen of stdout: width and colours of a terminal, or no limits for a pipe."""
+    """Return a console for stdout, with the width and colours of the terminal; a pipe has no
+    limits."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         "".join(sign for sign, _ in SIGNS.values()).encode(encoding)
@@ -179,12 +184,14 @@ def complain(message: object) -> None:
 
 
 def harmless(text: str) -> str:
-    """A text of several lines without the characters that could steer the terminal."""
+    """Return a text, which may have several lines, without characters that could control the
+    terminal."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 class Progress:
-    """Progress of a long command on stderr: one changing line, or a log line now and then."""
+    """Progress of a long command on stderr: one changing line on a terminal, or a line now and
+    then in a log."""
 
     def __init__(self, *, for_logs: bool = True) -> None:
         self._is_terminal = sys.stderr.isatty()

@@ -65,7 +65,7 @@ async def show(database: Namespace, printer: Printer, name: Name, app: AppName =
 async def pause(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Stop a schedule until it is resumed. Times that pass meanwhile are skipped."""
+    """Stop a schedule until it is resumed. Firing times in between are skipped."""
     await _change(
         database,
         printer,
@@ -79,7 +79,7 @@ async def pause(
 async def resume(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Resume a schedule, from its next time on."""
+    """Resume a schedule. It fires again from its next time on."""
     await _change(
         database,
         printer,
@@ -93,7 +93,8 @@ async def resume(
 async def run(
     database: Namespace, printer: Printer, actor: Actor, name: Name, app: AppName = None
 ) -> None:
-    """Submit a schedule's task now, in addition to its times, and print the execution id."""
+    """Submit a schedule's task now, in addition to its regular times, and print the execution
+    id."""
     async with database.client() as client:
         id = await client.schedules.run(name, app=app, actor=actor.who)
     facts = {"schedule": name, "execution_id": id, "uuid": str(id.uuid)}
@@ -125,7 +126,7 @@ async def next_times(
 
 @command(app)
 async def forget(database: Namespace, name: Name, app: AppName = None) -> None:
-    """Remove an orphaned schedule. Its executions stay."""
+    """Remove an orphaned schedule. The executions that it submitted stay."""
     async with database.client() as client:
         await client.schedules.forget(name, app=app)
 

@@ -39,7 +39,7 @@ EXIT_FAILED = 1
 
 
 class Unique(StrEnum):
-    """How long an idempotency key is in force."""
+    """How long an idempotency key is valid."""
 
     WINDOW = "window"
     UNFINISHED = "unfinished"
@@ -62,7 +62,7 @@ def submit(
     arguments: str = typer.Argument(
         "{}",
         metavar="JSON",
-        help="Arguments: an object by name, an array by position, or one value. "
+        help="Arguments as JSON: an object by name, an array by position, or one value. "
         "- reads them from stdin.",
         show_default=False,
     ),
@@ -71,7 +71,7 @@ def submit(
     key: str | None = typer.Option(
         None,
         "--key",
-        help="Submit at most once under this key; a repeat yields the same execution.",
+        help="Submit at most once under this key; a repeat returns the same execution.",
     ),
     unique: Unique | None = typer.Option(
         None,
@@ -83,7 +83,7 @@ def submit(
     on_conflict: OnConflict | None = typer.Option(
         None,
         "--on-conflict",
-        help="If the task used the key with other arguments, refuse (raise) or yield that "
+        help="If the task used the key with other arguments, refuse (raise) or return that "
         "execution (existing). Default: raise.",
         show_default=False,
     ),
@@ -104,7 +104,7 @@ def submit(
     """Submit an execution of a task and print its id, or with --wait its result.
 
     Exit codes: 0 submitted or completed, 1 failed, cancelled or expired, 2 wrong usage, 4 the key
-    was used for other arguments or the execution has not ended within --timeout, 5 no database.
+    was used with other arguments or the execution has not ended within --timeout, 5 no database.
     """
     seconds = _seconds(timeout, wait)
     options = _options(key, unique, on_conflict, lane, priority, delay, deadline, tags)
@@ -154,7 +154,7 @@ async def result(
 def bind_arguments(
     task: Task[..., Any, Any], values: dict[str, Any] | list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Bind arguments to the task's parameters, or raise InvalidInput that names the wrong one."""
+    """Bind arguments to the task's parameters; raise InvalidInput that names the wrong argument."""
     signature = task.spec.signature
     takes = f"{task.name} takes {_signature(signature)}"
     parameters = signature.parameters
@@ -216,7 +216,7 @@ def _values(text: str) -> dict[str, Any] | list[Any]:
         raise InvalidInput(field="JSON", problem=_json_problem(source, error)) from error
     except RecursionError as error:
         raise InvalidInput(field="JSON", problem="is nested too deeply") from error
-    # A single value is the only argument.
+    # A value that is not an object or an array is the only argument.
     return value if isinstance(value, dict | list) else [value]
 
 
@@ -312,7 +312,7 @@ async def _submit(
 async def _warn_without_worker(
     client: FlowFabric, task: Task[..., Any, Any], reference: str
 ) -> None:
-    """Warn if no live worker knows the task."""
+    """Warn if no live worker can run the task."""
     for worker in await client.workers.list():
         if worker.tasks is None or task.name in worker.tasks:
             return
@@ -328,7 +328,7 @@ async def _conclude(
     *,
     with_trace: bool = False,
 ) -> int:
-    """Wait for the end, print the result, and return the exit code."""
+    """Wait for the end of the execution, print its result, and return the exit code."""
 
     async def the_client() -> FlowFabric:
         return client

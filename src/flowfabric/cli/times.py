@@ -1,4 +1,4 @@
-"""Parsing of times: `10m`, `2h`, an ISO time."""
+"""Parse times: `10m`, `2h`, or an ISO time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowfabric.core.errors import InvalidInput
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-# A span counts from now, by the clock of the caller of `past` or `future`.
+# A moment, or a duration relative to the `now` of `past` and `future`.
 When: TypeAlias = timedelta | datetime
 
 
@@ -22,7 +22,7 @@ def span(text: str, field: str) -> timedelta:
 
 
 def when(text: str, field: str) -> When:
-    """Parse a duration or an ISO time; without a time zone, the local one."""
+    """Parse a duration or an ISO time. A time without a time zone is local time."""
     found = _span(text)
     if found is not None:
         return found
@@ -36,12 +36,12 @@ def when(text: str, field: str) -> When:
 
 
 def past(moment: When, now: datetime) -> datetime:
-    """Return the moment, or now minus the duration."""
+    """Return a moment unchanged. For a duration, return `now` minus the duration."""
     return moment if isinstance(moment, datetime) else now - moment
 
 
 def future(moment: When, now: datetime) -> datetime:
-    """Return the moment, or now plus the duration."""
+    """Return a moment unchanged. For a duration, return `now` plus the duration."""
     return moment if isinstance(moment, datetime) else now + moment
 
 
@@ -51,7 +51,7 @@ def _span(text: str) -> timedelta | None:
         return None
     try:
         found = timedelta(seconds=int(number) * _UNITS[unit])
-        # Refuse a duration that leaves the calendar in either direction.
+        # Refuse a duration that is too long for the calendar.
         _ = datetime.now(UTC) - found, datetime.now(UTC) + found
     except OverflowError:
         return None

@@ -30,7 +30,8 @@ from flowfabric.drawing.text import Cell, Screen, Styled, cell
 from flowfabric.drawing.times import precise, short
 
 WINDOW = timedelta(seconds=10)
-# A slow database is read less often: the pause is at least this many times the last read.
+# The pause after a read is at least this many times the duration of the read, to spare a slow
+# database.
 PAUSE_FACTOR = 5.0
 # Executions that wait longer than this are highlighted.
 _LONG = timedelta(minutes=1)
@@ -38,7 +39,7 @@ _LONG = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Lanes and workers at one moment."""
+    """The lanes and workers at one moment."""
 
     at: datetime
     lanes: Sequence[LaneTraffic]
@@ -66,8 +67,8 @@ def top(
 ) -> None:
     """Watch lanes, workers and rates until Ctrl-C.
 
-    Rates cover the last 10 seconds, or less if much happens. The load on the database does not
-    depend on its size: counts stop at a few thousand and then end with a +.
+    Rates cover the last 10 seconds, or less under heavy load. The command reads a bounded number of
+    rows: a count stops at a few thousand, and then ends with a +.
     """
     client = database.client()
     if once or printer.output is not None or not sys.stdout.isatty():
@@ -158,7 +159,7 @@ def _lines(
     workers = _workers_table(snapshot, screen)
     lanes = _lanes_table(snapshot, screen)
     if height is not None:
-        # Lanes get the lines they need, at most two thirds if there are many workers.
+        # Lanes get as many lines as they need, but at most two thirds if there are many workers.
         room = height - len(lines) - 1
         lanes = _cut(lanes, max(room - len(workers), room * 2 // 3), "lanes")
         workers = _cut(workers, room - len(lanes), "workers")
@@ -201,6 +202,12 @@ def _lanes_table(snapshot: Snapshot, screen: Screen) -> list[str]:
         Column("LANE", lambda one: one.lane, least=8),
         Column("STATE", state),
         Column("WAITING", lambda one: counted(one.waiting, one.is_more_waiting), is_number=True),
+        Column(
+            "IN LINE",
+            lambda one: counted(one.in_line, one.is_more_in_line),
+            is_number=True,
+            is_shown=any(one.in_line for one in snapshot.lanes),
+        ),
         Column("OLDEST", oldest, is_number=True, drop=1),
         Column("DELAYED", lambda one: counted(one.delayed, one.is_more_timed), is_number=True),
         Column("ACTIVE", lambda one: counted(one.active, one.is_more_timed), is_number=True),
@@ -214,7 +221,14 @@ def _lanes_table(snapshot: Snapshot, screen: Screen) -> list[str]:
 
 
 def _is_busy(lane: LaneTraffic) -> bool:
-    return bool(lane.waiting or lane.active or lane.submitted or lane.completed or lane.failed)
+    return bool(
+        lane.waiting
+        or lane.in_line
+        or lane.active
+        or lane.submitted
+        or lane.completed
+        or lane.failed
+    )
 
 
 def _workers_table(snapshot: Snapshot, screen: Screen) -> list[str]:

@@ -1,4 +1,4 @@
-"""`flowfabric versions`: the code versions in flight, and whether one may be switched off."""
+"""`flowfabric versions`: list the code versions in flight, and which may be switched off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.text import printable
 
-# The engine stops counting here.
+# The engine counts up to this number.
 _MAX_COUNTED = 10_000
 
 
@@ -24,11 +24,11 @@ async def versions(
         None, metavar="[TASK]", help="Only this task. Default: all tasks.", show_default=False
     ),
 ) -> None:
-    """List code versions: what is in flight, who serves it, and which may be switched off.
+    """List code versions, their executions in flight, and whether they may be switched off.
 
-    An execution is in flight if it has recorded steps and has not ended. A version may be switched
-    off (its workers stopped) when nothing of it is in flight and its workers begin nothing new, or
-    when workers of another version read what is in flight (READ BY).
+    An execution is in flight if it has recorded steps and has not ended. You may switch off a
+    version, that is stop its workers, in two cases: none of its executions is in flight and its
+    workers begin no new ones, or workers of another version read its journals (READ BY).
     """
     async with database.client() as client:
         found = await client.workers.versions(task)

@@ -52,16 +52,18 @@ def worker(
         False, "--embedded", help="Use a Postgres in .flowfabric/, and create it if there is none."
     ),
     finish_only: bool = typer.Option(
-        False, "--finish-only", help="Finish what its code version has begun; begin nothing new."
+        False,
+        "--finish-only",
+        help="Finish executions that its code version has begun; begin no new ones.",
     ),
 ) -> int:
     """Run the tasks of an app.
 
-    SIGTERM or Ctrl-C stops claiming and waits for running executions. A second signal releases
-    them at once.
+    After SIGTERM or Ctrl-C the worker claims no further executions, and waits for running ones. A
+    second signal releases them at once.
 
-    Exit codes: 0 stopped by a signal, 6 handlers that do not stop have taken all slots; start it
-    again.
+    Exit codes: 0 stopped by a signal, 6 handlers that do not stop occupy all slots; restart the
+    worker.
     """
     signals = Signals((signal.SIGTERM, signal.SIGINT))
     settings = Settings.from_environment()
@@ -92,7 +94,7 @@ def worker(
 
 
 def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
-    """Return the settings with the database that is meant; refuse to invent one."""
+    """Return the settings with the chosen database. Raise a usage error if there is none."""
     if is_embedded and url is not None:
         raise typer.BadParameter("cannot be combined with --database-url", param_hint="--embedded")
     if is_embedded:
@@ -102,7 +104,7 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
 
     if settings.database_url is None and not settings.embedded and not exists(app.project):
         raise typer.BadParameter(
-            f"no database given, and {app.project} has none of its own. Set "
+            f"no database given, and {app.project} has no embedded one. Set "
             f"{' or '.join(URL_VARIABLES)}. For development use `flowfabric dev` or "
             "`flowfabric init`, or pass --embedded.",
             param_hint="--database-url",
@@ -113,15 +115,19 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
 class Signals:
     """Signal handling of a worker process.
 
-    The first signal drains the worker, the second one releases its executions at once, a third
-    one ends the process. These are not the loop's signal handlers, because those do not run while
-    a handler blocks the loop.
+    The first signal drains the worker, the second releases its executions at once, and the third
+    ends the process. The signal handlers of the event loop are not used: they cannot run while a
+    task blocks the loop.
     """
 
     def __init__(
         self, numbers: Sequence[signal.Signals], *, at_once: signal.Signals | None = None
     ) -> None:
-        """`at_once` acts like a second signal: two equal signals may arrive as one."""
+        """Handle these signals.
+
+        `at_once` is a signal that acts like the second one. It is needed because two equal signals
+        may arrive as one.
+        """
         self._numbers = numbers
         self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
@@ -144,7 +150,8 @@ class Signals:
         return [*self._numbers, *filter(None, [self._at_once])]
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        # Counted, because a second signal may interrupt this function while it handles the first.
+        # Use an atomic counter: a second signal may interrupt this function while it handles the
+        # first.
         if next(self._received) == 0 and number != self._at_once:
             self._loop.call_soon_threadsafe(self._drain, signal.Signals(number).name)
         else:
@@ -155,14 +162,15 @@ class Signals:
         for each in self._all():
             signal.signal(each, self._third(each))
         if not self._is_noticed:
-            # A handler blocks the loop: the exception unwinds it.
+            # A handler blocks the loop. The exception interrupts it.
             raise KeyboardInterrupt
         self._loop.call_soon_threadsafe(self._release, signal.Signals(number).name)
 
     def _third(self, number: signal.Signals) -> Any:
-        """Return what the next signal does: end the process, unless the sender will kill it."""
+        """Return the handler for the next signal: end the process, or ignore it if the sender
+        will kill us."""
         if self._at_once is not None:
-            # The first signal may arrive after the second one, and must not end the process.
+            # The first signal may arrive after the second one. It must not end the process.
             return signal.SIG_IGN
         return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
 
@@ -207,13 +215,14 @@ async def serve(
     except Exception as error:
         code = exit_code(error) if isinstance(error, FlowFabricError) else 1
         if worker is not None and worker.has_stuck_handlers:
-            # Logged here because os._exit below prevents the traceback.
+            # Log it here: os._exit below would swallow the traceback.
             WORKER_LOGGER.error("worker ended by an error", exc_info=error)
         raise
     finally:
         await app.close()
         if worker is not None and worker.has_stuck_handlers:
-            # Their executions were released. The loop would wait for the handlers forever.
+            # The executions of these handlers were released. The loop would wait forever for the
+            # handlers.
             WORKER_LOGGER.warning("worker exits with handlers that ignored their cancellation")
             logging.shutdown()
             os._exit(signals.code or code)

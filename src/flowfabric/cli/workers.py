@@ -22,7 +22,7 @@ PAGE = 1000
 
 
 class RunByDefault(TyperGroup):
-    """Makes `worker shop:app` short for `worker run shop:app`."""
+    """Accepts `worker shop:app` as a short form of `worker run shop:app`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if args and args[0] not in (*self.commands, "--help"):
@@ -50,7 +50,7 @@ async def ls(
     database: Namespaces,
     printer: Printer,
     dead: bool = typer.Option(
-        False, "--dead", help="List workers that no longer count as alive, too."
+        False, "--dead", help="Also list workers that no longer count as alive."
     ),
 ) -> None:
     """List the live workers.
@@ -78,11 +78,11 @@ async def mark_dead(
         False, "--expire-leases", help="Let other workers reclaim its executions at once."
     ),
 ) -> int:
-    """Strike a worker that is gone off the list of live workers.
+    """Remove a dead worker from the list of live workers.
 
     Use it when a host has died and you do not want to wait 60 s until its workers count as dead.
-    Executions that it holds wait until their leases end, unless you add --expire-leases. It stops
-    no process: a worker that still runs is listed again after its next heartbeat.
+    Its executions wait until their leases expire, unless you add --expire-leases. The command stops
+    no process: a worker that is still running is listed again after its next heartbeat.
 
     Exit codes: 3 it is not listed, 5 no database.
     """
@@ -105,7 +105,10 @@ async def mark_dead(
 async def _mark(
     client: FlowFabric, instance: str, reason: str, actor: str, expire_leases: bool
 ) -> list[str]:
-    """Mark the worker in the client's namespace, or in all; return where it was registered."""
+    """Mark the worker as dead in the client's namespace, or in all namespaces.
+
+    Return the namespaces in which it was registered.
+    """
     spaces = [client.namespace]
     if client.namespace is None:
         known = await _all(client, True)
@@ -131,7 +134,7 @@ async def _all(client: FlowFabric, with_dead: bool) -> list[WorkerInfo]:
 
 
 def heard(worker: WorkerInfo, now: datetime) -> Cell:
-    """Return when a worker was last heard, and whether it has missed two heartbeats."""
+    """Return when the worker last sent a heartbeat, and whether it has missed two."""
     age = short(now - worker.heartbeat_at)
     return Styled(f"{age} ago, silent", "red") if worker.is_silent else f"{age} ago"
 

@@ -1,4 +1,4 @@
-"""Verbs: one file per noun, one method per operation of the engine."""
+"""The client of the engine: one file for each noun, one method for each operation of the engine."""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypedDict, TypeVar
 from uuid import UUID
 
-from flowfabric.core.errors import ExecutionNotFound, FlowNotFound, InvalidInput
+from flowfabric.client.partitions import ask_reachable, within_time
+from flowfabric.core.errors import ExecutionNotFound, FlowNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import (
     AnyId,
@@ -17,11 +19,12 @@ from flowfabric.core.ids import (
     bare_uuid,
     is_suffix,
     noun_of,
+    partition_of,
 )
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 
-# How many executions, and how many flows, a search for the end of a UUID reads.
+# A search by the last digits of a UUID covers this many of the newest executions and flows.
 SEARCHED = 10_000
 
 Id = TypeVar("Id", bound=PartitionedId)
@@ -29,7 +32,10 @@ Id = TypeVar("Id", bound=PartitionedId)
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[Id]):
-    """An execution with its task and state, or a flow with its kind, that a search found."""
+    """An execution or a flow that a search found.
+
+    `name` is the task of an execution or the kind of a flow.
+    """
 
     id: Id
     name: str
@@ -42,22 +48,26 @@ class Found(Generic[Id]):
 
 
 class Scoped:
-    """Base of the client's nouns: one database, and one namespace or (None) all namespaces."""
+    """Base class of the client's nouns.
+
+    It holds the database and the namespace (None: all namespaces).
+    """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         self._database = database
         self._namespace = namespace
 
     async def _execution(self, id: AnyId) -> ExecutionId:
-        """Return the whole id of an execution."""
+        """Return the whole id of an execution that may be given as text or as a UUID."""
         return id if isinstance(id, ExecutionId) else await self._locate(ExecutionId, id)
 
     async def _flow(self, id: AnyId) -> FlowId:
-        """Return the whole id of a flow."""
+        """Return the whole id of a flow that may be given as text or as a UUID."""
         return id if isinstance(id, FlowId) else await self._locate(FlowId, id)
 
     async def _locate(self, kind: type[Id], id: AnyId) -> Id:
-        """Return the whole id for a text or a UUID. The partition of a UUID alone is found."""
+        """Return the whole id for a text or a UUID. Search all partitions for a UUID without a
+        partition."""
         if isinstance(id, PartitionedId):
             wanted = "a FlowId" if issubclass(kind, FlowId) else "an ExecutionId"
             raise InvalidInput(field="id", problem=f"must be {wanted}, not {type(id).__name__}")
@@ -68,7 +78,7 @@ class Scoped:
         return found[0].id if found else kind.of(0, uuid)
 
     async def _find_id(self, kind: type[Id], text: AnyId) -> Id:
-        """Return the one id that a text means: whole, a UUID alone, or the end of a recent one."""
+        """Return the id for a text: a whole id, a UUID, or the last digits of a recent UUID."""
         if isinstance(text, kind):
             return text
         if not isinstance(text, str) or not is_suffix(text):
@@ -83,31 +93,45 @@ class Scoped:
         if len(found) > 1:
             raise InvalidInput(
                 f"{text} is the end of several ids, newest first: "
-                f"{', '.join(map(str, found))}; give more of it.",
+                f"{', '.join(map(str, found))}; give more digits.",
                 field="id",
                 candidates=[one.id for one in found],
             )
         return found[0].id
 
     async def _search(self, kind: type[Id], text: str) -> list[Found[Id]]:
-        """Return the executions or flows of all partitions that a UUID or its end names."""
-        found: list[Found[Id]] = []
-        partition, count = 0, 1
-        while partition < count:
-            *rows, last = await self._database.call(
+        """Search all partitions for executions or flows with this UUID, or with a UUID that ends
+        like this."""
+
+        async def search(partition: int) -> list[Found[Id]]:
+            *rows, _ = await self._database.call(
                 functions.FIND_IDS,
                 partition_key=partition,
                 namespace=self._namespace,
                 text=text,
             )
-            found += [
+            return [
                 Found(kind.of(partition, row["id"]), row["name"], row["state"], row["created_at"])
                 for row in rows
                 if row["kind"] == noun_of(kind)
             ]
-            partition, count = partition + 1, last["partition_count"]
-            if found and not is_suffix(text):
-                break
+
+        wanted = list(await self._database.partitions.all())
+        if not is_suffix(text) and len(wanted) > 1:
+            # Most ids choose their partition by their own bytes.
+            likely = partition_of(UUID(text).bytes, self._database.partitions.numbers.minted)
+            with contextlib.suppress(Unavailable):
+                if first := await within_time(likely, len(wanted), search(likely)):
+                    return first
+                wanted.remove(likely)
+        answers, missing = await ask_reachable(wanted, search)
+        found = [one for answer in answers for one in answer]
+        if missing and (not found or is_suffix(text)):
+            raise Unavailable(
+                f"Not all partitions could be searched for {text}: no answer from "
+                f"{', '.join(map(str, missing))}.",
+                partitions=missing,
+            )
         return sorted(found, key=lambda one: one.created_at, reverse=True)
 
 
@@ -182,7 +206,8 @@ def lease_addresses(held: list[Claimed], namespace: str | None) -> LeaseAddresse
 
 
 def place(id: ExecutionId) -> tuple[int, UUID]:
-    """Return partition and uuid of an execution; raise InvalidInput unless `id` is an id."""
+    """Return partition and UUID of an execution; raise InvalidInput if `id` is not an
+    ExecutionId."""
     if not isinstance(id, ExecutionId):
         raise InvalidInput(
             field="id",
@@ -193,7 +218,7 @@ def place(id: ExecutionId) -> tuple[int, UUID]:
 
 
 def flow_place(id: FlowId) -> tuple[int, UUID]:
-    """Return partition and uuid of a flow; raise InvalidInput unless `id` is a flow's id."""
+    """Return partition and UUID of a flow; raise InvalidInput if `id` is not a FlowId."""
     if not isinstance(id, FlowId):
         raise InvalidInput(
             field="id",

@@ -1,7 +1,7 @@
-"""Group commit: send concurrent single calls as one batch. A call that comes alone is not delayed.
+"""Group commit: send concurrent single calls as one batch. A single call is sent without delay.
 
-Each flush runs as a separate asyncio task. A cancelled caller therefore never cancels the statement
-of other callers; only its item is withdrawn, if it has not been sent yet. The next batch collects
+Each flush runs as a separate asyncio task. A cancelled caller therefore cannot cancel the statement
+of other callers. Its own item is withdrawn if it has not been sent yet. The next batch collects
 items while a flush is in flight.
 """
 
@@ -23,22 +23,25 @@ MAX_QUEUE = 20_000
 
 
 class Busy:
-    """The answer for an item whose row was locked. The batcher repeats the item alone."""
+    """The answer for an item whose row was locked. The batcher sends the item again, alone."""
 
 
 BUSY = Busy()
 
-# A busy item is repeated for two seconds: soon at first, then ten times a second.
+# A busy item is sent again for two seconds: after 5 ms at first, later every 0.1 s.
 BUSY_PAUSES = (0.005, 0.01, 0.02, 0.05, *[0.1] * 19)
 
 
 def busy_pauses() -> Iterator[float]:
-    """Yield the pauses between repeats, with jitter: otherwise one caller could always lose."""
+    """Yield the pauses before a busy item is sent again.
+
+    Jitter keeps two callers from colliding forever.
+    """
     return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
 
 class _Callback(Generic[Item, Answer]):
-    """The part of a future's interface that the batcher uses, at a tenth of the cost."""
+    """A cheap stand-in for a future: only the methods that the batcher uses."""
 
     __slots__ = ("_item", "_settled")
 
@@ -101,8 +104,11 @@ class Batcher(Generic[Item, Answer]):
         return future
 
     def hand_in(self, item: Item, settled: Callable[[Item, Answer | BaseException], None]) -> None:
-        """Hand in an item without waiting. The batcher calls `settled` with the answer, or with a
-        CancelledError if the event loop ends first."""
+        """Hand in an item without waiting.
+
+        The batcher calls `settled` with the answer, or with a CancelledError if the event loop ends
+        first.
+        """
         if self._closed:
             raise Unavailable("The client is closed.")
         self._queue.append((item, _Callback(item, settled)))
@@ -110,7 +116,7 @@ class Batcher(Generic[Item, Answer]):
             self._start()
 
     async def close(self) -> None:
-        """Send all items that were handed in, then refuse new ones."""
+        """Send every item in the queue, then refuse new items."""
         self._closed = True
         self._space.set()
         while self._flusher is not None or self._tasks:
@@ -122,8 +128,11 @@ class Batcher(Generic[Item, Answer]):
         self._flusher.add_done_callback(self._flushed)
 
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
-        """Restart the flush if items are left: a loop that ends cancels its tasks, and the flush
-        may have stopped halfway or never started. Items need an answer while a caller waits."""
+        """Start another flush if items are left.
+
+        A closing event loop cancels its tasks. The flush may have stopped halfway or never started,
+        but callers still wait for an answer to their items.
+        """
         if self._flusher is flusher:
             self._flusher = None
         if self._queue and self._flusher is None:
@@ -147,7 +156,7 @@ class Batcher(Generic[Item, Answer]):
         try:
             answers = await self._flush([item for item, _ in batch])
         except InvalidInput as error:
-            # One bad item fails the statement: halve the batch until the bad item is alone.
+            # One bad item fails the whole statement. Halve the batch until the bad item is alone.
             if len(batch) == 1:
                 _settle(batch[0][1], error)
                 return

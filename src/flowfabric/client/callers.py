@@ -1,6 +1,6 @@
-"""Connections of user code: calls of the engine inside their transactions, whatever the driver.
+"""Call the engine on a connection of user code, inside its transaction, with any supported driver.
 
-The type of a connection is recognised by its name, so that no driver has to be installed.
+A connection is recognised by the name of its class, so that no driver has to be installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A call of an engine function, as text for each driver."""
+    """One engine function, with the text of its call for each driver."""
 
     function: Function
     by_position: str
@@ -48,18 +48,18 @@ class Operation:
 
 
 class CallerConnection(ABC):
-    """A connection of the caller, in whose transaction we call the engine."""
+    """A connection of the caller. Calls of the engine join its transaction."""
 
     is_async: ClassVar[bool]
 
     def __init__(self, connection: Any, field: str = "via") -> None:
         self._connection = connection
-        # The name of the argument or setting that gave the connection.
+        # The name of the argument or setting that holds the connection, for error messages.
         self._field = field
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a transaction is open on the connection."""
+        """Return whether a transaction is open on the connection."""
         return bool(self._connection.in_transaction())
 
     def _check_transaction(self, is_open: bool, instead: str) -> None:
@@ -78,17 +78,17 @@ class CallerConnection(ABC):
 
 
 class SyncConnection(CallerConnection):
-    """A connection that answers in the caller's thread."""
+    """A connection of a synchronous driver. Calls block the caller's thread."""
 
     is_async = False
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Return a block that is one transaction."""
+        """Return a context manager that runs its block in one transaction."""
         block: AbstractContextManager[Any] = self._connection.begin()
         return block
 
     def flush(self) -> None:
-        """Send what the connection has kept back."""
+        """Send pending changes of an ORM session to the database; other connections have none."""
 
     @abstractmethod
     def call(self, operation: Operation, args: Sequence[Any]) -> str:
@@ -96,17 +96,17 @@ class SyncConnection(CallerConnection):
 
 
 class AsyncConnection(CallerConnection):
-    """A connection that answers on the caller's event loop."""
+    """A connection of an async driver. Calls are awaited on the caller's event loop."""
 
     is_async = True
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """Return a block that is one transaction."""
+        """Return a context manager that runs its block in one transaction."""
         block: AbstractAsyncContextManager[Any] = self._connection.begin()
         return block
 
     async def flush(self) -> None:
-        """Send what the connection has kept back."""
+        """Send pending changes of an ORM session to the database; other connections have none."""
 
     @abstractmethod
     async def call(self, operation: Operation, args: Sequence[Any]) -> str:
@@ -146,7 +146,7 @@ class Psycopg(SyncConnection):
         self._check_transaction(
             _has_transaction(self._connection), "open one with `with connection.transaction():`"
         )
-        # The connection may have its own kind of cursor and row.
+        # Do not use the cursor and row types that the caller configured.
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=psycopg.rows.tuple_row) as cursor:
             return str(cursor.execute(operation.by_position, args).fetchone()[0])
@@ -174,7 +174,7 @@ class PsycopgAsync(AsyncConnection):
 
 
 def _has_transaction(connection: Any) -> bool:
-    """Tell whether psycopg is in a transaction, or begins one with the next statement."""
+    """Return whether psycopg is in a transaction or opens one with the next statement."""
     return not connection.autocommit or connection.info.transaction_status != _PSYCOPG_IDLE
 
 
@@ -261,7 +261,7 @@ _KINDS: dict[tuple[str, str], type[SyncConnection] | type[AsyncConnection]] = {
 
 
 def recognise(via: Any, field: str = "via") -> SyncConnection | AsyncConnection:
-    """Return the adapter for a caller's connection; InvalidInput for anything else."""
+    """Return the adapter for a caller's connection; raise InvalidInput for an unknown type."""
     for kind in type(via).__mro__:
         found = _KINDS.get((kind.__module__.partition(".")[0], kind.__qualname__))
         if found is not None:
@@ -272,7 +272,10 @@ def recognise(via: Any, field: str = "via") -> SyncConnection | AsyncConnection:
 
 @contextmanager
 def converting_errors(operation: Operation, field: str = "via") -> Iterator[None]:
-    """Convert errors of the engine; errors of the caller's connection stay as they are."""
+    """Convert errors that the engine raised.
+
+    Other errors of the connection pass through unchanged.
+    """
     try:
         yield
     except Exception as error:
@@ -303,7 +306,7 @@ def _convert(error: Exception, operation: Operation, field: str) -> FlowFabricEr
 
 
 def cause_of(error: BaseException) -> Any:
-    """Return the driver's own error behind an error; SQLAlchemy and Django wrap it."""
+    """Return the driver's error inside an error of SQLAlchemy or Django, or the error itself."""
     for source in (error, getattr(error, "orig", None), error.__cause__):
         if sqlstate_of(source):
             return source
@@ -311,5 +314,5 @@ def cause_of(error: BaseException) -> Any:
 
 
 def sqlstate_of(error: Any) -> str:
-    """Return the SQLSTATE of a driver's error; empty if it has none."""
+    """Return the SQLSTATE of a driver's error, or an empty string."""
     return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")

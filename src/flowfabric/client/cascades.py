@@ -1,4 +1,4 @@
-"""Cascades: propagate ends that the engine could not propagate within the call."""
+"""Cascades: propagate the ends that a call left pending."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 import json
 from datetime import timedelta
 
-from flowfabric.client.outcomes import handle_batch
+from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# Pauses before a locked row is tried again. After the last one the reconcilers take over.
+# Pauses before locked rows are tried again. After the last pause the reconcilers take over.
 _PAUSES = (0.005, 0.02, 0.05)
-# How many siblings one call cancels. No caller waits for these rows, and in a busy worker each
-# call waits for its turn.
+# How many siblings one call cancels. The batch is large because no caller waits for these rows and,
+# in a busy worker, each call has to wait for a connection.
 _SIBLINGS = 500
 
 
@@ -28,7 +28,7 @@ class Cascades:
         self._pending: set[int] = set()
 
     def send(self, partition: int) -> None:
-        """Propagate the pending ends of a partition soon, without waiting."""
+        """Start to propagate the pending ends of a partition; do not wait for it."""
         self._pending.add(partition)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -38,9 +38,11 @@ class Cascades:
             await asyncio.wait([self._task])
 
     async def resolve(self, partition: int) -> None:
-        """Resolve the pending wakes of a partition and cancel siblings that flows no longer need.
+        """Resolve the pending wakes of a partition, and cancel siblings that their flows no longer
+        need.
 
-        Each may create work for the other, so both repeat until none is left or rows stay locked.
+        Each of the two may create work for the other. Both repeat until nothing is left to do or
+        the remaining rows stay locked.
         """
         pauses = iter(_PAUSES)
         try:
@@ -55,19 +57,21 @@ class Cascades:
                         return
                     await asyncio.sleep(pause)
         except FlowFabricError as error:
-            # The ends are stored; only their propagation is late. A reconciler finishes it.
+            # The ends themselves are stored. A reconciler propagates them later.
             ENGINE_LOGGER.debug("propagation left to the reconciler: %s", error)
 
-    async def resolve_once(self, partition: int, limit: int = 100) -> tuple[int, timedelta | None]:
-        return await handle_batch(
-            self._database, functions.RESOLVE_WAKES, partition_key=partition, limit=limit
+    async def resolve_once(
+        self, partition: int | None, limit: int = 100
+    ) -> tuple[int, timedelta | None]:
+        return await handle_everywhere(
+            self._database, functions.RESOLVE_WAKES, Due.WAKE, partition=partition, limit=limit
         )
 
     async def cancel_siblings_once(
-        self, partition: int, limit: int = 100
+        self, partition: int | None, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        return await handle_batch(
-            self._database, functions.CANCEL_SIBLINGS, partition_key=partition, limit=limit
+        return await handle_everywhere(
+            self._database, functions.CANCEL_SIBLINGS, Due.SIBLING, partition=partition, limit=limit
         )
 
     async def _run(self) -> None:
@@ -79,5 +83,5 @@ class Cascades:
 
 
 def is_pending(detail: str | None) -> bool:
-    """Return whether an answer says that propagation is still pending."""
+    """Return whether the detail of an answer says that propagation is pending."""
     return detail is not None and json.loads(detail).get("wakes_pending") is True

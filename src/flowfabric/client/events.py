@@ -7,7 +7,6 @@ import json
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -23,6 +22,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from flowfabric.client.addresses import Scoped
+from flowfabric.client.partitions import ask_each, share_of, within_time
 from flowfabric.core.cursors import join_cursors, split_cursor
 from flowfabric.core.errors import CursorExpired, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
@@ -38,13 +38,12 @@ from flowfabric.telemetry import ENGINE_LOGGER
 READY_CHANNEL = "ff_ready"
 ENDED_CHANNEL = "ff_ended"
 LOST_CHANNEL = "ff_lost"
+SIGNAL_CHANNEL = "ff_signal"
 
-# The engine sends hints only for submits and ends. A follower polls for all other events.
+# The engine sends hints only for submits and ends. A follower finds all other events by polling.
 POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 1.0
-
-# How many partitions are asked at a time.
-AT_ONCE = 4
+MAX_LIMIT = 10_000
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,7 +69,7 @@ _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANC
 
 
 def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
-    """Build the function that turns a row of a statement and a partition into an event."""
+    """Return a function that builds an event from a row of this statement and a partition."""
     read = reader(
         Event,
         statement,
@@ -96,12 +95,13 @@ class Events(Scoped):
     """The event log."""
 
     async def open(self, since: datetime | None = None) -> str:
-        """Return a cursor at the end of the log, or before the first event at `since` or later.
+        """Return a cursor at the end of the log, or before the first event that happened at `since`
+        or later.
 
-        It holds a position in every partition.
+        The cursor holds a position in every partition.
         """
         partitions = await self._database.partitions.all()
-        return join_cursors(await _each(partitions, lambda one: self._open(one, since)))
+        return join_cursors(await ask_each(partitions, lambda one: self._open(one, since)))
 
     async def _open(self, partition: int, since: datetime | None) -> str:
         rows = await self._database.call(
@@ -121,17 +121,18 @@ class Events(Scoped):
         executions: Iterable[AnyId] | None = None,
         instance_tags: Iterable[str] | None = None,
     ) -> EventPage:
-        """Return the next events after a cursor. The cursor also passes events that filters hide.
+        """Return the next events after a cursor.
 
-        A page contains whole transactions, so it may be longer than `limit`. Events of one
-        execution come in order. Between partitions they are ordered by time within the page, which
-        is no promise. A partition that the cursor does not know is read from its start. One that
-        cannot be reached keeps its position and is named in `missing`.
+        The new cursor also skips the events that the filters exclude. A page contains whole
+        transactions, so it may be longer than `limit`. Events of one execution come in order.
+        Events of different partitions are sorted by time within a page, but not across pages. A
+        partition that is not in the cursor is read from its start. A partition that cannot be
+        reached keeps its position and is listed in `missing`.
         """
         feed = _feed(feed)
         partitions = await self._database.partitions.all()
         cursors = split_cursor(cursor, len(partitions))
-        share = -(-limit // len(partitions)) if isinstance(limit, int) else limit
+        share = _share(limit, len(partitions))
         wanted_kinds = _kinds(kinds, feed)
         wanted_lanes, wanted_tasks = _texts("lanes", lanes), _texts("tasks", tasks)
         wanted_tags = _texts("instance_tags", instance_tags)
@@ -141,11 +142,12 @@ class Events(Scoped):
 
         async def read_one(partition: int) -> EventPage | Unavailable | CursorExpired:
             try:
-                *found, last = await self._database.call(
+                cursor = cursors.get(partition) or await self._open(partition, _LONG_AGO)
+                call = self._database.call(
                     functions.READ_EVENTS,
                     partition_key=partition,
                     namespace=self._namespace,
-                    cursor=cursors.get(partition) or await self._open(partition, _LONG_AGO),
+                    cursor=cursor,
                     limit=share,
                     kinds=wanted_kinds,
                     lanes=wanted_lanes,
@@ -153,15 +155,16 @@ class Events(Scoped):
                     execution_ids=wanted_ids,
                     instance_tags=wanted_tags,
                 )
+                *found, last = await within_time(partition, len(partitions), call)
             except (Unavailable, CursorExpired) as error:
                 return error
             events = [_event(row, partition) for row in found]
             return EventPage(events, last["next_cursor"], last["has_more"])
 
-        pages = await _each(partitions, read_one)
+        pages = await ask_each(partitions, read_one)
         missing = tuple(n for n, page in enumerate(pages) if isinstance(page, Unavailable))
         expired = [page for page in pages if isinstance(page, CursorExpired)]
-        # Without an answer of every partition nobody knows from when to read again.
+        # If a partition did not answer, we do not know from which time to read again.
         if len(missing) == len(pages) or (missing and expired):
             raise next(page for page in pages if isinstance(page, Unavailable))
         if expired:
@@ -184,10 +187,12 @@ class Events(Scoped):
     async def follow(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncIterator[Event]:
-        """Yield events as they happen, without end; without a cursor, from now on.
+        """Yield events as they happen, forever. Without a cursor, start with the events from now
+        on.
 
-        Filters are those of `read`. Store `event.cursor` after you have processed an event, and
-        follow from it after a restart: no event is missed, some of the last page may repeat.
+        The filters work as in `read`. Store `event.cursor` after you have processed an event, and
+        pass it to `follow` after a restart: no event is missed, but some events of the last page
+        may come again.
         """
         before = await self.open() if cursor is None else cursor
         async with aclosing(self.follow_pages(before, limit=limit, **filters)) as pages:
@@ -201,13 +206,14 @@ class Events(Scoped):
     async def follow_pages(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncGenerator[EventPage, None]:
-        """Yield pages as `follow` yields events, including pages whose events are all filtered out.
+        """Yield pages as `follow` yields events, including pages whose events were all filtered
+        out.
 
-        Lost connections are restored. `CursorExpired` means that a failover lost events; it says
-        from which time to read again.
+        Reconnects when the connection is lost. Raises `CursorExpired` if a failover lost events;
+        the error says from which time to read again.
         """
         cursor = await self.open() if cursor is None else cursor
-        # Copy each filter: an iterator would be exhausted after the first page.
+        # Turn each filter into a list: an iterator would be empty after the first page.
         filters = {
             name: list(value) if isinstance(value, Iterator) else value
             for name, value in filters.items()
@@ -240,7 +246,7 @@ class Events(Scoped):
 
 
 async def _listen(session: Session, hinted: asyncio.Event) -> None:
-    """Listen for hints. Without them the follower still polls and misses nothing."""
+    """Listen for hints. If that fails, the follower still polls and misses nothing."""
     for channel in (READY_CHANNEL, ENDED_CHANNEL):
         try:
             await session.listen(channel, lambda _: hinted.set())
@@ -248,28 +254,8 @@ async def _listen(session: Session, hinted: asyncio.Event) -> None:
             ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
 
 
-async def _each(partitions: range, ask: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Ask every partition, several at a time; raise the first error."""
-    if len(partitions) == 1:
-        return [await ask(0)]
-    found: dict[int, T] = {}
-    left = iter(partitions)
-
-    async def go_on() -> None:
-        for partition in left:
-            found[partition] = await ask(partition)
-
-    workers = [asyncio.ensure_future(go_on()) for _ in range(min(AT_ONCE, len(partitions)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-    return [found[partition] for partition in partitions]
-
-
 def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorExpired:
-    """Return the error from whose time on a reader misses nothing of any partition."""
+    """Return the error with the earliest time. A reader that starts there misses no event."""
     times = [error.resume_from for error in expired]
     times += [event.occurred_at for page in others for event in page.events]
     earliest = min(time for time in times if time is not None)
@@ -277,7 +263,7 @@ def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorEx
 
 
 def _merged(parts: list[list[Event]]) -> list[Event]:
-    """Merge the events of partitions by time; those of one partition keep their order."""
+    """Merge the events of all partitions by time. Events of one partition keep their order."""
     if len(parts) == 1:
         return parts[0]
     timed = [
@@ -290,6 +276,13 @@ def _merged(parts: list[list[Event]]) -> list[Event]:
         for partition, events in enumerate(parts)
     ]
     return [event for _, event in merge(*timed, key=itemgetter(0))]
+
+
+def _share(limit: int, count: int) -> int:
+    """Return how many events each partition is asked for."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(field="limit", problem=f"must be 1 to {MAX_LIMIT}")
+    return limit if count == 1 else share_of(limit, count)
 
 
 def _feed(feed: Feed | str | None) -> Feed | None:

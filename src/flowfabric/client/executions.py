@@ -13,13 +13,16 @@ from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.client.addresses import lease_addresses
-from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
+from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
 from flowfabric.client.cascades import is_pending
+from flowfabric.client.claimed import claimed_of
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
+from flowfabric.client.hints import RationedHint, ready_hint
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.operations import ExecutionOperations
-from flowfabric.client.outcomes import answers, handle_batch, refusal
+from flowfabric.client.outcomes import answers, refusal
+from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.client.reads import ExecutionReads
 from flowfabric.client.submissions import (
     ARRAYS,
@@ -29,8 +32,10 @@ from flowfabric.client.submissions import (
     alike_arguments,
     carry_out,
     group_of,
+    stored,
     submit_alike_plan,
     submit_all_plan,
+    submit_each_plan,
     submit_plan,
 )
 from flowfabric.core.attempts import attempt_number
@@ -43,29 +48,27 @@ from flowfabric.core.execution import (
     Submission,
     Submitted,
 )
-from flowfabric.core.ids import uuid7
+from flowfabric.core.ids import ExecutionId, fit, key_partition, uuid7
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
-from flowfabric.db.records import reader
 from flowfabric.db.session import Database
-from flowfabric.telemetry import ENGINE_LOGGER
 
-# How long a finished handler tries to report its result to an unreachable database.
+# How long to keep trying to report a finished handler's result while the database is unreachable.
 SETTLE_PATIENCE_SECONDS = 60.0
 
-# How often a waiting claim polls without a hint.
+# How often a waiting claim polls if no hint arrives.
 _WAIT_POLL_SECONDS = 0.5
 
 Floor = tuple[int, datetime, UUID]
 T = TypeVar("T")
 
 
-_claimed = reader(Claimed, functions.CLAIM_EXECUTIONS, given="partition_key lease_id")
-
-
 class Executions(ExecutionReads, ExecutionOperations):
-    """Operations on executions. This class submits, claims and settles; `reads` reads; `operations`
-    changes single executions."""
+    """Operations on executions.
+
+    The methods here submit, claim and settle executions. The base classes add reads (`reads`) and
+    operations on single executions (`operations`).
+    """
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
@@ -76,7 +79,8 @@ class Executions(ExecutionReads, ExecutionOperations):
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
-        self._ended_hint = EndedHint(database)
+        self._ended_hint = RationedHint(database, ENDED_CHANNEL)
+        self._ready_hint = RationedHint(database, READY_CHANNEL)
 
     async def close(self) -> None:
         for submits in list(self._submits.values()):
@@ -90,13 +94,36 @@ class Executions(ExecutionReads, ExecutionOperations):
         for starts in list(self._starts.values()):
             await starts.close()
         await self._ended_hint.close()
+        await self._ready_hint.close()
         await self._cascades.close()
 
+    async def place(self, submissions: Sequence[Submission]) -> None:
+        """Give new submissions ids in the partitions where they belong.
+
+        With a key that is the partition of the key, where its duplicates are found. All others are
+        spread by their ids, many that come together in one partition.
+        """
+        partitions = self._database.partitions
+        numbers = await partitions.current()
+        if numbers.keyed > 1:
+            for one in submissions:
+                if one.key is not None:
+                    partition = key_partition(one.route.namespace, one.key, numbers.keyed)
+                    one.id = ExecutionId.of(partition, one.id.uuid)
+        if numbers.minted > 1:
+            solo = [one for one in submissions if one.key is None]
+            for start in range(0, len(solo), MAX_BATCH):
+                chunk = solo[start : start + MAX_BATCH]
+                partition = partitions.choose(len(chunk))
+                for one in chunk:
+                    uuid = fit(one.id.uuid, partition, numbers.minted)
+                    one.id = ExecutionId.of(partition, uuid)
+
     async def submit(self, submission: Submission) -> Submitted:
-        """Store one execution; concurrent calls share one transaction."""
+        """Store one execution. Concurrent calls share one transaction."""
         submission.check()
-        if submission.route not in self._lanes.known:
-            await self._lanes.register(submission.route)
+        if submission.route not in self._lanes.known or submission.quotas or submission.budgets:
+            await self._lanes.prepare([submission])
         if tracing.tracer() is None:
             return await self._submit_batcher(submission).put(submission)
         with tracing.send_span([submission]) as span:
@@ -105,32 +132,62 @@ class Executions(ExecutionReads, ExecutionOperations):
             return submitted
 
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store many executions, 500 in a transaction.
+        """Store many executions, at most 500 per transaction.
 
-        Invalid items raise before anything is stored. Refusals by the engine (a closed lane, a key
-        reused with other arguments) raise after the other items of their 500 are stored."""
+        Invalid items raise before anything is stored. If the engine refuses an item (the lane is
+        closed, the key was used with other arguments) or a partition cannot be reached, the call
+        raises the first error after all other items are stored. `submit_each` returns the errors.
+        """
+        return stored(await self.submit_each(submissions))
+
+    async def submit_each(
+        self, submissions: Sequence[Submission]
+    ) -> Sequence[Submitted | Exception]:
+        """Store many executions as `submit_many`; return an answer or an error for each."""
         for submission in submissions:
             submission.check()
-        for route in {submission.route for submission in submissions}:
-            await self._lanes.register(route)
+        await self._lanes.prepare(submissions)
         with tracing.send_span(submissions):
-            plan = submit_all_plan(ARRAYS, submissions, self._place)
+            plan = submit_each_plan(ARRAYS, submissions, self._place)
             return await carry_out(plan, self._ask, self._find)
 
-    async def submit_alike(self, batch: Alike) -> None:
-        """Store submissions that differ only in id and payload, as `submit` or `submit_many`."""
-        batch.check()
-        if batch.shared.route not in self._lanes.known:
-            await self._lanes.register(batch.shared.route)
+    async def submit_alike(self, *batches: Alike) -> None:
+        """Store submissions that differ only in id and payload.
+
+        Each batch is of one partition. The call tries all batches, then raises the first error.
+        """
+        for batch in batches:
+            batch.check()
+            shared = batch.shared
+            if shared.route not in self._lanes.known or shared.quotas or shared.budgets:
+                await self._lanes.prepare([shared])
         if tracing.tracer() is None:
-            await self._store_alike(batch)
+            await self._store_batches(batches)
             return
-        # A submission gets the trace context of this call; others may share the given one.
-        batch = replace(batch, shared=replace(batch.shared))
-        with tracing.send_span([batch.shared], len(batch)) as span:
-            await self._store_alike(batch)
-            if len(batch) == 1:
-                tracing.sent(span, batch[0].id)
+        # Copy the submission before the trace context is set: other calls may use the same object.
+        first = replace(batches[0].shared)
+        with tracing.send_span([first], sum(map(len, batches))) as span:
+            context = first.trace_context
+            batches = tuple(
+                replace(batch, shared=replace(batch.shared, trace_context=context))
+                for batch in batches
+            )
+            await self._store_batches(batches)
+            if len(batches) == len(batches[0]) == 1:
+                tracing.sent(span, batches[0][0].id)
+
+    async def _store_batches(self, batches: Sequence[Alike]) -> None:
+        if len(batches) == 1:
+            await self._store_alike(batches[0])
+            return
+        error: FlowFabricError | None = None
+        for batch in batches:
+            try:
+                await self._store_alike(batch)
+            except FlowFabricError as problem:
+                error = error or problem
+        if error is not None:
+            raise error
 
     async def claim(
         self,
@@ -144,7 +201,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         lease_ttl: timedelta = timedelta(seconds=30),
         first_lane: str | None = None,
         floor: Floor | None = None,
-        partition: int = 0,
+        partition: int | None = None,
         caller: Caller | None = None,
         patience: float = 10.0,
         claim_id: UUID | None = None,
@@ -156,15 +213,18 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; return [] if none is ready.
 
-        `max_wait` is how long to wait for work: hints end the wait early, polling covers lost
-        hints. After `Unavailable`, repeat the call with the same `claim_id` to get the executions
-        that the lost call leased. With `reports_starts` the caller must call `start()` before it
-        runs an execution that crashed before; without it, a lost lease counts as a crash of every
-        execution under it.
+        Without `partition`, it asks all partitions, the one with the most urgent work first. The
+        order of priorities is exact within a partition.
 
-        Executions of a code version are claimed only if it is one of `code_versions`, or if their
-        route is in `unserved` and no worker of that version is alive. With `finish_only` no other
-        executions are claimed.
+        `max_wait` is how long to wait for work. A hint ends the wait early; polling finds work
+        whose hint was lost. After `Unavailable`, repeat the call with the same `claim_id` to get
+        the executions that the lost call leased. With `reports_starts`, the caller promises to call
+        `start()` before it runs an execution that crashed before. Otherwise every lost lease counts
+        as a crash of its execution.
+
+        An execution that belongs to a code version is claimed only if that version is in
+        `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
+        With `finish_only`, executions without a code version are not claimed.
         """
         if max_wait is not None:
             asked: dict[str, Any] = {
@@ -185,6 +245,29 @@ class Executions(ExecutionReads, ExecutionOperations):
                 "finish_only": finish_only,
             }
             return await self._claim_within(max_wait, asked)
+        if partition is None:
+            several = await self._database.partitions.all()
+            if len(several) > 1:
+                return await self._claim_anywhere(
+                    several,
+                    claim_id,
+                    limit,
+                    worker_id=worker_id,
+                    worker_instance_id=worker_instance_id,
+                    tasks=tasks,
+                    lanes=lanes,
+                    capabilities=capabilities,
+                    lease_ttl=lease_ttl,
+                    first_lane=first_lane,
+                    floor=floor,
+                    caller=caller,
+                    patience=patience,
+                    reports_starts=reports_starts,
+                    code_versions=code_versions,
+                    unserved=unserved,
+                    finish_only=finish_only,
+                )
+            partition = 0
         claim_id = claim_id or uuid7()
         rank, at, last = floor or (None, None, None)
         rows = await (caller or self._database).call(
@@ -209,7 +292,59 @@ class Executions(ExecutionReads, ExecutionOperations):
             finish_only=finish_only,
             patience=patience,
         )
-        return [_claimed(row, partition, claim_id) for row in rows]
+        return claimed_of(rows[0], partition, claim_id) if rows else []
+
+    async def find_work(
+        self,
+        *,
+        tasks: Sequence[str] | None = None,
+        lanes: Sequence[str] | None = None,
+        capabilities: Sequence[str] = (),
+        code_versions: Sequence[str] | None = None,
+        unserved: Sequence[int] | None = None,
+        finish_only: bool = False,
+        caller: Caller | None = None,
+        patience: float = 10.0,
+    ) -> dict[int, int]:
+        """Return the partitions with executions that `claim` could lease, and the rank of the most
+        urgent one in each. A lower rank is more urgent."""
+        rows = await (caller or self._database).call(
+            functions.FIND_WORK,
+            namespace=self._namespace,
+            lanes=None if lanes is None else list(lanes),
+            tasks=None if tasks is None else list(tasks),
+            capabilities=list(capabilities),
+            code_versions=None if code_versions is None else list(code_versions),
+            unserved=list(unserved) if unserved else None,
+            finish_only=finish_only,
+            patience=patience,
+        )
+        return {row["partition_key"]: row["rank"] for row in rows}
+
+    async def _claim_anywhere(
+        self, several: Sequence[int], claim_id: UUID | None, limit: int, **asked: Any
+    ) -> list[Claimed]:
+        # A repeat asks all: what the lost call leased is no longer there to be found.
+        wanted = list(several)
+        if claim_id is None:
+            claim_id = uuid7()
+            ranks = await self.find_work(
+                tasks=asked["tasks"],
+                lanes=asked["lanes"],
+                capabilities=asked["capabilities"],
+                code_versions=asked["code_versions"],
+                unserved=asked["unserved"],
+                finish_only=asked["finish_only"],
+                caller=asked["caller"],
+                patience=asked["patience"],
+            )
+            wanted = sorted(ranks, key=lambda one: (ranks[one], one))
+        claimed: list[Claimed] = []
+        for partition in wanted:
+            if (left := limit - len(claimed)) <= 0:
+                break
+            claimed += await self.claim(**asked, partition=partition, claim_id=claim_id, limit=left)
+        return claimed
 
     async def _claim_within(self, max_wait: timedelta, asked: dict[str, Any]) -> list[Claimed]:
         if not isinstance(max_wait, timedelta) or max_wait < timedelta(0):
@@ -232,10 +367,11 @@ class Executions(ExecutionReads, ExecutionOperations):
             await session.close()
 
     async def start(self, claimed: Claimed, *, alone: bool = False) -> None:
-        """Report that an execution starts now, alone in its process or beside others.
+        """Report that an execution starts to run. `alone` means alone in its process.
 
-        Required for executions that crashed before (`crash_count`) after a claim with
-        `reports_starts`. A later crash is blamed on the execution."""
+        Required after a claim with `reports_starts` if the execution crashed before
+        (`crash_count`). If the process crashes now, the crash counts against this execution.
+        """
         batcher = self._starts.get(claimed.partition_key)
         if batcher is None:
             batcher = Batcher(self._flush_starts, self._start_alone)
@@ -243,7 +379,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         await batcher.put((claimed, alone))
 
     async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
-        """Complete an execution with its result; refused unless the lease is live."""
+        """Complete an execution with its result. Refused if the lease is no longer valid."""
         await self._complete_batcher(claimed).put((claimed, result))
 
     def hand_in(
@@ -252,8 +388,11 @@ class Executions(ExecutionReads, ExecutionOperations):
         result: bytes | None,
         answered: Callable[[tuple[Claimed, bytes | None], BaseException | None], None],
     ) -> None:
-        """Hand in a result for the next flush. The batcher calls `answered` with the answer, or
-        with a CancelledError if the event loop ends first."""
+        """Queue a result for the next flush.
+
+        The batcher calls `answered` with the answer, or with a CancelledError if the event loop
+        ends first.
+        """
         self._complete_batcher(claimed).hand_in((claimed, result), answered)
 
     def _complete_batcher(self, claimed: Claimed) -> Batcher[tuple[Claimed, bytes | None], None]:
@@ -264,7 +403,10 @@ class Executions(ExecutionReads, ExecutionOperations):
         return batcher
 
     async def fail(self, claimed: Claimed, failure: Failure) -> FailAnswer:
-        """Fail an attempt; the stored policy decides whether the execution is retried."""
+        """Report that an attempt failed.
+
+        The stored policy decides whether the execution is retried.
+        """
         batcher = self._fails.get(claimed.partition_key)
         if batcher is None:
             batcher = Batcher(self._flush_fails, self._fail_alone)
@@ -272,19 +414,24 @@ class Executions(ExecutionReads, ExecutionOperations):
         return await batcher.put((claimed, failure))
 
     async def promote_delayed(
-        self, *, partition: int = 0, limit: int = 500
+        self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Make due executions eligible; return how many, and the time until the next timer."""
-        return await handle_batch(
-            self._database, functions.PROMOTE_DELAYED, partition_key=partition, limit=limit
+        """Make due executions eligible; return how many, and the time until the next one is due."""
+        return await handle_everywhere(
+            self._database, functions.PROMOTE_DELAYED, Due.TIMER, partition=partition, limit=limit
         )
 
     async def unblock_all(
-        self, *, partition: int = 0, limit: int = 500
+        self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that waited for a capable worker, once one is registered."""
-        return await handle_batch(
-            self._database, functions.UNBLOCK_EXECUTIONS, partition_key=partition, limit=limit
+        """Unblock executions that waited for a worker with their capabilities, once such a
+        worker exists."""
+        return await handle_everywhere(
+            self._database,
+            functions.UNBLOCK_EXECUTIONS,
+            Due.ROUTE,
+            partition=partition,
+            limit=limit,
         )
 
     def _submit_batcher(self, submission: Submission) -> Batcher[Submission, Submitted]:
@@ -313,9 +460,10 @@ class Executions(ExecutionReads, ExecutionOperations):
         if all(one.shared is shared for one in batch):
             uuids, payloads = [one.uuids[0] for one in batch], [one.payloads[0] for one in batch]
             arguments = alike_arguments(self._place, Alike(shared, uuids, payloads))
-            if not await self._database.call(functions.SUBMIT_EXECUTIONS, **arguments):
+            if not await self._ask(Ask(functions.SUBMIT_EXECUTIONS, arguments)):
                 return [None] * len(batch)
-        # Several tasks, or something was not created: what was created is answered the same.
+        # The batch has several tasks, or an item was not created. Send all items in the general
+        # form; items that were created already get the same answer again.
         answers = await self._flush_submits([one[0] for one in batch])
         return [None if isinstance(answer, Submitted) else answer for answer in answers]
 
@@ -328,12 +476,20 @@ class Executions(ExecutionReads, ExecutionOperations):
         return (await carry_out(plan, self._ask, self._find))[0]
 
     async def _ask(self, one: Ask) -> Rows:
-        return await self._database.call(one.function, **one.arguments)
+        if not self._database.is_distributed:
+            return await self._database.call(one.function, **one.arguments)
+        # The node of the partition would send the hint, and no process listens there.
+        rows = await self._database.call(one.function, **{**one.arguments, "hint": False})
+        asked = one.arguments
+        routes = set(asked["route_ids"])
+        lanes = {route.lane for route, id in self._place.routes.items() if id in routes}
+        for lane in lanes:
+            self._ready_hint.send(ready_hint(asked["partition_key"], asked["namespace"], lane))
+        return rows
 
     async def _find(self, submissions: Sequence[Submission]) -> Place:
         self._lanes.forget()
-        for route in {submission.route for submission in submissions}:
-            await self._lanes.register(route)
+        await self._lanes.prepare(submissions)
         return self._place
 
     async def _flush_starts(
@@ -357,16 +513,30 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _flush_completes(
         self, batch: list[tuple[Claimed, bytes | None]], wait: bool = False
     ) -> list[Exception | Busy | None]:
+        held = [claimed for claimed, _ in batch]
+        leases, lease = _shared([claimed.lease_id for claimed in held])
+        epochs, epoch = _shared([claimed.epoch for claimed in held])
+        attempts, attempt = _shared([claimed.attempt_id for claimed in held])
+        results, result = _shared([result for _, result in batch])
         rows = await self._database.call(
             functions.COMPLETE_EXECUTIONS,
-            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
-            results=[result for _, result in batch],
+            partition_key=held[0].partition_key,
+            namespace=self._namespace,
+            execution_ids=[claimed.execution_id for claimed in held],
+            lease_ids=leases,
+            epochs=epochs,
+            attempt_ids=attempts,
+            results=results,
             result_encodings=None,
             wait=wait,
             hint=False,
+            lease_id=lease,
+            epoch=epoch,
+            attempt_id=attempt,
+            result=result,
             patience=SETTLE_PATIENCE_SECONDS,
         )
-        self._ended_hint.send(batch[0][0].partition_key)
+        self._ended_hint.send(str(batch[0][0].partition_key))
         if any(row["outcome"] == "completed" and is_pending(row["detail"]) for row in rows):
             self._cascades.send(batch[0][0].partition_key)
         return answers(len(batch), None, rows, same="completed")
@@ -394,7 +564,7 @@ class Executions(ExecutionReads, ExecutionOperations):
             hint=False,
             patience=SETTLE_PATIENCE_SECONDS,
         )
-        self._ended_hint.send(batch[0][0].partition_key)
+        self._ended_hint.send(str(batch[0][0].partition_key))
         found: list[FailAnswer | Exception | Busy] = [BUSY] * len(batch)
         for row in rows:
             index, outcome = row["item"] - 1, row["outcome"]
@@ -419,46 +589,12 @@ class Executions(ExecutionReads, ExecutionOperations):
         return answer
 
 
+def _shared(values: list[T]) -> tuple[list[T] | None, T | None]:
+    """Return the values as an array, or None and the value that all items share."""
+    return (None, values[0]) if values.count(values[0]) == len(values) else (values, None)
+
+
 def _values(given: Iterable[T | None]) -> list[T | None] | None:
-    """Return the values as an array, or None if no item has one."""
+    """Return the values as an array, or None if all are None."""
     values = list(given)
     return values if any(value is not None for value in values) else None
-
-
-class EndedHint:
-    """Notify waiting processes of ends: outside the hot transaction and at a limited rate. The
-    last hint of a burst is always sent."""
-
-    INTERVAL = 0.01
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._task: asyncio.Task[None] | None = None
-        self._pending: set[int] = set()
-        self._last = 0.0
-
-    def send(self, partition: int) -> None:
-        self._pending.add(partition)
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        try:
-            while self._pending:
-                if (pause := self._last + self.INTERVAL - monotonic()) > 0:
-                    await asyncio.sleep(pause)
-                partitions, self._pending = self._pending, set()
-                self._last = monotonic()
-                for partition in partitions:
-                    await self._database.call(
-                        functions.HINT, channel=ENDED_CHANNEL, payload=str(partition), patience=0.0
-                    )
-        except FlowFabricError as error:
-            # Hints may be lost: waiters poll as well.
-            ENGINE_LOGGER.debug("hint not sent: %s", error)
-        finally:
-            self._task = None

@@ -1,10 +1,11 @@
-"""FlowFabric: the client, with the engine's operations grouped by noun."""
+"""FlowFabric: the client. Its attributes group the engine's operations by noun."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Self
 
+from flowfabric.client.budgets import Budgets
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
 from flowfabric.client.flows import Flows
@@ -13,10 +14,14 @@ from flowfabric.client.hooks import Hooks
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
 from flowfabric.client.namespaces import Namespaces
+from flowfabric.client.partitions import Partitions
+from flowfabric.client.quotas import Quotas
 from flowfabric.client.results import Results
 from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
+from flowfabric.client.signals import Signals
 from flowfabric.client.steps import Steps
+from flowfabric.client.tasks import Tasks
 from flowfabric.client.transactional import Transactional
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
@@ -24,7 +29,7 @@ from flowfabric.db.session import Database
 
 
 class FlowFabric:
-    """A client of the engine on one database. It belongs to the event loop that opened it.
+    """A client of the engine on one database. Use it only on the event loop that opened it.
 
     `namespace` limits every call to one namespace; None means all namespaces.
     """
@@ -45,18 +50,25 @@ class FlowFabric:
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
         self.namespaces = Namespaces(self.database)
+        self.partitions = Partitions(self.database)
         self.schedules = Schedules(self.database, self.lanes, namespace)
+        self.quotas = Quotas(self.database, namespace)
+        self.budgets = Budgets(self.database, namespace)
         self.hooks = Hooks(self.database, self.lanes)
+        self.tasks = Tasks(self.database, namespace)
         self.steps = Steps(self.database, self.lanes, namespace)
+        self.signals = Signals(self.database, self.steps, namespace)
 
     async def open(self) -> Self:
         await self.database.open()
         return self
 
     async def close(self) -> None:
-        """Send all items that were handed in, stop all waits, and close every connection."""
+        """Send all queued items, stop all waits, and close every connection."""
         await self.steps.close()
+        await self.signals.close()
         await self.flows.close()
+        await self.budgets.close()
         await self.executions.close()
         await self.results.close()
         await self.database.close()

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from flowfabric.client.addresses import Scoped, address, flow_address
 from flowfabric.client.cascades import Cascades
-from flowfabric.client.outcomes import handle_batch
+from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import (
     FlowAlreadyTerminal,
     FlowCancelTimeout,
@@ -34,16 +34,17 @@ from flowfabric.db import functions
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# After this time a reconciler cancels the remaining members, in case the caller died.
+# After this time a reconciler cancels the remaining members: the caller may have died.
 GRACE = timedelta(seconds=30)
 # How many members one call cancels.
 _BATCH = 100
 # How many members one query reads.
 _PAGE = 500
-# Pauses before a locked member is tried again; then every 0.1 s, if the caller waits.
+# Pauses before locked members are tried again. After the last pause, a caller that waits tries
+# again every 0.1 s.
 _PAUSES = (0.005, 0.02, 0.05)
 _PAUSE = 0.1
-# A member that stays locked for this long is reported as held.
+# A member that stays locked for this long is reported in `held`.
 _HELD_SECONDS = 2.0
 
 
@@ -70,15 +71,15 @@ class FlowCancelling(Scoped):
         wait: timedelta | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow: no member starts any more.
+        """Cancel a flow. No further member starts.
 
-        The policy decides which members are cancelled: all of them, only members that do not run
-        (`cancel_pending`), or none (`flow_only`). A later call may use a stricter policy while
-        members are unfinished. A flow whose members have all ended stays unchanged.
+        The policy decides which members are cancelled: all of them, only members that are not
+        running (`cancel_pending`), or none (`flow_only`). A later call may use a stricter policy
+        while members are unfinished. A flow whose members have all ended stays unchanged.
 
-        With `wait` the call returns when all these members have ended, or raises
-        FlowCancelTimeout. Without it they are cancelled in the background. A reconciler finishes
-        the work if this process dies.
+        With `wait`, the call returns when all members to cancel have ended, or raises
+        FlowCancelTimeout. Without `wait`, the members are cancelled in the background. A reconciler
+        finishes the work if this process dies.
         """
         id = await self._flow(id)
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
@@ -101,8 +102,11 @@ class FlowCancelling(Scoped):
     async def retry_failed(
         self, id: AnyId, *, reason: str | None = None, actor: str | None = None
     ) -> FlowRetried:
-        """Replay every member that failed or expired, and every member skipped because of one. In
-        a cancelled flow nothing is replayed."""
+        """Replay the members that failed or expired, and the members that were skipped because of
+        them.
+
+        In a cancelled flow no member is replayed.
+        """
         id = await self._flow(id)
         where = flow_address(id, self._namespace)
         check_words(reason=reason, actor=actor)
@@ -117,7 +121,7 @@ class FlowCancelling(Scoped):
             for row in rows:
                 member = ExecutionId.of(id.partition_key, row["execution_id"])
                 try:
-                    # If the version changed since the read, another caller has replayed the member.
+                    # If the version changed after the read, another caller has replayed the member.
                     await self._database.call(
                         functions.REPLAY_EXECUTION,
                         **address(member, self._namespace),
@@ -146,7 +150,7 @@ class FlowCancelling(Scoped):
         actor: str | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow and store the backlog of members to cancel; other calls work it off."""
+        """Cancel a flow and record which members to cancel; `cancel_members` cancels them."""
         id = await self._flow(id)
         answer = await self._header(id, policy, reason, actor, grace)
         if answer.open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
@@ -154,7 +158,7 @@ class FlowCancelling(Scoped):
         return answer
 
     async def cancel_members(self, id: AnyId, *, limit: int = 100) -> MembersCancelled:
-        """Cancel the next members in the backlog of a cancelled flow."""
+        """Cancel the next members of a cancelled flow."""
         id = await self._flow(id)
         row = (
             await self._database.call(
@@ -173,7 +177,7 @@ class FlowCancelling(Scoped):
         )
 
     async def ack_cancel_member(self, id: AnyId, member: AnyId) -> int:
-        """Take an ended member off the backlog of its flow; return how many are left."""
+        """Remove an ended member from the members to cancel; return how many are left."""
         id = await self._flow(id)
         member = await self._execution(member)
         where = flow_address(id, self._namespace)
@@ -188,12 +192,18 @@ class FlowCancelling(Scoped):
         return remaining
 
     async def cancel_backlog(
-        self, *, partition: int = 0, limit: int = 500
+        self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Cancel members of flows whose caller did not finish; return how many, and the time until
-        the next ones are due."""
-        return await handle_batch(
-            self._database, functions.CANCEL_BACKLOG, partition_key=partition, limit=limit
+        """Finish cancellations of flows that a caller left unfinished.
+
+        Return how many members were handled, and the time until the next are due.
+        """
+        return await handle_everywhere(
+            self._database,
+            functions.CANCEL_BACKLOG,
+            Due.FLOW_CANCEL,
+            partition=partition,
+            limit=limit,
         )
 
     async def _header(
@@ -221,7 +231,7 @@ class FlowCancelling(Scoped):
         return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
-        """Cancel members until the backlog is empty; return the members that stay locked."""
+        """Cancel members until none is left; return the members that stay locked."""
         started = moved = monotonic()
         pauses = iter(_PAUSES)
         while True:
@@ -256,7 +266,7 @@ class FlowCancelling(Scoped):
                     return
                 await asyncio.sleep(pause)
         except FlowFabricError as error:
-            # The flow is cancelled; a reconciler cancels its other members.
+            # The flow itself is cancelled. A reconciler cancels the remaining members.
             ENGINE_LOGGER.debug("cancellation left to the reconciler: %s: %s", id, error)
 
 

@@ -1,4 +1,4 @@
-"""Read flows, their members, edges and inputs. Reads of a missing flow return None or nothing."""
+"""Read flows, their members, edges and inputs. For a missing flow, return None or nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, address, flow_address, flow_place, place
+from flowfabric.client.partitions import ask_reachable, merge_pages, share_of
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_tags
 from flowfabric.core.flow import (
@@ -97,10 +98,10 @@ class FlowReads(Scoped):
     """Reads of flows."""
 
     async def find(self, text: AnyId) -> FlowId:
-        """Return the whole id of a flow for a whole id, its UUID, or the end of its UUID.
+        """Return the whole id of a flow, given its whole id, its UUID, or the end of its UUID.
 
-        An end has at least 8 digits and is searched among the newest 10 000 flows. Raises
-        InvalidInput with the `candidates` if several have it, FlowNotFound if none has.
+        The end needs at least 8 digits and is searched among the newest 10 000 flows. Raises
+        FlowNotFound if no flow matches, and InvalidInput with the `candidates` if several match.
         """
         return await self._find_id(FlowId, text)
 
@@ -117,7 +118,8 @@ class FlowReads(Scoped):
         return _info(row, id, groups)
 
     async def summary(self, id: AnyId) -> FlowSummary | None:
-        """Count the members of a flow by state, as of now; None if the flow does not exist."""
+        """Count the members of a flow by their current state; return None if the flow does not
+        exist."""
         id = await self._flow(id)
         rows = await self._database.call(
             functions.SUMMARISE_FLOW, **flow_address(id, self._namespace)
@@ -131,8 +133,11 @@ class FlowReads(Scoped):
         upstream: ExecutionId | None = None,
         downstream: ExecutionId | None = None,
     ) -> list[EdgeInfo]:
-        """List the edges of a flow by id: all, only those out of one member, or only those into one
-        member. Return None if the flow does not exist."""
+        """List the edges of a flow by id.
+
+        `upstream` and `downstream` limit the list to edges out of one member or into one member. A
+        missing flow has no edges.
+        """
         id = await self._flow(id)
         found: list[EdgeInfo] = []
         while True:
@@ -159,8 +164,10 @@ class FlowReads(Scoped):
     async def members(
         self, id: AnyId, *, states: Collection[PublicState | str] | None = None
     ) -> list[FlowMember]:
-        """List the members of a flow by id: all, or only members in the given states. Return None
-        if the flow does not exist."""
+        """List the members of a flow by id, or only the members in the given states.
+
+        A missing flow has no members.
+        """
         id = await self._flow(id)
         words = None if states is None else [PublicState(state).value for state in states]
         found: list[FlowMember] = []
@@ -192,8 +199,9 @@ class FlowReads(Scoped):
     async def inputs(self, ids: Sequence[ExecutionId]) -> list[FlowInput]:
         """Return the inputs that the upstream members provide for the given executions.
 
-        They are ordered by execution, then by the time of the upstream's end; unfinished upstream
-        members come last."""
+        The inputs are sorted by execution, then by the time at which the upstream member ended.
+        Unfinished upstream members come last.
+        """
         groups: dict[int, list[UUID]] = {}
         for id in dict.fromkeys(ids):
             partition, uuid = place(id)
@@ -235,31 +243,37 @@ class FlowReads(Scoped):
         after: FlowId | None = None,
         limit: int = 100,
         newest: bool = False,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> FlowPage:
-        """List flows by id, or newest first; at most 1000 a page.
+        """List flows by id, or newest first, at most 1000 per page.
 
         A page may be short or empty and still have a cursor; only the last page has none.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_PAGE:
             raise InvalidInput(field="limit", problem=f"must be a whole number, 0 to {MAX_PAGE}")
-        if after is not None and flow_place(after)[0] != partition:
+        place = None if after is None else flow_place(after)
+        if place is not None and partition is not None and place[0] != partition:
             raise InvalidInput(field="after", problem=f"does not belong to partition {partition}")
         if not limit:
             return FlowPage([], None)
-        *rows, last = await self._database.call(
-            functions.LIST_FLOWS,
-            partition_key=partition,
-            namespace=self._namespace,
-            after=after.uuid if after else None,
-            limit=limit,
-            newest=bool(newest),
-        )
-        cursor = last["next_after"]
-        return FlowPage(
-            [_listed(row, FlowId.of(partition, row["flow_id"])) for row in rows],
-            FlowId.of(partition, cursor) if cursor else None,
-        )
+        wanted = await self._database.partitions.all() if partition is None else [partition]
+        share = limit if len(wanted) == 1 else share_of(limit, len(wanted))
+
+        async def read(one: int) -> tuple[Sequence[FlowListed], UUID | None]:
+            *rows, last = await self._database.call(
+                functions.LIST_FLOWS,
+                partition_key=one,
+                namespace=self._namespace,
+                after=place[1] if place else None,
+                limit=share,
+                newest=bool(newest),
+            )
+            found = [_listed(row, FlowId.of(one, row["flow_id"])) for row in rows]
+            return found, last["next_after"]
+
+        pages, missing = await ask_reachable(wanted, read)
+        flows, end = merge_pages(pages, lambda flow: flow.id.uuid, limit, newest=bool(newest))
+        return FlowPage(flows, FlowId.of(partition or 0, end) if end else None, missing)
 
 
 def _group(group: Mapping[str, Any], partition: int) -> GroupInfo:

@@ -10,6 +10,7 @@ from flowfabric.client.addresses import flow_address, place
 from flowfabric.client.cascades import is_pending
 from flowfabric.client.flow_cancel import FlowCancelling
 from flowfabric.client.flow_reads import FlowReads
+from flowfabric.client.hints import hint_routes
 from flowfabric.client.outcomes import refusal
 from flowfabric.client.submissions import Ask, Place, carry_out, flow_plan
 from flowfabric.client.transactional import Transactional
@@ -39,8 +40,11 @@ from flowfabric.db.session import Database
 
 
 class Flows(FlowReads, FlowCancelling):
-    """Operations on flows. This class submits and builds them; `flow_reads` reads them;
-    `flow_cancel` cancels them."""
+    """Operations on flows.
+
+    The methods here submit and build flows. The base classes read them (`flow_reads`) and cancel
+    them (`flow_cancel`).
+    """
 
     def __init__(
         self, database: Database, transactional: Transactional, namespace: str | None
@@ -49,11 +53,18 @@ class Flows(FlowReads, FlowCancelling):
         self._transactional = transactional
 
     async def submit(self, graph: Graph) -> FlowSubmitted:
-        """Store a whole flow, or nothing. Submitting the same graph again is a duplicate."""
+        """Store a whole flow, or nothing.
+
+        If the same graph was submitted before, return that flow.
+        """
         graph.check()
         submissions = [node.submission for node in graph.nodes]
         place = await self._transactional.place(submissions)
-        return await carry_out(flow_plan(graph, place), self._ask, self._find)
+        answer = await carry_out(flow_plan(graph, place), self._ask, self._find)
+        if self._database.is_distributed:
+            routes = [submission.route for submission in submissions]
+            await hint_routes(self._database, graph.id.partition_key, routes)
+        return answer
 
     async def _ask(self, one: Ask) -> str:
         rows = await self._database.call(one.function, **one.arguments)
@@ -61,6 +72,10 @@ class Flows(FlowReads, FlowCancelling):
 
     async def _find(self, submissions: Sequence[Submission]) -> Place:
         return await self._transactional.place(submissions, anew=True)
+
+    async def mint(self) -> FlowId:
+        """Make an id for a new flow. Its own bytes choose the partition."""
+        return mint_flow((await self._database.partitions.current()).minted)
 
     async def create(
         self,
@@ -71,12 +86,12 @@ class Flows(FlowReads, FlowCancelling):
         creator: str | None = None,
         namespace: str | None = None,
     ) -> FlowCreated:
-        """Create an empty flow; an existing flow with this id stays unchanged."""
+        """Create an empty flow. A flow that exists with this id stays unchanged."""
         check_text("flow_kind", flow_kind, MAX_KIND_BYTES)
         check_tags(tags or {})
         if creator is not None:
             check_text("creator", creator, MAX_NAME_BYTES)
-        id = mint_flow() if id is None else id
+        id = await self.mint() if id is None else id
         rows = await self._database.call(
             functions.CREATE_FLOW,
             **flow_address(id, namespace or self._namespace or DEFAULT_NAMESPACE),
@@ -89,7 +104,7 @@ class Flows(FlowReads, FlowCancelling):
     async def add_execution(
         self, id: AnyId, execution: AnyId, *, name: str | None = None
     ) -> MemberAdded:
-        """Add an execution, in any state, to a flow. An execution belongs to one flow at most."""
+        """Add an execution to a flow. The execution may be in any state, but in one flow only."""
         id = await self._flow(id)
         execution = await self._execution(execution)
         if name is not None:
@@ -118,9 +133,10 @@ class Flows(FlowReads, FlowCancelling):
         data_passing_ref: str | None = None,
         group: int = 0,
     ) -> EdgeStaged:
-        """Stage an edge: one member will wait for another. It takes effect when it is applied.
+        """Stage an edge: one member will wait for another once the edge is applied.
 
-        Raises StaleGraphRevision if the graph changed after the caller read it."""
+        Raises StaleGraphRevision if the graph changed after the caller read it.
+        """
         id = await self._flow(id)
         upstream = await self._execution(upstream)
         downstream = await self._execution(downstream)
@@ -149,8 +165,10 @@ class Flows(FlowReads, FlowCancelling):
         *,
         held: Claimed | None = None,
     ) -> DependencyApplied:
-        """Apply a staged edge: it blocks its downstream member. If the upstream member has ended,
-        the edge is resolved at once. If the downstream runs, its worker passes the lease (`held`).
+        """Apply a staged edge, so that it blocks its downstream member.
+
+        If the upstream member has ended, the edge is resolved at once. If the downstream member is
+        running, its worker must pass its lease (`held`).
         """
         id = await self._flow(id)
         upstream = await self._execution(upstream)
@@ -178,8 +196,10 @@ class Flows(FlowReads, FlowCancelling):
     async def set_edge_group_policy(
         self, id: AnyId, downstream: AnyId, policy: Policy, *, group: int = 0
     ) -> bool:
-        """Set the policy of an edge group, before its first edge is staged. Return whether it is
-        new; False if the group had this policy."""
+        """Set the policy of an edge group before its first edge is staged.
+
+        Return True if the policy is new, False if the group already had this policy.
+        """
         id = await self._flow(id)
         downstream = await self._execution(downstream)
         rows = await self._database.call(
@@ -194,7 +214,7 @@ class Flows(FlowReads, FlowCancelling):
         return bool(rows[0]["outcome"] == "set")
 
     async def set_tags(self, id: AnyId, tags: Mapping[str, str]) -> dict[str, str]:
-        """Set several tags, all or none, and keep the others. Return all tags."""
+        """Set several tags, all or none; other tags stay. Return all tags."""
         id = await self._flow(id)
         check_tags(tags)
         if not tags:
@@ -208,13 +228,14 @@ class Flows(FlowReads, FlowCancelling):
         return found
 
     async def set_tag(self, id: AnyId, key: str, value: str) -> None:
-        """Set one tag and keep the others."""
+        """Set one tag; other tags stay."""
         id = await self._flow(id)
         await self.set_tags(id, {key: value})
 
 
 def _inside(id: FlowId, field: str, execution: ExecutionId) -> UUID:
-    """Return the uuid of an execution; refuse an execution in another partition than the flow."""
+    """Return the UUID of an execution; raise InvalidInput if it is not in the partition of the
+    flow."""
     partition, uuid = place(execution)
     if partition != id.partition_key:
         raise InvalidInput(

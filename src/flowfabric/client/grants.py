@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, address
-from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.attempts import attempt_index
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name
@@ -25,7 +26,7 @@ DEFAULT_GRANT_TTL = timedelta(seconds=10)
 DEFAULT_LEASE_TTL = timedelta(seconds=30)
 
 
-# One reader for each kind of claim: all build the same record from different columns.
+# One reader for each kind of claim. All return the same record, but the columns differ.
 _READERS = {
     statement: reader(Claimed, statement, given="partition_key lease_id", unread=unread)
     for statement, unread in (
@@ -40,8 +41,8 @@ _READERS = {
 class Grants(Scoped):
     """Operations on grants. A scheduler issues a grant; a worker uses it once.
 
-    A repeated issue with the same `key`, or a repeated claim with the same `claim_id`, returns the
-    first answer.
+    Repeating an issue with the same `key`, or a claim with the same `claim_id`, returns the first
+    answer.
     """
 
     async def issue_claim_grant(
@@ -54,7 +55,10 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Reserve a waiting execution for a worker; the grant's `kind` says which claim to use."""
+        """Reserve a waiting execution for a worker.
+
+        The `kind` of the grant says which claim to use.
+        """
         id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_CLAIM_GRANT,
@@ -76,7 +80,7 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Reserve an execution that lost its lease for a worker."""
+        """Reserve, for a worker, an execution that lost its lease."""
         id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_RECLAIM_GRANT,
@@ -141,7 +145,7 @@ class Grants(Scoped):
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Use a reclaim grant: start a new attempt in place of the one that lost its lease."""
+        """Use a reclaim grant: start a new attempt after the previous one lost its lease."""
         return await self._claim(
             functions.RECLAIM_EXECUTION, grant, worker_id, worker_instance_id, claim_id, lease_ttl
         )
@@ -155,7 +159,8 @@ class Grants(Scoped):
         worker_instance_id: str = "operator",
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Lease one waiting execution as an operator, whatever its capabilities and lane."""
+        """Lease one waiting execution as an operator; its capabilities and its lane are not
+        checked."""
         id = await self._execution(id)
         _check_worker(worker_id, worker_instance_id)
         _check_span("lease_ttl", lease_ttl)
@@ -170,10 +175,13 @@ class Grants(Scoped):
         )
         return _READERS[functions.ISSUE_GRANT_AND_CLAIM](rows[0], id.partition_key, claim_id)
 
-    async def reap(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Delete used and expired grants; return how many, and the time until the next is due."""
-        return await handle_batch(
-            self._database, functions.REAP_GRANTS, partition_key=partition, limit=limit
+    async def reap(
+        self, *, partition: int | None = None, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """Delete used and expired grants; return how many, and the time until the next one is
+        due."""
+        return await handle_everywhere(
+            self._database, functions.REAP_GRANTS, Due.GRANT, partition=partition, limit=limit
         )
 
     async def _issue(

@@ -1,4 +1,4 @@
-"""Hooks: workers and submitters declare which tasks the end of an execution submits."""
+"""Hooks: declare which tasks the engine submits when an execution ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowfabric.db.session import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookDeclaration:
-    """One hook of one task. Each end of that kind stores the submission under an id of its own."""
+    """One hook of one task. Each end of this kind submits the hook's task under a new id."""
 
     task: str
     kind: HookKind
@@ -36,9 +36,9 @@ class Hooks:
         known: Collection[str],
         declarations: Sequence[HookDeclaration] = (),
     ) -> list[str]:
-        """Declare all hooks of the known tasks; return the hooks that are removed by it.
+        """Declare all hooks of the known tasks; return the names of the hooks that this removes.
 
-        A newer version of the app is not overruled.
+        If a newer version of the app has declared its hooks, nothing changes.
         """
         submissions = [one.submission for one in declarations]
         rows = await self._database.call(

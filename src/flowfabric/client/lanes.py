@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TypeAlias
 
 from flowfabric.client.addresses import Scoped
+from flowfabric.client.gates import Gates
 from flowfabric.client.outcomes import refusal
+from flowfabric.client.partitions import ask_reachable
 from flowfabric.core.errors import InvalidInput, LaneNotFound
-from flowfabric.core.execution import LaneInfo, Route, check_lane
-from flowfabric.core.lane import LaneTraffic
+from flowfabric.core.execution import LaneInfo, Route, Submission, check_lane
+from flowfabric.core.lane import LaneTraffic, joined_traffic
+from flowfabric.core.limit import Gate
 from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
-
-# Defined here because inside the class `list` is the method `Lanes.list`.
-Names: TypeAlias = list[str]
 
 _info = reader(LaneInfo, functions.LIST_LANES)
 _traffic = reader(LaneTraffic, functions.READ_TRAFFIC)
@@ -31,9 +30,13 @@ class Lanes(Scoped):
         # The ids of the routes that this client has registered.
         self.known: dict[Route, int] = {}
         self._registering: dict[Route, asyncio.Future[int]] = {}
+        self.gates = Gates(database)
 
     async def register(self, route: Route) -> int:
-        """Return the id of a route; register a new one. Concurrent calls share one request."""
+        """Return the id of a route, and register the route if it is new.
+
+        Concurrent calls share one request.
+        """
         if (known := self.known.get(route)) is not None:
             return known
         if (pending := self._registering.get(route)) is None:
@@ -41,19 +44,26 @@ class Lanes(Scoped):
             pending.add_done_callback(lambda _: self._registering.pop(route, None))
         return await asyncio.shield(pending)
 
-    def forget(self) -> None:
-        """Forget every registered route: the database no longer has them."""
-        self.known.clear()
+    async def prepare(self, submissions: Iterable[Submission]) -> None:
+        """Register the routes and the gates of submissions that this client has not registered."""
+        gates: dict[int, dict[int, Gate]] = {}
+        for submission in submissions:
+            if submission.route not in self.known:
+                await self.register(submission.route)
+            if submission.quotas or submission.budgets:
+                found = gates.setdefault(submission.id.partition_key, {})
+                found.update({one.id: one for one in (*submission.quotas, *submission.budgets)})
+        for partition, found in gates.items():
+            await self.gates.register(partition, found)
 
-    async def tasks(self, *, limit: int = 1000) -> Names:
-        """List the names of tasks that were submitted or scheduled, in byte order."""
-        rows = await self._database.call(
-            functions.LIST_TASKS, namespace=self._namespace, limit=limit
-        )
-        return [row["task"] for row in rows]
+    def forget(self) -> None:
+        """Forget every registered route and gate: the database no longer has them."""
+        self.known.clear()
+        self.gates.forget()
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
-        """List the lanes after `after` in byte order, each with its state and depth.
+        """List the lanes in byte order, from the first name after `after`, each with its state and
+        depth.
 
         A client of all namespaces gets one entry for all lanes of the same name.
         """
@@ -72,7 +82,7 @@ class Lanes(Scoped):
         return [_info(row) for row in rows]
 
     async def get(self, lane: str) -> LaneInfo:
-        """Return one lane; raise LaneNotFound if no route was ever registered in it.
+        """Return one lane; raise LaneNotFound if no task was ever submitted or scheduled there.
 
         A client of all namespaces gets InvalidInput if several namespaces have this lane.
         """
@@ -95,17 +105,34 @@ class Lanes(Scoped):
         return _info(rows[0])
 
     async def traffic(
-        self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000, partition: int = 0
+        self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000
     ) -> Sequence[LaneTraffic]:
-        """Return counts and rates of the lanes. Reads a bounded number of rows; cheap to poll."""
-        rows = await self._database.call(
-            functions.READ_TRAFFIC,
-            partition_key=partition,
-            namespace=self._namespace,
-            window=window,
-            limit=limit,
-        )
-        return [_traffic(row) for row in rows]
+        """Return counts and rates of the lanes.
+
+        Cheap enough to poll: it reads a bounded number of rows. A partition that cannot be reached
+        is not counted; then the `is_more` flags of the counts are set.
+        """
+        partitions = await self._database.partitions.all()
+        count = len(partitions)
+        share = max(limit // count, min(limit, 100)) if isinstance(limit, int) else limit
+
+        async def read(partition: int) -> Sequence[LaneTraffic]:
+            rows = await self._database.call(
+                functions.READ_TRAFFIC,
+                partition_key=partition,
+                namespace=self._namespace,
+                window=window,
+                limit=share,
+            )
+            return [_traffic(row) for row in rows]
+
+        answers, missing = await ask_reachable(partitions, read)
+        if count == 1:
+            return answers[0]
+        lanes: dict[tuple[str, str], list[LaneTraffic]] = {}
+        for one in (lane for answer in answers for lane in answer):
+            lanes.setdefault((one.namespace, one.lane), []).append(one)
+        return [joined_traffic(lanes[name], bool(missing)) for name in sorted(lanes)]
 
     async def pause(
         self,
@@ -115,19 +142,22 @@ class Lanes(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> LaneInfo:
-        """Pause a lane until a time or until `resume`: it accepts submits and allows no claims."""
+        """Pause a lane until a time, or until `resume`.
+
+        It still accepts submits, but allows no claims.
+        """
         return await self._set(lane, "paused", resumes_at=until, reason=reason, actor=actor)
 
     async def resume(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Make a lane active, the default: it accepts submits and allows claims."""
+        """Make a lane active, which is the default: it accepts submits and allows claims."""
         return await self._set(lane, "active", reason=reason, actor=actor)
 
     async def drain(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Drain a lane: it allows claims and refuses submits."""
+        """Drain a lane: it still allows claims, but refuses submits."""
         return await self._set(lane, "draining", reason=reason, actor=actor)
 
     async def disable(

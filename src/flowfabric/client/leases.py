@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from time import monotonic
 from typing import Any, Protocol
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, lease_addresses
 from flowfabric.client.batching import Busy
 from flowfabric.client.operations import apply_once
-from flowfabric.client.outcomes import answers, handle_batch, refusal
-from flowfabric.core.errors import FlowFabricError, RetryExhausted
+from flowfabric.client.outcomes import answers, refusal
+from flowfabric.client.partitions import within_time
+from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.core.errors import FlowFabricError, RetryExhausted, Unavailable
 from flowfabric.core.execution import Claimed, Steered
 from flowfabric.core.ids import AnyId
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
 from flowfabric.db.functions import Statement
+from flowfabric.db.outage import level_of
+from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
+# The share of a lease, and the least time, that renewing the leases of one of several partitions
+# may take.
+RENEW_SHARE = 10
+LEAST_RENEW_SECONDS = 0.5
 
 
 class Caller(Protocol):
@@ -33,40 +43,81 @@ class Caller(Protocol):
 class Leases(Scoped):
     """Operations on leases."""
 
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        super().__init__(database, namespace)
+        # When the leases of a partition could not be renewed last.
+        self._failed: dict[int, float] = {}
+
     async def renew(
         self, held: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
-        """Renew leases. Return the lost leases with their reasons, and the leases of busy rows."""
+        """Renew leases.
+
+        Return the lost leases with their errors, and the leases whose rows were locked.
+        """
         lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []
-        for group in _by_partition(held):
-            rows = await (caller or self._database).call(
+        groups = _by_partition(held)
+        several = len({group[0].partition_key for group in groups})
+        # Partitions that failed last time come last.
+        groups.sort(key=lambda group: self._failed.get(group[0].partition_key, 0.0))
+        problems: list[FlowFabricError] = []
+        for group in groups:
+            partition = group[0].partition_key
+            call = (caller or self._database).call(
                 functions.RENEW_LEASES,
                 **lease_addresses(group, self._namespace),
                 lease_ttl=ttl,
-                patience=2.0,
+                patience=2.0 if several == 1 else 0.0,
             )
+            try:
+                seconds = max(ttl.total_seconds() / RENEW_SHARE, LEAST_RENEW_SECONDS)
+                rows = await within_time(partition, several, call, seconds)
+            except Unavailable as error:
+                if several == 1:
+                    raise
+                # The leases of other partitions must not wait for it; these are tried again soon.
+                self._failed[partition] = monotonic()
+                busy += group
+                problems.append(error)
+                ENGINE_LOGGER.log(
+                    level_of(error), "leases not renewed in partition %s: %s", partition, error
+                )
+                continue
+            self._failed.pop(partition, None)
             for row in rows:
                 claimed, outcome = group[row["item"] - 1], row["outcome"]
-                # The batch held two leases on one execution: the next heartbeat judges the second.
+                # `duplicate`: the batch held two leases on one execution. The next heartbeat renews
+                # the second.
                 if outcome in ("busy", "duplicate"):
                     busy.append(claimed)
                 else:
                     lost[claimed] = refusal(outcome, row["detail"])
+        if problems and len(problems) == len(groups):
+            raise problems[0]
         return lost, busy
 
     async def release(
         self, held: Sequence[Claimed], *, cause: str = "worker_shutdown"
     ) -> dict[Claimed, Exception]:
-        """Release executions unfinished; return the leases that were refused, with the error."""
+        """Release executions that have not finished; return the refused leases with their
+        errors."""
         refused: dict[Claimed, Exception] = {}
-        for group in _by_partition(held):
-            rows = await self._database.call(
-                functions.RELEASE_LEASES,
-                **lease_addresses(group, self._namespace),
-                cause=cause,
-                wait=False,
-            )
+        groups = _by_partition(held)
+        for group in groups:
+            try:
+                rows = await self._database.call(
+                    functions.RELEASE_LEASES,
+                    **lease_addresses(group, self._namespace),
+                    cause=cause,
+                    wait=False,
+                )
+            except Unavailable as error:
+                if len(groups) == 1:
+                    raise
+                # The leases of the other partitions can still be released.
+                refused |= dict.fromkeys(group, error)
+                continue
             found = answers(len(group), None, rows, same="released")
             for claimed, answer in zip(group, found, strict=True):
                 if isinstance(answer, Busy):
@@ -87,7 +138,8 @@ class Leases(Scoped):
     ) -> Steered:
         """Revoke the lease of an active execution; another worker reclaims it.
 
-        With a lease id or a worker instance, any other lease stays and the answer says so.
+        With a lease id or a worker instance, only that lease is revoked. If another lease is
+        current, it stays and the answer says so.
         """
         id = await self._execution(id)
         return await apply_once(
@@ -104,10 +156,12 @@ class Leases(Scoped):
             reason=reason,
         )
 
-    async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Mark expired leases; return how many, and the time until the next timer."""
-        return await handle_batch(
-            self._database, functions.EXPIRE_LEASES, partition_key=partition, limit=limit
+    async def expire(
+        self, *, partition: int | None = None, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """Mark expired leases; return how many, and the time until the next lease expires."""
+        return await handle_everywhere(
+            self._database, functions.EXPIRE_LEASES, Due.TIMER, partition=partition, limit=limit
         )
 
     async def _release_alone(self, claimed: Claimed, cause: str) -> Exception | None:

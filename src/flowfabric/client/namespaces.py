@@ -18,7 +18,10 @@ class Namespaces:
         self._database = database
 
     async def grant(self, login: str, namespace: str, *, actor: str | None = None) -> bool:
-        """Bind a login to one namespace; it can use no other. False if it was already bound."""
+        """Bind a login to one namespace: it can use no other.
+
+        Return False if it was already bound.
+        """
         check_name("login", login)
         check_name("namespace", namespace)
         rows = await self._database.call(
@@ -27,7 +30,10 @@ class Namespaces:
         return bool(rows[0]["outcome"] == "granted")
 
     async def revoke(self, login: str) -> bool:
-        """Remove the binding of a login: it may use any namespace. False if it had none."""
+        """Remove the binding of a login: it may use any namespace.
+
+        Return False if it was not bound.
+        """
         check_name("login", login)
         rows = await self._database.call(functions.REVOKE_NAMESPACE, login=login)
         return bool(rows[0]["outcome"] == "revoked")

@@ -1,4 +1,4 @@
-"""Operations on one execution, for an operator or for the holder of its lease."""
+"""Operations on one execution, for an operator or for the worker that holds its lease."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from flowfabric.client.addresses import Scoped, address, lease_address, place
 from flowfabric.client.cascades import Cascades
-from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
 from flowfabric.core.execution import CancelSource, Claimed, Steered, check_words
 from flowfabric.core.ids import AnyId, ExecutionId
@@ -20,7 +21,7 @@ from flowfabric.db import functions
 from flowfabric.db.functions import Function
 from flowfabric.db.session import Database
 
-# How often an operation is tried on an execution that other callers change at the same time.
+# How often an operation is tried while other callers keep changing the execution.
 _TRIES = 5
 
 _ANSWERS = {
@@ -30,6 +31,7 @@ _ANSWERS = {
     "promoted",
     "unblocked",
     "blocked",
+    "resumed",
     "revoked",
     "already_satisfied",
     "already_applied",
@@ -39,8 +41,8 @@ _ANSWERS = {
 class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
-    Every operation may be repeated. Operations that could act twice apply to one version of the
-    execution: `if_version`, or the version that is read first.
+    Every operation may be repeated. An operation that would otherwise take effect twice is tied to
+    one version of the execution: to `if_version`, or to the version that is read first.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -57,10 +59,10 @@ class ExecutionOperations(Scoped):
         held: Claimed | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Cancel an execution. Cancelling it twice is allowed.
+        """Cancel an execution. Cancelling it again changes nothing.
 
         An operator needs no lease; any other source must pass the lease it acts under (`held`).
-        With `if_version`, an execution that has changed since then is left alone.
+        With `if_version`, an execution that has a newer version stays unchanged.
         """
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
@@ -90,7 +92,7 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Change the priority of a waiting execution; the value is clamped to 0 to 9000."""
+        """Change the priority of a waiting execution. Values outside 0 to 9000 are clamped."""
         id = await self._execution(id)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidInput(field="priority", problem="must be a whole number")
@@ -120,10 +122,10 @@ class ExecutionOperations(Scoped):
         fresh: bool = False,
         if_version: int | None = None,
     ) -> Steered:
-        """Run an ended execution again with a new attempt. Its history and its steps stay.
+        """Run an ended execution again, in a new attempt. Its history and its steps are kept.
 
         `from_step` deletes that step and every step started after it; `fresh` deletes all steps.
-        With either, an execution on hold because of its steps is released instead.
+        With either option, an execution that is on hold because of its steps is released.
         """
         id = await self._execution(id)
         if from_step is not None:
@@ -159,7 +161,8 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Let an execution run now: replay it if it ended, end its delay, or release its hold."""
+        """Let an execution run now: replay it if it has ended, end its delay, or release its
+        hold."""
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         return await apply_once(
@@ -182,7 +185,7 @@ class ExecutionOperations(Scoped):
         detail: str | None = None,
         actor: str | None = None,
     ) -> Steered:
-        """Block a waiting execution for a budget, a quota, a route or a pause."""
+        """Block a waiting execution because of a budget, a quota, a route or a pause."""
         id = await self._execution(id)
         check_words(detail=detail, actor=actor)
         rows = await self._database.call(
@@ -207,7 +210,8 @@ class ExecutionOperations(Scoped):
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         if actor is None:
-            # Quiet: no event and no new version. A second call finds nothing to unblock.
+            # Without an actor there is no event and no new version. A repeated call finds nothing
+            # to unblock.
             rows = await self._database.call(
                 functions.UNBLOCK_EXECUTION,
                 **address(id, self._namespace),
@@ -241,7 +245,7 @@ class ExecutionOperations(Scoped):
     async def report_progress(
         self, held: Claimed, percent: int | None = None, message: str | None = None
     ) -> None:
-        """Report the progress of a running execution; omitted values stay unchanged."""
+        """Report the progress of a running execution. Values that are omitted stay unchanged."""
         if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int)):
             raise InvalidInput(field="percent", problem="must be a whole number from 0 to 100")
         if percent is not None and not 0 <= percent <= 100:
@@ -257,7 +261,10 @@ class ExecutionOperations(Scoped):
         *,
         until: datetime | None = None,
     ) -> datetime | None:
-        """Delay a running execution; the same attempt continues then. Return until when."""
+        """Delay a running execution and return the end of the delay.
+
+        The same attempt then continues.
+        """
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
         row = await self._delay(held, delay, until)
@@ -265,9 +272,10 @@ class ExecutionOperations(Scoped):
         return found
 
     async def wait_for_newer_code(self, held: Claimed, step: str) -> bool:
-        """Leave a running execution to a worker that knows this recorded step; our code does not.
+        """Pass a running execution to a worker with newer code: our code does not know this
+        recorded step.
 
-        Return False, and keep the lease, if there has been no such worker for 10 minutes.
+        Return False, and keep the lease, if no such worker was found for 10 minutes.
         """
         row = await self._delay(held, newer_step=step)
         return bool(row["outcome"] == "delayed")
@@ -289,14 +297,16 @@ class ExecutionOperations(Scoped):
         )
 
     async def wait_children(self, held: Claimed) -> None:
-        """Let a running execution wait for its dependencies; the same attempt continues then."""
+        """Let a running execution wait for its dependencies. The same attempt then continues."""
         await self._fenced(functions.WAIT_CHILDREN, held, done="waiting")
 
     async def wait_for_runs(
         self, held: Claimed, targets: Sequence[ExecutionId], k: int | None = None
     ) -> int:
-        """Let a running execution wait until `k` of the targets have ended (default: all). The same
-        attempt continues then. Return how many have not ended."""
+        """Let a running execution wait until `k` of the targets have ended (default: all).
+
+        The same attempt then continues. Return how many targets have not ended.
+        """
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InvalidInput(field="k", problem="must be a whole number from 1 on")
         uuids = []
@@ -318,8 +328,10 @@ class ExecutionOperations(Scoped):
     async def continue_as(
         self, held: Claimed, payload: bytes | None, *, encoding: str | None = None
     ) -> int:
-        """Continue a running execution with new input and a fresh journal; return the number of
-        its new generation."""
+        """Continue a running execution with new input and an empty journal.
+
+        Return its generation number.
+        """
         row = await self._fenced(
             functions.CONTINUE_EXECUTION,
             held,
@@ -330,33 +342,45 @@ class ExecutionOperations(Scoped):
         found: int = row["generation"]
         return found
 
-    async def expire(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Expire executions past their deadline and time out attempts; return how many, and the
-        time until the next timer."""
-        return await handle_batch(
-            self._database, functions.EXPIRE_EXECUTIONS, partition_key=partition, limit=limit
+    async def expire(
+        self, *, partition: int | None = None, limit: int = 500
+    ) -> tuple[int, timedelta | None]:
+        """Expire executions past their deadline, and time out attempts.
+
+        Return how many were handled, and the time until the next one is due.
+        """
+        return await handle_everywhere(
+            self._database, functions.EXPIRE_EXECUTIONS, Due.TIMER, partition=partition, limit=limit
         )
 
     async def resolve_wakes(
-        self, *, partition: int = 0, limit: int = 100
+        self, *, partition: int | None = None, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Finish propagation that a busy or dead process left behind; return how many ends, and the
-        time until more is due."""
+        """Finish propagation that a busy or dead process left behind.
+
+        Return how many ends were propagated, and the time until more are due.
+        """
         return await self._cascades.resolve_once(partition, limit)
 
     async def cancel_siblings(
-        self, *, partition: int = 0, limit: int = 100
+        self, *, partition: int | None = None, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Cancel siblings that their edge group no longer needs; return how many were handled, and
-        the time until more are due."""
+        """Cancel siblings that their edge group no longer needs.
+
+        Return how many were handled, and the time until more are due.
+        """
         return await self._cascades.cancel_siblings_once(partition, limit)
 
     async def reconcile_siblings(
-        self, *, partition: int = 0, limit: int = 50
+        self, *, partition: int | None = None, limit: int = 50
     ) -> tuple[int, timedelta | None]:
         """Clear the pending mark of edge groups whose siblings have all ended; return how many."""
-        return await handle_batch(
-            self._database, functions.RECONCILE_SIBLINGS, partition_key=partition, limit=limit
+        return await handle_everywhere(
+            self._database,
+            functions.RECONCILE_SIBLINGS,
+            Due.SIBLING,
+            partition=partition,
+            limit=limit,
         )
 
     async def _fenced(
@@ -386,12 +410,12 @@ async def apply_once(
     wrote: Mapping[str, object],
     **arguments: Any,
 ) -> Steered:
-    """Apply an operation once, however often it is sent, to one version of the execution.
+    """Apply an operation to one version of the execution, so that sending it twice has one effect.
 
-    The version is the caller's `if_version`, or the current one. Without `if_version`, an execution
-    that changed meanwhile is read and tried again. The exception: the event that changed it is the
-    event of this operation (one of `kinds`, with this `actor` and the details `wrote`). Then an
-    earlier send succeeded and its answer was lost.
+    The version is the caller's `if_version`, or else the current one. Without `if_version`, if the
+    execution has changed in between, the new version is read and the operation is tried again.
+    There is one exception: an earlier send of this operation made the change, and its answer was
+    lost. The event of such a change is one of `kinds`, with this `actor` and the details `wrote`.
     """
     where = address(id, namespace)
 
@@ -413,13 +437,13 @@ async def apply_once(
         if rows and _is_ours(rows[0], kinds, actor, wrote):
             return answer
     raise RetryExhausted(
-        f"{id} changed {_TRIES} times meanwhile; this call changed nothing, try again later.",
+        f"{id} changed {_TRIES} times during this call; the call had no effect, try again later.",
         operation=operation.name,
     )
 
 
 def read_answer(id: ExecutionId, row: Any) -> Steered:
-    """Return the answer of an operation on one execution; raise a refusal."""
+    """Return the answer of an operation on one execution, or raise the refusal."""
     if row["outcome"] not in _ANSWERS:
         raise refusal(row["outcome"], row["detail"], id=str(id))
     return Steered(

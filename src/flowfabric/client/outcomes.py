@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from flowfabric.client.batching import BUSY, Busy
 from flowfabric.core.errors import FlowFabricError
@@ -15,16 +15,18 @@ from flowfabric.db.session import Database
 Answer = TypeVar("Answer")
 
 
-async def handle_batch(
-    database: Database, statement: Function, **arguments: Any
-) -> tuple[int, timedelta | None]:
-    """Run one batch of a reconciler; return how many it handled, and when the next is due."""
+Pass: TypeAlias = tuple[int, timedelta | None]
+
+
+async def handle_batch(database: Database, statement: Function, **arguments: Any) -> Pass:
+    """Run one batch of a reconciler; return how many rows it handled and the time until the next
+    batch."""
     row = (await database.call(statement, **arguments))[0]
     return row["handled"], row["due_in"]
 
 
 def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
-    """Return the error for an outcome."""
+    """Return the error for an outcome that the engine returned."""
     details: dict[str, Any] = json.loads(detail) if detail else {}
     return FlowFabricError.from_engine(outcome, {**facts, **details})
 
@@ -34,12 +36,13 @@ def answers(
 ) -> list[Answer | Exception | Busy]:
     """Return one answer per item: `plain`, unless a row (item, outcome, detail) says otherwise.
 
-    `same` is the outcome of a repeat, which gets the first answer.
+    An item with the outcome `same` was sent before and gets `plain`, too.
     """
     found: list[Answer | Exception | Busy] = [plain] * size
     for row in rows:
         if row["outcome"] in ("busy", "duplicate"):
-            # The batch held two items for one execution: sent alone, the second gets its answer.
+            # `duplicate`: the batch held two items for one execution. The second is sent again
+            # alone.
             found[row["item"] - 1] = BUSY
         elif row["outcome"] != same:
             found[row["item"] - 1] = refusal(row["outcome"], row["detail"])

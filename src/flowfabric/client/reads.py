@@ -1,4 +1,6 @@
-"""Read executions, their attempts, events and tags. A missing execution yields None or nothing.
+"""Read executions, their attempts, events and tags.
+
+For a missing execution, return None or nothing.
 
 Tags are also set here; setting tags of a missing execution raises ExecutionNotFound.
 """
@@ -15,6 +17,7 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped, address, place
 from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
+from flowfabric.client.partitions import ask_each, ask_reachable, merge_pages, share_of
 from flowfabric.core.attempts import with_attempt_numbers
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
@@ -54,7 +57,7 @@ from flowfabric.db.records import optional, reader
 
 MAX_PAGE = 1000
 MAX_LEASES = 10_000
-# A count is exact up to this number.
+# Counts are exact up to this number.
 COUNT_LIMIT = 10_000
 _TAGGED_AT_ONCE = 1000
 _MAX_PARTITION = 32_767
@@ -148,10 +151,12 @@ class ExecutionReads(Scoped):
     """Reads of executions."""
 
     async def find(self, text: AnyId) -> ExecutionId:
-        """Return the whole id of an execution for a whole id, its UUID, or the end of its UUID.
+        """Return the whole id of an execution, given its whole id, its UUID, or the end of its
+        UUID.
 
-        An end has at least 8 digits and is searched among the newest 10 000 executions. Raises
-        InvalidInput with the `candidates` if several have it, ExecutionNotFound if none has.
+        The end needs at least 8 digits and is searched among the newest 10 000 executions. Raises
+        ExecutionNotFound if no execution matches, and InvalidInput with the `candidates` if several
+        match.
         """
         return await self._find_id(ExecutionId, text)
 
@@ -166,7 +171,7 @@ class ExecutionReads(Scoped):
         return [_ending(row) for row in rows]
 
     async def result(self, id: AnyId) -> bytes | None:
-        """Return the result of a completed execution as bytes; None without one."""
+        """Return the result of a completed execution as bytes; None if there is no result."""
         id = await self._execution(id)
         partition, uuid = place(id)
         for ending in await self.read_results(partition, [uuid]):
@@ -187,20 +192,24 @@ class ExecutionReads(Scoped):
         return str(row["namespace"]) if row else None
 
     async def flow_id(self, id: AnyId) -> FlowId | None:
-        """Return the flow of a member; None without a flow or without such an execution."""
+        """Return the id of the flow that an execution belongs to; None if there is no flow or no
+        execution."""
         id = await self._execution(id)
         row = await self._head(id)
         return _flow(id, row["flow_id"]) if row else None
 
     async def attempt_count(self, id: AnyId) -> int | None:
-        """Return how many attempts there were, which is also the number of the latest one; None if
-        the execution does not exist."""
+        """Return the number of attempts so far; None if the execution does not exist.
+
+        It is also the number of the latest attempt.
+        """
         id = await self._execution(id)
         row = await self._head(id)
         return int(row["total_attempt_count"]) if row else None
 
     async def info(self, id: AnyId) -> StateInfo | None:
-        """Return the whole state without payload and result; None if not found."""
+        """Return the whole state of an execution, without payload and result; None if it does
+        not exist."""
         id = await self._execution(id)
         rows = await self._database.call(
             functions.READ_EXECUTION_INFO, **address(id, self._namespace)
@@ -210,13 +219,17 @@ class ExecutionReads(Scoped):
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
 
     async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
-        """Return the id and the task of the execution that has a key now; None without one.
+        """Return the id and the task of the execution that has a key now; None if there is none.
 
-        It is the execution that a submit with the key would get."""
+        A submit with this key would return the same execution.
+        """
         check_text("key", key, MAX_KEY_BYTES)
         if self._namespace is None:
-            raise InvalidInput(field="namespace", problem="is needed: a key belongs to one")
-        partition = key_partition(self._namespace, key)
+            raise InvalidInput(
+                field="namespace", problem="is needed: a key belongs to one namespace"
+            )
+        keyed = (await self._database.partitions.current()).keyed
+        partition = key_partition(self._namespace, key, keyed)
         rows = await self._database.call(
             functions.READ_KEY, partition_key=partition, namespace=self._namespace, key=key
         )
@@ -225,7 +238,7 @@ class ExecutionReads(Scoped):
         return None
 
     async def context(self, id: AnyId) -> ExecutionContext | None:
-        """Return what a worker needs to run an execution; None if it does not exist."""
+        """Return the task, payload and tags of an execution; None if it does not exist."""
         id = await self._execution(id)
         rows = await self._database.call(functions.READ_CONTEXT, **address(id, self._namespace))
         return _context(rows[0]) if rows else None
@@ -255,7 +268,7 @@ class ExecutionReads(Scoped):
         return None
 
     async def attempts(self, id: AnyId) -> list[AttemptInfo]:
-        """List the attempts of an execution, first to latest."""
+        """List the attempts of an execution, oldest first."""
         id = await self._execution(id)
         rows = await self._database.call(functions.LIST_ATTEMPTS, **address(id, self._namespace))
         return [_attempt(row) for row in rows]
@@ -269,7 +282,10 @@ class ExecutionReads(Scoped):
         return [_event(row, id.partition_key) for row in rows]
 
     async def why(self, id: AnyId) -> Why:
-        """Explain why an execution does not run, or that it does; raise ExecutionNotFound."""
+        """Explain why an execution is not running, or say that it is.
+
+        Raises ExecutionNotFound if it does not exist.
+        """
         id = await self._execution(id)
         rows = await self._database.call(
             functions.EXPLAIN_EXECUTION, **address(id, self._namespace)
@@ -305,12 +321,12 @@ class ExecutionReads(Scoped):
         return (await self.tags(id)).get(key)
 
     async def set_tag(self, id: AnyId, key: str, value: str) -> None:
-        """Set one tag and keep the others."""
+        """Set one tag; other tags stay."""
         id = await self._execution(id)
         await self.set_tags(id, {key: value})
 
     async def set_tags(self, id: AnyId, tags: Mapping[str, str]) -> int:
-        """Set several tags, all or none, and keep the others. Return how many were set."""
+        """Set several tags, all or none; other tags stay. Return how many were set."""
         id = await self._execution(id)
         refused = await self.set_tags_of([id], tags)
         for error in refused.values():
@@ -320,7 +336,7 @@ class ExecutionReads(Scoped):
     async def set_tags_of(
         self, ids: Sequence[AnyId], tags: Mapping[str, str]
     ) -> dict[ExecutionId, Exception]:
-        """Set tags on many executions; return the executions that were refused, with the error."""
+        """Set tags on many executions; return the refused executions with their errors."""
         check_tags(tags)
         if not tags:
             raise InvalidInput(field="tags", problem="must not be empty")
@@ -335,27 +351,33 @@ class ExecutionReads(Scoped):
         return refused
 
     async def list_ids(
-        self, *, partition: int = 0, after: ExecutionId | None = None, limit: int = MAX_PAGE
+        self,
+        *,
+        partition: int | None = None,
+        after: ExecutionId | None = None,
+        limit: int = MAX_PAGE,
     ) -> IdPage:
-        """List the ids of a partition after `after`, ascending; at most 1000 a page."""
-        _check_partition(partition)
-        if after is not None and after.partition_key != partition:
+        """List the ids after `after`, ascending, of one partition or all, at most 1000 per page."""
+        wanted = await self._wanted(partition)
+        if after is not None and partition is not None and after.partition_key != partition:
             raise InvalidInput(field="after", problem=f"does not belong to partition {partition}")
         limit = _page_size(limit, MAX_PAGE)
         if not limit:
             return IdPage([], None)
-        *rows, last = await self._database.call(
-            functions.LIST_EXECUTION_IDS,
-            partition_key=partition,
-            namespace=self._namespace,
-            after=after.uuid if after else None,
-            limit=limit,
-        )
-        cursor = last["next_after"]
-        return IdPage(
-            [ExecutionId.of(partition, row["execution_id"]) for row in rows],
-            ExecutionId.of(partition, cursor) if cursor else None,
-        )
+
+        async def read(one: int) -> tuple[list[ExecutionId], UUID | None]:
+            *rows, last = await self._database.call(
+                functions.LIST_EXECUTION_IDS,
+                partition_key=one,
+                namespace=self._namespace,
+                after=after.uuid if after else None,
+                limit=limit,
+            )
+            return [ExecutionId.of(one, row["execution_id"]) for row in rows], last["next_after"]
+
+        pages, missing = await ask_reachable(wanted, read)
+        ids, end = merge_pages(pages, lambda id: id.uuid, limit, newest=False)
+        return IdPage(ids, ExecutionId.of(partition or 0, end) if end else None, missing)
 
     async def expired_leases(
         self,
@@ -363,27 +385,36 @@ class ExecutionReads(Scoped):
         as_of: datetime | None = None,
         after: tuple[datetime, ExecutionId] | None = None,
         limit: int = MAX_PAGE,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> list[ExpiredLease]:
         """List the leases that expired by `as_of` (default: now), earliest expiry first.
 
-        `after` is the `cursor` of the last lease of the previous page; at most 10 000 a page.
+        `after` is the `cursor` of the last lease of the previous page. A page has at most 10 000
+        leases.
         """
-        _check_partition(partition)
+        wanted = await self._wanted(partition)
         limit = _page_size(limit, MAX_LEASES)
         if not limit:
             return []
         after_at, after_id = after or (None, None)
-        rows = await self._database.call(
-            functions.LIST_EXPIRED_LEASES,
-            partition_key=partition,
-            namespace=self._namespace,
-            as_of=as_of,
-            after_at=after_at,
-            after_id=after_id.uuid if after_id else None,
-            limit=limit,
-        )
-        return [_expired_lease(row, ExecutionId.of(partition, row["execution_id"])) for row in rows]
+
+        async def read(one: int) -> Sequence[ExpiredLease]:
+            rows = await self._database.call(
+                functions.LIST_EXPIRED_LEASES,
+                partition_key=one,
+                namespace=self._namespace,
+                as_of=as_of,
+                after_at=after_at,
+                after_id=after_id.uuid if after_id else None,
+                limit=limit,
+            )
+            return [_expired_lease(row, ExecutionId.of(one, row["execution_id"])) for row in rows]
+
+        pages = await ask_each(wanted, read)
+        found = [lease for page in pages for lease in page]
+        if len(pages) > 1:
+            found.sort(key=lambda lease: (lease.cursor[0], lease.cursor[1].uuid))
+        return found[:limit]
 
     async def list(
         self,
@@ -391,36 +422,55 @@ class ExecutionReads(Scoped):
         *,
         cursor: str | None = None,
         limit: int = 100,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> ExecutionPage:
-        """List the executions that match, newest first; at most 1000 a page.
+        """List the executions that match, newest first, at most 1000 per page.
 
-        A page costs the same however many executions exist. It may therefore be short or empty
-        and still have a cursor; only the last page has none.
+        The cost of a page does not grow with the number of executions. A page may therefore be
+        short or empty and still have a cursor; only the last page has none. `missing` names the
+        partitions that cannot be reached.
         """
-        asked = self._asked(await self._located(filter, partition), partition)
+        asked, wanted = await self._located(filter, partition)
         limit = _page_size(limit, MAX_PAGE)
         if not limit:
             return ExecutionPage([], None)
-        *rows, last = await self._database.call(
-            functions.LIST_EXECUTIONS, **asked, cursor=cursor, limit=limit
-        )
-        found = [_summary(row, ExecutionId.of(partition, row["execution_id"])) for row in rows]
-        return ExecutionPage(found, last["next_cursor"])
+        share = limit if len(wanted) == 1 else share_of(limit, len(wanted))
+
+        async def read(one: int) -> tuple[Sequence[ExecutionSummary], UUID | None]:
+            *rows, last = await self._database.call(
+                functions.LIST_EXECUTIONS, **self._asked(asked, one), cursor=cursor, limit=share
+            )
+            found = [_summary(row, ExecutionId.of(one, row["execution_id"])) for row in rows]
+            return found, last["next_cursor"] and UUID(last["next_cursor"])
+
+        pages, missing = await ask_reachable(wanted, read)
+        found, end = merge_pages(pages, lambda one: one.id.uuid, limit, newest=True)
+        return ExecutionPage(found, end.hex if end else None, missing)
 
     async def count(
-        self, filter: ExecutionFilter | None = None, *, partition: int = 0
+        self, filter: ExecutionFilter | None = None, *, partition: int | None = None
     ) -> ExecutionCount:
-        """Count the executions that match: exact up to 10 000, then "more than that"."""
-        asked = self._asked(await self._located(filter, partition), partition)
-        counted, cursor = 0, None
-        while counted <= COUNT_LIMIT:
-            rows = await self._database.call(functions.COUNT_EXECUTIONS, **asked, cursor=cursor)
-            counted += rows[0]["counted"]
-            cursor = rows[0]["next_cursor"]
-            if cursor is None:
-                break
-        return ExecutionCount(min(counted, COUNT_LIMIT), is_more=counted > COUNT_LIMIT)
+        """Count the executions that match.
+
+        The count is exact up to 10 000; above that, `is_more` is set.
+        """
+        asked, wanted = await self._located(filter, partition)
+        counted = 0
+
+        async def count(one: int) -> None:
+            nonlocal counted
+            cursor = None
+            while counted <= COUNT_LIMIT:
+                rows = await self._database.call(
+                    functions.COUNT_EXECUTIONS, **self._asked(asked, one), cursor=cursor
+                )
+                counted += rows[0]["counted"]
+                cursor = rows[0]["next_cursor"]
+                if cursor is None:
+                    return
+
+        _, missing = await ask_reachable(wanted, count)
+        return ExecutionCount(min(counted, COUNT_LIMIT), counted > COUNT_LIMIT, missing)
 
     async def _head(self, id: ExecutionId) -> Any:
         rows = await self._database.call(functions.READ_STATE, **address(id, self._namespace))
@@ -446,17 +496,27 @@ class ExecutionReads(Scoped):
                 refused[id] = refusal(row["outcome"], row["detail"])
         return refused
 
-    async def _located(self, filter: ExecutionFilter | None, partition: int) -> ExecutionFilter:
-        """Return a checked filter with the whole id of its parent."""
+    async def _wanted(self, partition: int | None) -> Sequence[int]:
+        """Return the partitions to ask: the given one, or all."""
+        if partition is None:
+            return await self._database.partitions.all()
         _check_partition(partition)
+        return [partition]
+
+    async def _located(
+        self, filter: ExecutionFilter | None, partition: int | None
+    ) -> tuple[ExecutionFilter, Sequence[int]]:
+        """Return a checked copy of a filter in which `parent_id` is a whole id, and the partitions
+        to ask."""
+        wanted = await self._wanted(partition)
         asked = filter or ExecutionFilter()
         asked.check()
         if asked.parent is None:
-            return asked
+            return asked, wanted
         parent = await self._execution(asked.parent)
-        if parent.partition_key != partition:
+        if partition is not None and parent.partition_key != partition:
             raise InvalidInput(field="parent", problem=f"is not of partition {partition}")
-        return replace(asked, parent=parent)
+        return replace(asked, parent=parent), [parent.partition_key]
 
     def _asked(self, asked: ExecutionFilter, partition: int) -> _Filter:
         return _Filter(
@@ -495,7 +555,7 @@ def _check_partition(partition: int) -> None:
 
 
 def _page_size(limit: int, most: int) -> int:
-    """Return the requested page size, capped at `most`."""
+    """Return the requested page size, at most `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")
     return min(limit, most)

@@ -14,16 +14,16 @@ from flowfabric.core.ids import AnyId
 from flowfabric.db.session import Database, Session
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# How often a waiter polls without hints; the second figure limits the rate with hints.
+# How often a waiter polls: every 0.5 s without a hint; with hints, at most every 0.01 s.
 POLL_SECONDS = 0.5
 LEAST_SECONDS = 0.01
 BATCH = 1000
-# A client closes its listening connection when no caller has waited for this long.
+# A client closes its listening connection after this many seconds without a waiting caller.
 LINGER_SECONDS = 5.0
 
 
 class Results:
-    """All waits of this process for executions to end."""
+    """All waits of this process for the end of an execution."""
 
     def __init__(self, database: Database, executions: Executions) -> None:
         self._database = database
@@ -36,7 +36,7 @@ class Results:
         self._listening: Session | None = None
 
     def share(self, session: Session) -> None:
-        """Listen on a session that the process has open, instead of opening another one."""
+        """Listen on a session that is already open, instead of opening another one."""
         self._shared = session
         self._hinted.set()  # the current waits move to this session
 
@@ -101,7 +101,7 @@ class Results:
                         partition, ids[start : start + BATCH]
                     )
                 except Exception as error:
-                    # Answer every waiter, whatever the error: this loop may not run again.
+                    # Pass any error to every waiter: this loop may not run again.
                     self._fail(error, ids[start : start + BATCH], group)
                     continue
                 for ending in endings:

@@ -1,4 +1,4 @@
-"""Retention: delete executions, events and keys whose time is over."""
+"""Retention: delete executions, events and keys that are older than their retention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
-from flowfabric.client.outcomes import handle_batch
+from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.execution import check_lane, check_tags
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -17,24 +17,27 @@ EVENT_FLOOR = timedelta(hours=24)
 
 
 class Retention:
-    """Trims. Each call deletes one batch; it returns how many, and when the next call is due."""
+    """Delete old rows.
+
+    Each call deletes one batch and returns how many, and the time until the next call is due.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def trim_executions(
-        self, *, partition: int = 0, limit: int = 500
+        self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Delete executions that ended longer ago than the retention of their policy or lane
         (default: 30 days). Their events stay for 24 hours after the end."""
-        return await handle_batch(
-            self._database, functions.TRIM_EXECUTIONS, partition_key=partition, limit=limit
+        return await handle_everywhere(
+            self._database, functions.TRIM_EXECUTIONS, None, partition=partition, limit=limit
         )
 
     async def trim(
         self,
         *,
-        partition: int = 0,
+        partition: int | None = None,
         limit: int = 500,
         retention: timedelta = DEFAULT_RETENTION,
         event_floor: timedelta = EVENT_FLOOR,
@@ -42,14 +45,40 @@ class Retention:
         lane: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[int, timedelta | None]:
-        """Delete executions that ended longer ago than the retention of their policy or lane
-        (default: `retention`). Filter by namespace, lane and tags (all must match). Their events
-        stay for `event_floor` after the end."""
+        """Delete executions that ended longer ago than the retention of their policy or lane.
+
+        If neither is set, `retention` applies. Filter by namespace, lane and tags (all must match).
+        The events of the deleted executions stay for `event_floor` after the end.
+        """
         if lane is not None:
             check_lane(lane)
         if tags is not None:
             check_tags(tags)
         found = json.dumps(dict(tags)) if tags else None
+        handled, times = 0, list[timedelta]()
+        wanted = await self._database.partitions.all() if partition is None else [partition]
+        for one in wanted:
+            left = limit - handled
+            count, due_in = await self._trim(
+                one, left, retention, event_floor, namespace, lane, found
+            )
+            handled += count
+            if due_in is not None:
+                times.append(due_in)
+            if handled >= limit:
+                break
+        return handled, min(times, default=None)
+
+    async def _trim(
+        self,
+        partition: int,
+        limit: int,
+        retention: timedelta,
+        event_floor: timedelta,
+        namespace: str | None,
+        lane: str | None,
+        tags: str | None,
+    ) -> tuple[int, timedelta | None]:
         handled = 0
         after: UUID | None = None
         while True:
@@ -61,30 +90,30 @@ class Retention:
                 event_floor=event_floor,
                 namespace=namespace,
                 lane=lane,
-                tags=found,
+                tags=tags,
                 after=after,
             )
             row = rows[0]
             handled += row["handled"]
             after = row["next_after"]
-            # Without a filter the engine remembers the position.
+            # Without a filter, the engine remembers how far it has come.
             if after is None:
                 return handled, row["due_in"]
             if handled >= limit:
                 return handled, timedelta(0)
 
     async def trim_events(
-        self, *, partition: int = 0, limit: int = 500
+        self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete events that outlived their trimmed executions and are now due."""
-        return await handle_batch(
-            self._database, functions.TRIM_EVENTS, partition_key=partition, limit=limit
+        """Delete events that outlived their trimmed executions and are due now."""
+        return await handle_everywhere(
+            self._database, functions.TRIM_EVENTS, Due.EVENT, partition=partition, limit=limit
         )
 
     async def trim_keys(
-        self, *, partition: int = 0, limit: int = 500
+        self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Delete expired idempotency keys."""
-        return await handle_batch(
-            self._database, functions.TRIM_KEYS, partition_key=partition, limit=limit
+        return await handle_everywhere(
+            self._database, functions.TRIM_KEYS, None, partition=partition, limit=limit
         )

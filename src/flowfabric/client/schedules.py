@@ -27,15 +27,18 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
-# How often a resume is tried while an app changes the rule at the same time.
+# How often `resume` is tried while an app changes the rule at the same time.
 _TRIES = 5
 MAX_NEXT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One schedule as an app declares it. Each firing stores the submission under a new id. An
-    anchor in the rule is fixed by the app."""
+    """One schedule as an app declares it.
+
+    Each firing stores a copy of the submission under a new id. If the rule has an anchor, the app
+    has set it.
+    """
 
     name: str
     submission: Submission
@@ -47,9 +50,9 @@ class Declaration:
 class Declared:
     """The answer to a declaration.
 
-    `outcome` is `declared`, `older` (a newer version of the app has declared its schedules) or
-    `superseded` (another worker of this version has declared different schedules since).
-    `orphaned` lists the schedules that this declaration no longer contains.
+    `outcome` is `declared`, `older` (a newer version of the app has already declared its schedules)
+    or `superseded` (another worker of this version has declared different schedules in the
+    meantime). `orphaned` lists the schedules that this declaration no longer contains.
     """
 
     outcome: str
@@ -62,7 +65,7 @@ class Declared:
 class Fired:
     """How many executions a call submitted, and when the schedule is due next (None: never).
 
-    `outcome` is `fired`; `already_fired`, `inactive` and `gone` mean that nothing was submitted.
+    `outcome` is `fired`, or says why nothing was submitted: `already_fired`, `inactive` or `gone`.
     """
 
     outcome: str
@@ -74,7 +77,7 @@ _info = reader(
     ScheduleInfo,
     functions.LIST_SCHEDULES,
     given="last_id",
-    unread="last_id",
+    unread="last_id last_partition",
     state=ScheduleState,
     version=lambda numbers: ".".join(map(str, numbers)),
     misfire=Misfire,
@@ -91,12 +94,15 @@ class Schedules:
         self._lanes = lanes
         self._namespace = namespace
 
-    # Operators
+    # For operators
 
     async def get(
         self, name: str, *, app: str | None = None, namespace: str | None = None
     ) -> ScheduleInfo:
-        """Return one schedule; raise ScheduleNotFound, or InvalidInput if the name is ambiguous."""
+        """Return one schedule by its name.
+
+        Raises ScheduleNotFound if there is none, and InvalidInput if several apps have one.
+        """
         check_name("name", name)
         if app is not None:
             check_name("app", app)
@@ -131,7 +137,7 @@ class Schedules:
         reason: str | None = None,
         actor: str | None = None,
     ) -> ScheduleInfo:
-        """Pause a schedule until `resume`. Times that pass meanwhile do not fire."""
+        """Pause a schedule until `resume`. Firing times that pass in the meantime are skipped."""
         check_words(reason=reason, actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         await self._set(found, True, None, reason, actor)
@@ -146,7 +152,7 @@ class Schedules:
         reason: str | None = None,
         actor: str | None = None,
     ) -> ScheduleInfo:
-        """Resume a schedule: it fires again from its next time on."""
+        """Resume a schedule. It fires again from its next time on."""
         check_words(reason=reason, actor=actor)
         for _ in range(_TRIES):
             found = await self.get(name, app=app, namespace=namespace)
@@ -166,7 +172,8 @@ class Schedules:
         """Submit the task of a schedule now; raise ScheduleOrphaned if no worker declares it."""
         check_words(actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
-        id = mint_for_schedule(found.schedule_id)
+        minted = (await self._database.partitions.current()).minted
+        id = mint_for_schedule(found.schedule_id, minted)
         await self._database.call(
             functions.RUN_SCHEDULE,
             partition_key=id.partition_key,
@@ -186,7 +193,7 @@ class Schedules:
         app: str | None = None,
         namespace: str | None = None,
     ) -> list[datetime]:
-        """Compute the next times of a schedule's rule, also while it is paused."""
+        """Return the next times of a schedule's rule, even if the schedule is paused."""
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NEXT:
             raise InvalidInput(field="count", problem=f"must be 1 to {MAX_NEXT}")
         found = await self.get(name, app=app, namespace=namespace)
@@ -197,13 +204,13 @@ class Schedules:
     async def forget(
         self, name: str, *, app: str | None = None, namespace: str | None = None
     ) -> None:
-        """Delete an orphaned schedule; executions that it submitted stay."""
+        """Delete an orphaned schedule. The executions that it submitted stay."""
         found = await self.get(name, app=app, namespace=namespace)
         await self._database.call(
             functions.FORGET_SCHEDULE, namespace=found.namespace, app=found.app, name=found.name
         )
 
-    # Workers
+    # For workers
 
     async def declare(
         self,
@@ -216,12 +223,14 @@ class Schedules:
     ) -> Declared:
         """Declare the schedules of an app.
 
-        `generation` is the one of an earlier answer: with it, a repeated declaration does not undo
-        what other workers have declared since."""
+        Pass the `generation` of an earlier answer to declare the same schedules again. The call
+        then does not undo what other workers have declared in the meantime.
+        """
         space = self._own(namespace)
         check_name("app", app)
         for one in declarations:
             check_tags(one.submission.tags)
+        await self._lanes.prepare([one.submission for one in declarations])
         routes = [await self._lanes.register(one.submission.route) for one in declarations]
         now = (await self._now()).replace(microsecond=0)
         anchors = await self._anchors(space, app, declarations, now)
@@ -255,7 +264,10 @@ class Schedules:
     async def due(
         self, app: str, names: Sequence[str] | None = None, *, namespace: str | None = None
     ) -> tuple[list[DueSchedule], datetime, timedelta | None]:
-        """List due schedules; also return the time used, and the time until the next is due."""
+        """List the due schedules.
+
+        Also return the database time, and the time until the next one is due.
+        """
         *rows, last = await self._database.call(
             functions.DUE_SCHEDULES,
             namespace=self._own(namespace),
@@ -274,19 +286,21 @@ class Schedules:
         namespace: str | None = None,
         call_id: UUID | None = None,
     ) -> Fired:
-        """Submit the executions that a due schedule's misfire rule asks for, and set its next time.
+        """Submit the executions of a due schedule, as its misfire rule says, and set its next time.
 
-        Submits nothing if another worker fired it first."""
+        Submits nothing if another worker fired it first.
+        """
         todo = plan(due.rule, due.misfire, due.next_at, now)
         return await self._fire(self._own(namespace), app, due, todo, call_id or uuid7())
 
     async def _fire(
         self, namespace: str, app: str, due: DueSchedule, todo: Plan, call_id: UUID
     ) -> Fired:
-        ids = [firing_id(due.schedule_id, at) for at in todo.fire_ats]
+        minted = (await self._database.partitions.current()).minted
+        ids = [firing_id(due.schedule_id, at, minted) for at in todo.fire_ats]
         rows = await self._database.call(
             functions.FIRE_SCHEDULE,
-            partition_key=firing_id(due.schedule_id, due.next_at).partition_key,
+            partition_key=firing_id(due.schedule_id, due.next_at, minted).partition_key,
             namespace=namespace,
             app=app,
             name=due.name,
@@ -306,7 +320,8 @@ class Schedules:
         declarations: Sequence[Declaration],
         now: datetime,
     ) -> list[datetime | None]:
-        """Return the anchor of each `every` rule: the app's, else the stored one, else now."""
+        """Return an anchor for each `every` rule: the app's anchor, or the stored one, or the
+        current time."""
         if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
             return [one.rule.anchor for one in declarations]
         stored = {
@@ -358,7 +373,7 @@ class Schedules:
         return now
 
     def _own(self, namespace: str | None) -> str:
-        """Return the namespace to use; a worker's schedules belong to one namespace."""
+        """Return the namespace to use. A worker's schedules belong to one namespace."""
         if namespace is not None and self._namespace not in (None, namespace):
             raise InvalidInput(field="namespace", problem="is not the namespace of this client")
         space = self._namespace if namespace is None else namespace
@@ -367,7 +382,7 @@ class Schedules:
         return space
 
     async def list(self, *, app: str | None = None) -> list[ScheduleInfo]:
-        """List all schedules by name, or the schedules of one app."""
+        """List the schedules of all apps, or of one app, by name."""
         if app is not None:
             check_name("app", app)
         return await self._read(app, None)
@@ -376,8 +391,7 @@ class Schedules:
 def _last_id(row: Any) -> ExecutionId | None:
     if row["last_id"] is None:
         return None
-    place = firing_id(row["schedule_id"], row["last_at"])
-    return ExecutionId.of(place.partition_key, row["last_id"])
+    return ExecutionId.of(row["last_partition"], row["last_id"])
 
 
 def _due(row: Any) -> DueSchedule:

@@ -1,4 +1,4 @@
-"""Steps: record them under a lease, and read journals."""
+"""Steps: record steps under a lease, and read journals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Records: TypeAlias = list[StepRecord]
 Answers: TypeAlias = list[StepRecord | Exception | Busy]
 Journals: TypeAlias = list[list[StepRecord] | Exception | Busy]
 
-# How many journals one query reads: more would make a single answer too large.
+# How many journals one query reads. More would make the answer too large.
 MAX_JOURNALS = 50
 
 
@@ -48,7 +48,7 @@ class JsonStepArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A step that is recorded, by this call (`is_new`) or by an earlier one."""
+    """A recorded step. `is_new` tells whether this call or an earlier one recorded it."""
 
     record: StepRecord
     is_new: bool
@@ -73,8 +73,10 @@ class Steps(Scoped):
             await journals.close()
 
     async def record(self, held: Claimed, step: Step) -> StepRecord:
-        """Record one step; concurrent calls share one transaction. If the step was recorded before,
-        return the first record."""
+        """Record one step, and return its record. Concurrent calls share one transaction.
+
+        If the step was recorded before, return the earlier record.
+        """
         step.check()
         batcher = self._records.get(held.partition_key)
         if batcher is None:
@@ -84,9 +86,9 @@ class Steps(Scoped):
     def step_arguments(
         self, held: Claimed, step: Step | None, database: str | None
     ) -> JsonStepArguments:
-        """Encode one step for RECORD_STEP_JSON, which the caller sends on another connection.
+        """Encode one step for RECORD_STEP_JSON, to be sent on the caller's own connection.
 
-        Without a step the answer only names the database.
+        Without a step, RECORD_STEP_JSON only returns the name of the database.
         """
         return {
             "partition_key": held.partition_key,
@@ -96,7 +98,7 @@ class Steps(Scoped):
         }
 
     async def journal(self, held: Claimed) -> Records:
-        """Return the steps that earlier runs recorded; concurrent calls share one query."""
+        """Return the steps that earlier runs recorded. Concurrent calls share one query."""
         batcher = self._journals.get(held.partition_key)
         if batcher is None:
             batcher = self._journals[held.partition_key] = Batcher(
@@ -130,7 +132,7 @@ class Steps(Scoped):
         return [found[held.execution_id] for held in batch]
 
     async def _journal_alone(self, held: Claimed) -> Records:
-        # Unreachable in practice: a read is never busy.
+        # Needed only for the interface: a read is never busy.
         return await self.list(held.id)
 
     async def _flush(self, batch: Items, wait: bool = False, *, is_again: bool = False) -> Answers:
@@ -183,11 +185,12 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register the route of a code version that a transactional step would move to."""
+        """Register the route that an execution gets when a transactional step moves it to a code
+        version."""
         await self._register([_route(unknown.facts)])
 
     async def _register(self, routes: Iterable[Route]) -> None:
-        """Register the routes of a code version that no execution had before."""
+        """Register routes that an execution gets when it moves to a code version."""
         for route in routes:
             self._lanes.known.pop(route, None)
             await self._lanes.register(route)
@@ -207,7 +210,7 @@ def _code_versions(batch: Items) -> list[str | None] | None:
 
 
 def _route(facts: Mapping[str, Any]) -> Route:
-    """Return the route that an execution would move to."""
+    """Return the route that the engine's answer describes."""
     return Route(
         facts["namespace"],
         facts["lane"],
@@ -238,7 +241,7 @@ def _step_json(held: Claimed, step: Step) -> str:
 
 
 def read_json_answer(held: Claimed, step: Step, text: str) -> Answer | Exception:
-    """Decode an answer of RECORD_STEP_JSON: the record and whether it is new, or a refusal."""
+    """Decode an answer of RECORD_STEP_JSON: a record, or the error of a refusal."""
     answer = json.loads(text)
     outcome = answer["outcome"]
     if outcome not in ("recorded", "exists"):

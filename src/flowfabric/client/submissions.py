@@ -1,9 +1,9 @@
-"""Submissions: encode them for the engine, decode the answers, and plan the repeats.
+"""Submissions: encode them for the engine, decode the answers, and plan what to send again.
 
-Each function has one encoder (`arguments`, `json_arguments`, `flow_arguments`), and each kind of
-call has one plan (`submit_plan`, `submit_alike_plan`, `flow_plan`). A plan only yields the next
-action: `carry_out` performs it on our connection, `app.via` on the caller's, with or without an
-event loop.
+Each engine function has one encoder (`arguments`, `json_arguments`, `flow_arguments`), and each
+kind of call has one plan (`submit_plan`, `submit_alike_plan`, `flow_plan`). A plan is a generator
+that yields the next action. `carry_out` performs the actions on our connection; `app.via` performs
+them on the caller's connection, with or without an event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from typing import Any, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from flowfabric.client.batching import BUSY, MAX_BATCH, Busy, busy_pauses
-from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
+from flowfabric.core.errors import (
+    FlowFabricError,
+    InvalidInput,
+    RetryExhausted,
+    Unavailable,
+    UnknownGate,
+    UnknownRoute,
+)
 from flowfabric.core.execution import Alike, OnConflict, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, FlowSubmitted, Graph, Group
 from flowfabric.core.ids import ExecutionId
@@ -30,14 +37,17 @@ from flowfabric.db.functions import Function
 T = TypeVar("T")
 Answer: TypeAlias = Submitted | Exception | Busy
 
-# No route has a negative id, so the engine answers `unknown_route` for the item.
+# A placeholder for an unknown route. No route has a negative id, so the engine answers
+# `unknown_route`.
 NO_ROUTE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The target database of submissions, with the ids of their routes there. None means the
-    database of our connection."""
+    """The database that submissions go to, and the ids of their routes in it.
+
+    `database` is None for the database of our own connection.
+    """
 
     routes: Mapping[Route, int]
     database: str | None = None
@@ -54,19 +64,20 @@ def _rfc3339(moment: datetime) -> str:
     try:
         return moment.astimezone(UTC).isoformat()
     except OverflowError:
-        return moment.isoformat()  # at the end of the calendar; the engine refuses it
+        return moment.isoformat()  # past the last year; the engine refuses it
 
 
-# Most submissions have these fields, so each is an argument. All other fields are options.
+# Nearly every submission sets these fields, so each is a separate argument. All other fields are
+# sent together, as options.
 _OWN = ("id", "route", "payload", "payload_encoding", "priority", "delay")
-# `on_conflict` is not sent: `_answer` applies it.
+# `on_conflict` is not sent. `_answer` applies it to the engine's answer.
 _RARE = [field for field in fields(Submission) if field.name not in (*_OWN, "on_conflict")]
 _rare_values = attrgetter(*(field.name for field in _RARE))
 _DEFAULTS = tuple(
-    {} if field.default is MISSING else field.default  # tags: empty by default
+    {} if field.default is MISSING else field.default  # for `tags`, the default is {}
     for field in _RARE
 )
-# Option names and value encodings that differ from the field's own.
+# Options whose name or encoding differs from the field's.
 _NAMES = {"deadline": "deadline_ms", "key_window": "key_window_ms"}
 _WRITERS: dict[str, Callable[[Any], Any]] = {
     "delayed_until": _rfc3339,
@@ -76,6 +87,8 @@ _WRITERS: dict[str, Callable[[Any], Any]] = {
     "key_fingerprint": bytes.hex,
     "key_window": _milliseconds,
     "parent_id": lambda id: str(id.uuid),
+    "quotas": lambda gates: [gate.id for gate in gates],
+    "budgets": lambda gates: [gate.id for gate in gates],
 }
 
 
@@ -98,7 +111,7 @@ def options(submissions: Sequence[Submission]) -> list[str | None]:
     last: Any = _DEFAULTS
     text: str | None = None
     for values in map(_rare_values, submissions):
-        # Neighbours mostly belong to one task and have the same options: encode them once.
+        # Neighbours mostly belong to one task and have equal options. Encode equal options once.
         if values != last:
             last, found = values, _options_of(values)
             text = _json(found) if found else None
@@ -160,13 +173,14 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
 
 
 def alike_arguments(place: Place, batch: Alike) -> SubmitArguments:
-    """Encode submissions that are alike: their columns as they are, everything else once."""
+    """Encode submissions that are alike: ids and payloads as arrays, all other fields once."""
     shared = arguments(place, [batch.shared])
     return {**shared, "execution_ids": batch.uuids, "payloads": batch.payloads}
 
 
 def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
-    """Encode submissions of one partition and one namespace as JSON, for any driver."""
+    """Encode submissions of one partition and one namespace as JSON, which every driver can
+    send."""
     return JsonArguments(
         partition_key=batch[0].id.partition_key,
         namespace=batch[0].route.namespace,
@@ -176,7 +190,7 @@ def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
 
 
 def flow_arguments(place: Place, graph: Graph) -> FlowArguments:
-    """Encode a graph with its nodes sorted: upstream before downstream."""
+    """Encode a graph. Its nodes are sorted: upstream before downstream."""
     graph = graph.in_order()
     flow: dict[str, Any] = {
         "flow_id": str(graph.id.uuid),
@@ -235,7 +249,8 @@ def _json(value: Any) -> str:
 
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
-    """Return the array for one argument: None if no item needs it, one value if all share it."""
+    """Return the array for one argument: None if every item has the default, one value if all
+    agree."""
     first = values[0]
     if values.count(first) < len(values):
         return values
@@ -286,7 +301,7 @@ def _answer(item: Submission, outcome: str, id: UUID, detail: dict[str, Any]) ->
     if outcome not in ("duplicate", "key_reused"):
         return _error(outcome, detail)
     first = ExecutionId.of(item.id.partition_key, id)
-    # A caller gets the run of its own task only: the result of another would have another type.
+    # A caller only gets a run of its own task. The result of another task would have another type.
     is_same = outcome == "duplicate" or (
         item.on_conflict == OnConflict.EXISTING and detail["task"] in (item.route.task, None)
     )
@@ -301,19 +316,23 @@ def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:
     return FlowFabricError.from_engine(outcome, detail)
 
 
-# Plan. A plan decides the next action once, for callers that wait on a loop and in a thread.
+# Plan. A plan serves callers on an event loop and callers in a thread alike.
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Look the place up again: the database no longer knows the routes that the client cached."""
+    """Ask for the place again: the database does not have the routes or gates that the client
+    cached."""
 
     submissions: Sequence[Submission]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call the engine. The plan expects the raw answer, which a `read_…` function decodes."""
+    """Ask for a call of the engine.
+
+    The plan expects the raw answer; a `read_…` function decodes it.
+    """
 
     function: Function
     arguments: Mapping[str, Any]
@@ -321,7 +340,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait: another transaction holds a key or a parent."""
+    """Ask for a pause: another transaction holds a key or a parent."""
 
     seconds: float
 
@@ -331,7 +350,7 @@ Plan: TypeAlias = Generator[Find | Ask | Pause, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A function that stores submissions, with its encoder and decoder."""
+    """An engine function that stores submissions, with its encoder and decoder."""
 
     function: Function
     write: Callable[[Place, Sequence[Submission]], Mapping[str, Any]]
@@ -347,8 +366,8 @@ def submit_plan(
 ) -> Plan[list[Answer]]:
     """Plan to store submissions of one partition and one namespace; return one answer for each.
 
-    Unknown routes are registered and their items sent once more. With `waits`, busy items are sent
-    again for two seconds; then their answer is RetryExhausted.
+    Items with an unknown route are sent once more after the route is registered. With `waits`, busy
+    items are sent again for two seconds; after that their answer is RetryExhausted.
     """
     found: list[Answer] = [BUSY] * len(batch)
     left = list(range(len(batch)))
@@ -359,7 +378,7 @@ def submit_plan(
         reply = yield Ask(form.function, form.write(place, asked))
         for index, answer in zip(left, form.read(reply, asked), strict=True):
             found[index] = answer
-        unknown = [index for index in left if isinstance(found[index], UnknownRoute)]
+        unknown = [index for index in left if isinstance(found[index], UnknownRoute | UnknownGate)]
         if unknown and not has_looked:
             has_looked = True
             place = yield Find(batch)
@@ -375,30 +394,62 @@ def submit_plan(
         yield Pause(pause)
 
 
-def submit_all_plan(
+def submit_each_plan(
     form: Form, submissions: Sequence[Submission], place: Place
-) -> Plan[list[Submitted]]:
-    """Plan to store any submissions, 500 a call. Errors raise after their call stored the rest."""
-    found: dict[int, Submitted] = {}
+) -> Plan[list[Submitted | Exception]]:
+    """Plan to store any submissions, 500 a call; return one answer or error for each.
+
+    A partition that cannot be reached is not asked again. The others are.
+    """
+    found: dict[int, Submitted | Exception] = {}
+    unreached: dict[int, Unavailable] = {}
     for chunk in _chunks(submissions):
         batch = [submissions[index] for index in chunk]
-        answers = yield from submit_plan(form, batch, place)
+        partition = batch[0].id.partition_key
+        answers: Sequence[Answer]
+        try:
+            if partition in unreached:
+                raise unreached[partition]
+            answers = yield from submit_plan(form, batch, place)
+        except Unavailable as error:
+            unreached[partition] = error
+            answers = [error] * len(batch)
         for index, answer in zip(chunk, answers, strict=True):
-            if isinstance(answer, Exception):
-                raise answer
-            assert isinstance(answer, Submitted)
+            assert not isinstance(answer, Busy)
             found[index] = answer
     return [found[index] for index in range(len(submissions))]
 
 
+def submit_all_plan(
+    form: Form, submissions: Sequence[Submission], place: Place
+) -> Plan[list[Submitted]]:
+    """Plan to store any submissions, 500 per call.
+
+    The first error is raised after all other items are stored.
+    """
+    answers = yield from submit_each_plan(form, submissions, place)
+    return stored(answers)
+
+
+def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
+    """Return the answers; raise the first error among them."""
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, Submitted)]
+
+
 def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
-    """Plan to store submissions that are alike, 500 a call. Errors raise after their call stored
-    the rest."""
+    """Plan to store submissions that are alike, 500 per call.
+
+    An error is raised after its call has stored the other items.
+    """
     for start in range(0, len(batch), MAX_BATCH):
         chunk = batch[start : start + MAX_BATCH]
         rows = yield Ask(functions.SUBMIT_EXECUTIONS, alike_arguments(place, chunk))
         if rows:
-            # Something was not created. Ask again for each: what was created is answered the same.
+            # At least one item was not created. Send all items in the general form; items that were
+            # created already get the same answer again.
             yield from submit_all_plan(ARRAYS, list(chunk), place)
 
 
@@ -410,15 +461,17 @@ def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
         answer = read_flow(reply, graph)
         if isinstance(answer, FlowSubmitted):
             return answer
-        if has_looked or not isinstance(answer, UnknownRoute):
+        if has_looked or not isinstance(answer, UnknownRoute | UnknownGate):
             raise answer
         has_looked = True
         place = yield Find([node.submission for node in graph.nodes])
 
 
 def group_of(submission: Submission) -> tuple[int, str, bool]:
-    """Return what the submissions of one call must share. Submissions with keys may be busy, so
-    they travel separately."""
+    """Return the group of a submission; one call sends only submissions of one group.
+
+    Submissions with keys may be busy, so they are sent in separate calls.
+    """
     return submission.id.partition_key, submission.route.namespace, submission.key is not None
 
 
@@ -450,16 +503,21 @@ async def carry_out(
 ) -> T:
     """Perform the actions of a plan on an event loop."""
     answer: Any = None
+    error: Unavailable | None = None
     try:
         while True:
-            match plan.send(answer):
+            step = plan.send(answer) if error is None else plan.throw(error)
+            answer = error = None
+            match step:
                 case Ask() as one:
-                    answer = await ask(one)
+                    try:
+                        answer = await ask(one)
+                    except Unavailable as problem:
+                        error = problem
                 case Find(submissions):
                     answer = await find(submissions)
                 case Pause(seconds):
                     await asyncio.sleep(seconds)
-                    answer = None
     except StopIteration as end:
         found: T = end.value
         return found
@@ -470,16 +528,21 @@ def carry_out_sync(
 ) -> T:
     """Perform the actions of a plan in a thread that may block."""
     answer: Any = None
+    error: Unavailable | None = None
     try:
         while True:
-            match plan.send(answer):
+            step = plan.send(answer) if error is None else plan.throw(error)
+            answer = error = None
+            match step:
                 case Ask() as one:
-                    answer = ask(one)
+                    try:
+                        answer = ask(one)
+                    except Unavailable as problem:
+                        error = problem
                 case Find(submissions):
                     answer = find(submissions)
                 case Pause(seconds):
                     time.sleep(seconds)
-                    answer = None
     except StopIteration as end:
         found: T = end.value
         return found

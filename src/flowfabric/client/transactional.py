@@ -1,5 +1,7 @@
-"""Transactional submits join the caller's transaction on the caller's connection. This module finds
-their target database and routes; `submissions` encodes them and `app.via` sends them."""
+"""Find the target database and the routes for a submit inside the caller's transaction.
+
+`submissions` encodes such a submit, and `app.via` sends it on the caller's connection.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from flowfabric.db.session import Database
 
 
 class Transactional:
-    """Find the place for submissions on a caller's connection."""
+    """Find the place (database and routes) for submissions on a caller's connection."""
 
     def __init__(self, database: Database, lanes: Lanes) -> None:
         self._database = database
@@ -22,19 +24,21 @@ class Transactional:
         self._identity: str | None = None
 
     async def place(self, submissions: Sequence[Submission], *, anew: bool = False) -> Place:
-        """Register the routes of submissions on our connection, so that a rollback of the caller's
-        transaction does not undo it. `anew` registers all known routes again."""
+        """Register the routes and gates of submissions, and return the place.
+
+        Routes are registered on our connection: a rollback of the caller's transaction does not
+        remove them. With `anew`, all cached routes are forgotten first.
+        """
         if anew:
             self._lanes.forget()
             self._identity = None
         for submission in submissions:
             submission.check()
-        for route in {submission.route for submission in submissions}:
-            await self._lanes.register(route)
+        await self._lanes.prepare(submissions)
         return Place(self._lanes.known, await self.identity())
 
     async def identity(self) -> str:
-        """Return the name of our database, which tells it from every other."""
+        """Return the unique name of our database."""
         if self._identity is None:
             rows = await self._database.call(
                 functions.SUBMIT_JSON,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.leases import Caller
 from flowfabric.client.outcomes import handle_batch
+from flowfabric.client.partitions import ask_each, ask_reachable, within_time
 from flowfabric.core.code_version import NO_VERSION, CodeVersion, VersionInfo
-from flowfabric.core.errors import InvalidInput
+from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import check_text
 from flowfabric.core.worker import WorkerInfo
 from flowfabric.db import functions
 from flowfabric.db.records import reader
 
 BATCH = 1000
+# Stands for more executions in flight than are counted.
+MANY = 10_001
 # The namespace of a worker that serves all namespaces.
 EVERY_NAMESPACE = ""
 
@@ -25,7 +29,10 @@ _version = reader(VersionInfo, functions.LIST_VERSIONS)
 
 
 class Workers(Scoped):
-    """The registry of workers. Only the takeover of code versions depends on it."""
+    """The registry of workers.
+
+    The engine uses it to decide which workers take over the executions of another code version.
+    """
 
     async def register(
         self,
@@ -41,7 +48,7 @@ class Workers(Scoped):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> str:
-        """Register a worker: `registered`, or `refreshed` if it was registered before."""
+        """Register a worker. Return `registered`, or `refreshed` if it was registered before."""
         check_text("worker_instance_id", worker_instance_id, 256)
         rows = await (caller or self._database).call(
             functions.REGISTER_WORKER,
@@ -67,7 +74,7 @@ class Workers(Scoped):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> list[str]:
-        """Report that workers are alive; return the workers that must register again."""
+        """Report that workers are alive; return the workers that have to register again."""
         missing: list[str] = []
         for start in range(0, len(worker_instance_ids), BATCH):
             names = list(worker_instance_ids[start : start + BATCH])
@@ -87,15 +94,15 @@ class Workers(Scoped):
         *,
         namespace: str | None = None,
         expire_leases: bool = False,
-        partitions: Iterable[int] = (0,),
+        partitions: Iterable[int] | None = None,
         actor: str | None = None,
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> bool:
         """Remove a worker from the registry; return False if it was not registered.
 
-        Its leases expire in time, or at once with `expire_leases`; that works for a worker that is
-        no longer registered, too.
+        Its leases expire in time, or at once with `expire_leases`. `expire_leases` also works if
+        the worker is no longer registered.
         """
         rows = await (caller or self._database).call(
             functions.MARK_WORKER_DEAD,
@@ -106,7 +113,8 @@ class Workers(Scoped):
             patience=patience,
         )
         if expire_leases:
-            for partition in partitions:
+
+            async def expire(partition: int) -> None:
                 handled = BATCH
                 while handled == BATCH:
                     found = await self._database.call(
@@ -117,6 +125,16 @@ class Workers(Scoped):
                         limit=BATCH,
                     )
                     handled = found[0]["handled"]
+
+            if partitions is None:
+                partitions = await self._database.partitions.all()
+            _, unreached = await ask_reachable(partitions, expire)
+            if unreached:
+                raise Unavailable(
+                    "Its leases were not ended in the partitions that cannot be reached: "
+                    f"{', '.join(map(str, unreached))}; call again.",
+                    partitions=unreached,
+                )
         return bool(rows[0]["outcome"] == "marked")
 
     async def list(
@@ -127,7 +145,7 @@ class Workers(Scoped):
         limit: int = 1000,
         with_dead: bool = False,
     ) -> list[WorkerInfo]:
-        """List live workers by namespace and instance, starting after `after`.
+        """List the live workers, sorted by namespace and instance, starting after `after`.
 
         A client of one namespace gets only the workers of that namespace.
         """
@@ -145,46 +163,68 @@ class Workers(Scoped):
         self,
         worker_instance_ids: Sequence[str],
         *,
-        partition: int = 0,
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> dict[str, Sequence[int]]:
-        """Return the ids of the routes that registered workers should take over, by worker.
+        """Return, for each of these workers, the ids of the routes that it should take over.
 
-        Executions of another code version wait there, and no worker that serves the version has
-        been alive for the grace.
+        A route is taken over if executions of another code version wait in it and no worker that
+        serves this version has been alive for the grace period.
         """
-        found: dict[str, Sequence[int]] = {}
-        for start in range(0, len(worker_instance_ids), BATCH):
+        found: dict[str, dict[int, None]] = {}
+        # By the number of the last reading: a heartbeat has a loop of its own and no pool.
+        count = self._database.partitions.numbers.partitions
+
+        async def ask(partition: int, names: Sequence[str]) -> None:
             rows = await (caller or self._database).call(
                 functions.LIST_UNSERVED_ROUTES,
                 partition_key=partition,
                 namespace=self._namespace,
-                worker_instance_ids=[*worker_instance_ids[start : start + BATCH]],
+                worker_instance_ids=[*names],
                 patience=patience,
             )
             for row in rows:
-                found[row["worker_instance_id"]] = [
-                    *found.get(row["worker_instance_id"], ()),
-                    row["route_id"],
-                ]
-        return found
+                found.setdefault(row["worker_instance_id"], {})[row["route_id"]] = None
 
-    async def versions(
-        self, task: str | None = None, *, partition: int = 0
-    ) -> Sequence[VersionInfo]:
-        """Return the code versions of the tasks: what is in flight, and who serves it."""
-        rows = await self._database.call(
-            functions.LIST_VERSIONS, partition_key=partition, namespace=self._namespace, task=task
-        )
-        return [_version(row) for row in rows]
+        for start in range(0, len(worker_instance_ids), BATCH):
+            for partition in range(count):
+                names = worker_instance_ids[start : start + BATCH]
+                await within_time(partition, count, ask(partition, names))
+        return {name: list(routes) for name, routes in found.items()}
+
+    async def versions(self, task: str | None = None) -> Sequence[VersionInfo]:
+        """Return the code versions of each task, with their unfinished executions and their live
+        workers."""
+
+        async def read(partition: int) -> Sequence[VersionInfo]:
+            rows = await self._database.call(
+                functions.LIST_VERSIONS,
+                partition_key=partition,
+                namespace=self._namespace,
+                task=task,
+            )
+            return [_version(row) for row in rows]
+
+        answers = await ask_each(await self._database.partitions.all(), read)
+        if len(answers) == 1:
+            return answers[0]
+        found: dict[tuple[str, str, str], VersionInfo] = {}
+        for one in (version for answer in answers for version in answer):
+            name = (one.namespace, one.task, one.code_version)
+            if (before := found.get(name)) is not None:
+                one = replace(one, in_flight=min(one.in_flight + before.in_flight, MANY))
+            found[name] = one
+        return [found[name] for name in sorted(found)]
 
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Remove silent workers; return how many, and the time until the next may be due."""
+        """Remove workers that stopped sending heartbeats.
+
+        Return how many, and the time until the next one may be due.
+        """
         return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 
     def _of(self, namespace: str | None) -> str | None:
-        """Return the namespace to use; refuse another namespace than the client's."""
+        """Return the namespace to use; raise InvalidInput if it is not the client's."""
         if namespace is not None and self._namespace not in (None, namespace):
             raise InvalidInput(field="namespace", problem="is not the namespace of this client")
         return self._namespace if namespace is None else namespace

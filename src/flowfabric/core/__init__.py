@@ -1,3 +1,3 @@
-"""The vocabulary: ids, states, records and errors. Standard library only."""
+"""The vocabulary: ids, states, records and errors. Imports only the standard library."""
 
 from __future__ import annotations

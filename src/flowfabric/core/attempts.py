@@ -1,4 +1,4 @@
-"""Numbers of attempts: people and handlers count from 1, the columns of the engine from 0."""
+"""Numbers of attempts. Users and handlers count from 1; columns of the engine count from 0."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 def attempt_number(index: int) -> int:
-    """Return the number of an attempt by its index."""
+    """Return the number of an attempt (from 1) for its index (from 0)."""
     return index + 1
 
 
 def attempt_index(number: int | None) -> int | None:
-    """Return the index of an attempt by its number."""
+    """Return the index of an attempt (from 0) for its number (from 1)."""
     return None if number is None else number - 1
 
 
 def with_attempt_numbers(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts of the engine with numbers of attempts in place of indexes."""
+    """Return facts of the engine, with the index of an attempt replaced by its number."""
     return dict(
         (name.removesuffix("_index"), value if value is None else attempt_number(value))
         if name.endswith("attempt_index")

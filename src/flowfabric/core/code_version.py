@@ -1,4 +1,4 @@
-"""Code versions: which version of an app's code recorded the steps of an execution."""
+"""Code versions: the version of an app's code that recorded the steps of an execution."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ DEFAULT_GRACE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class CodeVersion:
-    """The version of a worker's code, and the journals of other versions that it may continue.
+    """The version of a worker's code, and the other versions whose journals it can continue
+    (`reads`).
 
-    `grace` is how long another version must have been without a worker before this worker takes its
-    executions over.
+    `grace` is how long another version must have been without a worker before this worker takes
+    over its executions.
     """
 
     name: str | None = None
@@ -29,7 +30,7 @@ class CodeVersion:
     def checked(
         cls, name: str | None, reads: Iterable[str] = (), grace: timedelta = DEFAULT_GRACE
     ) -> CodeVersion:
-        """Check the values, as the engine would, and name the wrong one."""
+        """Return the code version, or raise InvalidInput that names the wrong field."""
         check_code_version("code_version", name)
         if isinstance(reads, str):
             raise InvalidInput(field="reads", problem='must be a set of versions, as {"1"}')
@@ -46,7 +47,7 @@ class CodeVersion:
 
     @property
     def served(self) -> list[str] | None:
-        """The versions whose executions this code may claim at any time."""
+        """The versions whose executions this code may claim at any time; None without a version."""
         return None if self.name is None else [self.name, *sorted(self.reads)]
 
 
@@ -62,16 +63,18 @@ class VersionInfo:
     code_version: str
     # Exact up to 10 000; 10 001 means more.
     in_flight: int
-    # Live workers of this version that know the task, and those of them that begin new executions.
+    # How many live workers of this version know the task, and how many of them begin new
+    # executions.
     workers: int
     beginners: int
-    # Other versions of live workers that know the task and read this version.
+    # Versions of other live workers that know the task and can read the journals of this version.
     readers: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionAnswer:
-    """Whether the workers of one code version may be switched off: no execution would be held."""
+    """Whether the workers of one code version may be switched off without leaving executions
+    behind."""
 
     namespace: str
     code_version: str
@@ -80,7 +83,7 @@ class VersionAnswer:
 
 
 def answer_versions(versions: Iterable[VersionInfo]) -> list[VersionAnswer]:
-    """Say for every code version, over all tasks, whether it may be switched off."""
+    """Decide for every code version, over all its tasks, whether it may be switched off."""
     groups: dict[tuple[str, str], list[VersionInfo]] = {}
     for one in versions:
         groups.setdefault((one.namespace, one.code_version), []).append(one)
@@ -100,7 +103,7 @@ def answer_versions(versions: Iterable[VersionInfo]) -> list[VersionAnswer]:
 
 def _answer(versions: Sequence[VersionInfo]) -> tuple[bool, str]:
     number = sum(one.in_flight for one in versions)
-    in_flight = f"{'nothing of it is' if number == 0 else _count(number)} in flight"
+    in_flight = f"{'none of its executions is' if number == 0 else _count(number)} in flight"
     unread = [one for one in versions if not one.readers]
     if not any(one.in_flight or one.beginners for one in unread):
         readers = ", ".join(sorted({name for one in versions for name in one.readers}))
@@ -116,7 +119,7 @@ def _answer(versions: Sequence[VersionInfo]) -> tuple[bool, str]:
         return False, f"must keep running: {in_flight}."
     return False, (
         f"has no worker, and {in_flight}. Run it with --finish-only; after the grace other workers "
-        "take over, and hold what does not fit."
+        "take over its executions, and hold each one that does not fit their code."
     )
 
 
@@ -125,7 +128,7 @@ def _count(number: int) -> str:
 
 
 def check_code_version(field: str, version: str | None) -> None:
-    """Refuse a code version that is not short text without blanks; None is none."""
+    """Refuse a code version that is too long or contains whitespace; accept None."""
     if version is None:
         return
     if not isinstance(version, str):

@@ -1,4 +1,4 @@
-"""Cursors in the event log: one text for a partition, joined for all of them."""
+"""Cursors of the event log: one for each partition, or all of them joined into one text."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable
 from flowfabric.core.errors import InvalidInput
 
 PREFIXES = ("ff2:", "ff1:")
-"""How cursors begin, the ones of older releases included."""
+"""The prefixes of cursors, including the prefixes of older releases."""
 
 _BETWEEN = "/"
 _CURSOR = re.compile(r"ff2:([0-9]{1,5}):.+", re.ASCII | re.DOTALL)
 
 
 def join_cursors(cursors: Iterable[str]) -> str:
-    """Join the cursors of partitions, in the order of partitions."""
+    """Join the cursors of all partitions, in order, into one."""
     return _BETWEEN.join(cursors)
 
 
 def split_cursor(text: str, partitions: int) -> dict[int, str]:
-    """Return the cursors in a text by partition; raise InvalidInput unless they are cursors.
+    """Split a cursor into the cursors of its partitions; raise InvalidInput if it is not a cursor.
 
-    A text from before the number of partitions was raised has none for the new ones.
+    Partitions that were added after the cursor was made have no cursor in it.
     """
     if not isinstance(text, str) or not text.isascii() or "\0" in text:
         raise InvalidInput(field="cursor", problem="is not a cursor; open a new one")

@@ -1,4 +1,4 @@
-"""Ended: what a hook is told about the execution whose end called it."""
+"""Ended: the argument of a hook. It describes the execution that has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EndedError:
     """The last failure of an execution, as it was stored.
 
     `type` is the class of the exception with its module, or a word of the engine such as
-    `execution_deadline`. `trace` is the traceback; an end by the engine has none.
+    `execution_deadline`. `trace` is the traceback; it is empty if the engine ended the execution.
     """
 
     type: str
@@ -30,9 +30,9 @@ class EndedError:
 class Ended(Generic[T_co]):
     """How an execution ended. T is the type of its result.
 
-    `arguments` are those of the task by name, decoded by its type hints; arguments that do not fit
-    them are plain JSON. `result` is None unless the execution succeeded, `error` is the last
-    failure unless it succeeded, `reason` says why it was cancelled.
+    `arguments` holds the arguments of the task by name, decoded by its type hints. Arguments that
+    do not fit the hints are plain JSON. `result` is set if the execution succeeded. Otherwise
+    `error` is its last failure. `reason` says why it was cancelled.
     """
 
     id: ExecutionId

@@ -1,17 +1,23 @@
-"""Define every error that flowfabric raises. The inner classes say what the caller should do.
+"""All errors that flowfabric raises. Catch a group, such as Conflict, to decide what to do.
 
 FlowFabricError
 ├── InvalidInput             fix the call; `field` and `problem` say what is wrong
 │   ├── InvalidId            not an id of an execution or a flow
 │   │   ├── MissingTag · InvalidPartitionIndex · InvalidUuid
 │   ├── CapabilityMismatch   the worker lacks capabilities of the execution
+│   ├── PayloadTooLarge
+│   ├── InvalidToken · TokenExpired   not a token of a waitpoint, or of a key that was retired
 │   └── InvalidDependency
 ├── NotFound                 it does not exist, or not in this namespace
 │   ├── ExecutionNotFound
 │   ├── UnknownRoute
 │   ├── LaneNotFound
+│   ├── TaskNotFound
 │   ├── ScheduleNotFound
-│   └── FlowNotFound
+│   ├── FlowNotFound
+│   ├── WaitpointNotFound
+│   ├── QuotaNotFound · BudgetNotFound
+│   └── UnknownGate
 ├── Conflict                 read the current state, then decide
 │   ├── KeyReused
 │   ├── RouteCollision
@@ -19,7 +25,8 @@ FlowFabricError
 │   ├── LeaseConflict
 │   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
-│   └── SelfReferencingEdge · CycleDetected
+│   ├── SelfReferencingEdge · CycleDetected
+│   └── WaitpointAlreadyExists · RotationConflict
 ├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
 │   ├── ExecutionTerminal · ExecutionNotTerminal
@@ -30,7 +37,9 @@ FlowFabricError
 │   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
+│   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
 │   ├── LaneClosed
+│   ├── LimitReached · BudgetExceeded
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
 ├── LeaseLost                stop working: another worker may hold the execution
@@ -42,21 +51,24 @@ FlowFabricError
 │   ├── SchemaMismatch
 │   │   ├── SchemaMissing · StepEdited
 │   ├── UnsupportedServer
-│   └── MigrationFailed
+│   ├── MigrationFailed
+│   └── NotDistributable
 ├── ExecutionEnded           the execution ended without a result
 │   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
 ├── StepFailed               a step failed in an earlier run; its class is unknown here
 ├── SlotsLost                the worker stopped; restart the process
 ├── ResultTimeout            the wait timed out; the execution continues
+├── WaitTimeout              no signal came in time, or an operator ended the wait
 └── FlowCancelTimeout        the wait timed out; the flow is cancelled
 
-The engine knows each leaf that has a `code`: SQL raises the code, or returns the leaf's `name`
-as the outcome of an item. A leaf's docstring is its default message.
+A class with a `code` stands for an error of the engine: SQL raises the code, or returns the `name`
+of the class as the outcome of an item. The docstring of a class is its default message.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -92,7 +104,7 @@ class FlowFabricError(Exception):
 
     @classmethod
     def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
-        """Return the error for an outcome or an SQLSTATE of the engine."""
+        """Return the error for an outcome or an SQLSTATE that the engine returned."""
         facts = with_attempt_numbers(facts)
         leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
         if leaf is None:
@@ -101,7 +113,7 @@ class FlowFabricError(Exception):
 
     @classmethod
     def explained(cls, facts: dict[str, Any]) -> Self:
-        """Return this error with the engine's facts in its message."""
+        """Return this error with its default message, followed by the facts from the engine."""
         words = " ".join((cls.__doc__ or "").split())
         details = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
         return cls(f"{words} ({details})" if details else words, **facts)
@@ -151,6 +163,18 @@ class InvalidDependency(InvalidInput, code="WF003", name="invalid_dependency"):
     """The flow has no such dependency, or the kind of the dependency is unknown."""
 
 
+class PayloadTooLarge(InvalidInput, name="payload_too_large"):
+    """The value of a signal is larger than 64 KiB. Store it elsewhere and send a reference."""
+
+
+class InvalidToken(InvalidInput, name="invalid_token"):
+    """This is not the token of a waitpoint."""
+
+
+class TokenExpired(InvalidInput, name="token_expired"):
+    """The key that signed the token was retired. Ask for a new link."""
+
+
 class NotFound(FlowFabricError):
     """It does not exist."""
 
@@ -171,8 +195,28 @@ class ScheduleNotFound(NotFound, code="WF304", name="schedule_not_found"):
     """There is no such schedule; it appears when a worker of its app starts."""
 
 
+class TaskNotFound(NotFound):
+    """No app has registered such a task; a worker registers its tasks when it starts."""
+
+
 class FlowNotFound(NotFound, code="WF305", name="flow_not_found"):
     """There is no such flow in this namespace; it may have been trimmed."""
+
+
+class WaitpointNotFound(NotFound, code="WF309", name="waitpoint_not_found"):
+    """The execution has no such waitpoint."""
+
+
+class QuotaNotFound(NotFound, code="WF306", name="quota_not_found"):
+    """There is no such quota in this namespace; declare its limits or create it."""
+
+
+class BudgetNotFound(NotFound, code="WF307", name="budget_not_found"):
+    """There is no such budget in this namespace; declare its limits or create it."""
+
+
+class UnknownGate(NotFound, code="WF308", name="unknown_gate"):
+    """A quota or budget of the submission is not registered; register it, then submit again."""
 
 
 class Conflict(FlowFabricError):
@@ -208,7 +252,10 @@ class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
 
     @property
     def resume_from(self) -> datetime | None:
-        """The time at which to open a cursor to miss no event; some events come twice."""
+        """The time at which to open a new cursor.
+
+        From there no event is missed, but some come twice.
+        """
         text = self.facts.get("resume_from")
         return datetime.fromisoformat(text) if text else None
 
@@ -242,7 +289,7 @@ class CycleDetected(Conflict, code="WF410", name="cycle_detected"):
 
     @property
     def path(self) -> list[str]:
-        """The cycle as names or ids; the last repeats the first."""
+        """The cycle as a list of names or ids. The last entry repeats the first."""
         return list(self.facts.get("path") or [])
 
 
@@ -254,6 +301,14 @@ class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
     """The flow has changed since its graph was read; read it again, then decide."""
 
 
+class RotationConflict(Conflict, code="WF413", name="rotation_conflict"):
+    """A key of that name was used before, or another key is in use."""
+
+
+class WaitpointAlreadyExists(Conflict, name="waitpoint_exists"):
+    """The execution has a waitpoint with this id and another key."""
+
+
 class Refused(FlowFabricError):
     """The current state does not allow it."""
 
@@ -263,12 +318,12 @@ class ExecutionNotActive(Refused, code="WF201", name="not_active"):
 
     @property
     def is_late(self) -> bool:
-        """Whether the call came after the deadline or after the attempt timed out."""
+        """Whether the call came too late: after the deadline, or after the attempt timed out."""
         return self.facts.get("reason") in ("deadline_passed", "attempt_timed_out")
 
     @property
     def delayed_until(self) -> datetime | None:
-        """The time of the retry, if the attempt timed out and a retry was left."""
+        """The time of the retry, if the attempt timed out and retries were left."""
         text = self.facts.get("delayed_until")
         return datetime.fromisoformat(text) if text else None
 
@@ -326,7 +381,7 @@ class ScheduleOrphaned(Refused, code="WF214", name="schedule_orphaned"):
 
 
 class TooManySteps(Refused):
-    """The execution has recorded as many steps as it may; end the handler with ctx.continue_as."""
+    """The execution has reached the limit of steps; end the handler with ctx.continue_as."""
 
 
 class FlowAlreadyTerminal(Refused, code="WF215", name="flow_already_terminal"):
@@ -347,6 +402,54 @@ class NotBlockedByDeps(Refused, code="WF218", name="not_blocked_by_deps"):
 
 class DepsNotSatisfied(Refused, code="WF219", name="deps_not_satisfied"):
     """The execution still waits for dependencies."""
+
+
+class ExecutionNotSuspended(Refused, code="WF222", name="not_suspended"):
+    """The execution is not suspended: there is nothing to resume."""
+
+
+class TargetNotSignalable(Refused, name="not_signalable"):
+    """The execution has ended: nobody will take the signal."""
+
+
+class WaitpointClosed(Refused, name="waitpoint_closed"):
+    """The waitpoint is closed: its answer was taken, or its time is over."""
+
+
+class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
+    """The execution has 10 000 signals that no wait has taken. Send again when some are taken."""
+
+
+class LimitReached(Refused, code="WF220", name="limit_reached"):
+    """The quota has no room and refuses what does not fit; nothing was stored."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        if "quota" not in facts:
+            return super().explained(facts)
+        key = f" for {facts['key']}" if facts.get("key") else ""
+        return cls(f"The limit {facts['quota']} has no room{key}; nothing was stored.", **facts)
+
+
+class BudgetExceeded(Refused, code="WF221", name="hard_breach"):
+    """The usage would pass a hard limit of the budget; nothing was counted."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        if not {"budget", "dimension", "usage", "limit", "amount"} <= facts.keys():
+            return super().explained(facts)
+
+        def shown(amount: int) -> str:
+            # Money is counted in millionths.
+            return str(Decimal(amount) / 1_000_000) if facts["dimension"] == "usd" else str(amount)
+
+        key = f" of {facts['key']}" if facts.get("key") else ""
+        return cls(
+            f"The budget {facts['budget']}{key} has no room: {facts['dimension']} is at "
+            f"{shown(facts['usage'])} of {shown(facts['limit'])}, and {shown(facts['amount'])} "
+            "more were reported. Nothing was counted.",
+            **facts,
+        )
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
@@ -403,6 +506,10 @@ class UnsupportedServer(SchemaError):
 
 class MigrationFailed(SchemaError):
     """A schema step or the function library could not be applied; it was rolled back."""
+
+
+class NotDistributable(SchemaError):
+    """The database cannot be distributed over a cluster yet; the message says what is missing."""
 
 
 class ExecutionEnded(FlowFabricError):
@@ -467,6 +574,10 @@ class SlotsLost(FlowFabricError):
 
 class ResultTimeout(FlowFabricError, TimeoutError):
     """No result in time. The execution continues; call result() again to keep waiting."""
+
+
+class WaitTimeout(FlowFabricError, TimeoutError):
+    """No signal came in time."""
 
 
 class FlowCancelTimeout(FlowFabricError, TimeoutError):

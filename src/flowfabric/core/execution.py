@@ -1,4 +1,4 @@
-"""Executions: what a caller submits, what a worker claims and what a reader gets."""
+"""Executions: the records that a caller submits, a worker claims and a reader gets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, as_uuid
+from flowfabric.core.limit import Gate
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -42,9 +43,9 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an execution belongs: lane, namespace, task and needed capabilities.
+    """The route of an execution: its namespace, lane, task, needed capabilities and version.
 
-    Only an execution with steps belongs to a code version.
+    Only an execution with recorded steps has a code version.
     """
 
     namespace: str
@@ -52,7 +53,7 @@ class Route:
     task: str
     capabilities: frozenset[str] = frozenset()
     code_version: str | None = None
-    # How often `ctx.continue_as` has continued it.
+    # How often `ctx.continue_as` has continued the execution.
     generation: int = 0
 
     def __hash__(self) -> int:
@@ -61,7 +62,8 @@ class Route:
                 (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
             )
         except TypeError:
-            # Routes are looked up before they are checked; check() names an unhashable field.
+            # Routes are looked up in dictionaries before `check()`, which names an unhashable
+            # field.
             self.check()
             raise InvalidInput(
                 field="capabilities",
@@ -76,7 +78,7 @@ class Route:
 
 
 class OnConflict(StrEnum):
-    """What a submit does if its key was used by the same task with other arguments."""
+    """What a submit does if the same task used its key before, with other arguments."""
 
     RAISE = "raise"
     EXISTING = "existing"
@@ -84,7 +86,7 @@ class OnConflict(StrEnum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Submission:
-    """One execution to store. Not frozen, for speed, like `Claimed`."""
+    """One execution to store. Like `Claimed` it is not frozen, because freezing costs time."""
 
     id: ExecutionId
     route: Route
@@ -103,14 +105,19 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
-    # Decided by the client, from the answer of the engine.
+    # Not sent: the client applies it to the engine's answer.
     on_conflict: OnConflict = OnConflict.RAISE
-    # The execution whose handler submits this one, and whether this one ends with it.
+    # The execution whose handler submits this one, and whether its end cancels this one.
     parent_id: ExecutionId | None = None
     with_parent: bool = False
     # W3C traceparent and tracestate, as JSON.
     trace_context: str | None = None
     task_version: str | None = None
+    # The gates of the limits and budgets that it counts under.
+    quotas: tuple[Gate, ...] = ()
+    budgets: tuple[Gate, ...] = ()
+    # Executions of a lane with different fair keys take turns.
+    fair_key: str | None = None
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field.
@@ -142,6 +149,8 @@ class Submission:
             check_text("trace_context", self.trace_context, MAX_TRACE_BYTES)
         if self.task_version is not None:
             check_text("task_version", self.task_version, MAX_NAME_BYTES)
+        if self.fair_key is not None:
+            check_text("fair_key", self.fair_key, MAX_NAME_BYTES)
 
     def _check_parent(self) -> None:
         if self.parent_id is None:
@@ -156,7 +165,7 @@ class Submission:
     def _check_times(self) -> None:
         if self.delay is not None and self.delayed_until is not None:
             raise InvalidInput(
-                field="delayed_until", problem="does not go with a delay: give one of them"
+                field="delayed_until", problem="cannot be combined with a delay; give one of them"
             )
         for name in ("delay", "deadline"):
             if (value := getattr(self, name)) is not None and not isinstance(value, timedelta):
@@ -173,9 +182,10 @@ class Submission:
 
 @dataclass(slots=True, eq=False)
 class Alike(Sequence[Submission]):
-    """Submissions without a key that differ only in id and payload. No object is made for each.
+    """Submissions without a key that differ only in id and payload.
 
-    `shared` has all other fields, and the partition. A UUID may be text.
+    They are kept as columns, because one object per submission would cost time. `shared` holds all
+    other fields, including the partition. A UUID may be text.
     """
 
     shared: Submission
@@ -183,7 +193,7 @@ class Alike(Sequence[Submission]):
     payloads: list[bytes] = field(repr=False)
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as each submission would."""
+        """Refuse invalid fields before the call, as `Submission.check` would."""
         self.shared.check()
         for payload in self.payloads:
             if len(payload) > MAX_PAYLOAD_BYTES:
@@ -206,7 +216,10 @@ class Alike(Sequence[Submission]):
 
 @dataclass(slots=True)
 class Submitted:
-    """The answer to a submission: the id of its execution. Not frozen, for speed."""
+    """The answer to a submission: the id of its execution.
+
+    Not frozen, because freezing costs time.
+    """
 
     id: ExecutionId
     is_duplicate: bool = False
@@ -214,7 +227,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The proof that a call comes from the holder of the current lease."""
+    """The identity of a lease.
+
+    The engine accepts a call only with the fence of the current lease.
+    """
 
     execution_id: UUID
     lease_id: UUID
@@ -224,9 +240,9 @@ class Fence:
 
 @dataclass(slots=True, eq=False)
 class Claimed:
-    """An execution that this process holds a lease on, with everything needed to run it.
+    """An execution that this process has leased, with everything needed to run it.
 
-    Not frozen: a worker builds one per execution, and freezing would double the cost.
+    Not frozen: a worker builds one object per execution, and freezing would double the cost.
     """
 
     execution_id: UUID
@@ -248,9 +264,9 @@ class Claimed:
     payload: bytes | None = field(repr=False)
     replay_count: int
     trace_context: str | None
-    # How many workers in a row vanished while they held it.
+    # How many workers in a row vanished while they held the execution.
     crash_count: int
-    # How often its handler continued it with new input.
+    # How often its handler has continued it with new input.
     generation: int
     partition_key: int
     lease_id: UUID
@@ -265,7 +281,10 @@ class Claimed:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be the cause of its workers' crashes, so that it must run alone."""
+        """Whether the execution may have crashed its workers.
+
+        It must then run alone in its process.
+        """
         return self.crash_count >= 2
 
 
@@ -273,7 +292,7 @@ class Claimed:
 class Failure:
     """Why an attempt failed. `reason` is one short line; `detail` helps to debug.
 
-    A retry waits for `retry_delay` or until `retry_at`; without both, for the policy's backoff.
+    A retry waits for `retry_delay`, or until `retry_at`, or as long as the policy says.
     """
 
     kind: FailureClass
@@ -286,7 +305,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class FailAnswer:
-    """The answer to a failure: retried at `delayed_until`, or ended as failed."""
+    """The answer to a failed attempt: a retry at `delayed_until`, or the end of the execution."""
 
     delayed_until: datetime | None = None
     next_attempt: int | None = None
@@ -313,7 +332,7 @@ class Ending:
 
 
 class CancelSource(StrEnum):
-    """Who cancels an execution; the engine accepts any other text as well."""
+    """Who cancelled an execution. The engine accepts any other text as well."""
 
     OPERATOR_OVERRIDE = "operator_override"
     LEASE_HOLDER = "lease_holder"
@@ -327,15 +346,15 @@ CANCEL_SOURCES = {
     CancelSource.FLOW_CASCADE: "its flow",
     "parent": "the end of its parent",
 }
-"""How a sentence names who cancelled an execution."""
+"""The words that a sentence uses for the source of a cancellation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steered:
     """The answer to an operation on one execution, with its state afterwards.
 
-    `outcome` names what was done; or `already_applied` (the execution has moved on since the
-    expected version) or `already_satisfied` (there was nothing to do; `detail` says why).
+    `outcome` says what was done. `already_applied` means that the execution has changed since the
+    expected version. `already_satisfied` means that there was nothing to do; `detail` says why.
     """
 
     id: ExecutionId
@@ -394,7 +413,7 @@ class ExecutionInfo:
     tags: Mapping[str, str]
     creator: str | None
     flow_id: FlowId | None = None
-    # It lost its workers repeatedly and has not ended.
+    # Whether it has lost its workers repeatedly and has not ended.
     is_crash_loop: bool = False
     reclaim_at: datetime | None = None
     attempt_deadline_at: datetime | None = None
@@ -415,21 +434,21 @@ class ExecutionInfo:
     task_version: str | None = None
     parent_id: ExecutionId | None = None
     ends_with_parent: bool = False
-    # How many runs must still end before it resumes.
+    # How many runs must still end before it continues.
     wait_left: int | None = None
     child_count: int = 0
     step_count: int = 0
-    # The idempotency key that stands for it.
+    # The idempotency key that now belongs to it.
     key: str | None = None
-    # The version of the code that recorded its steps.
+    # The code version that recorded its steps.
     code_version: str | None = None
-    # How often `ctx.continue_as` has continued it.
+    # How often `ctx.continue_as` has continued the execution.
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress that a handler reported; None where it reported nothing."""
+    """The progress that a handler reported. A field is None if it was not reported."""
 
     percent: int | None
     message: str | None
@@ -474,7 +493,7 @@ class ExecutionContext:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSummary:
-    """One execution of a list."""
+    """One execution in a list."""
 
     id: ExecutionId
     namespace: str
@@ -489,7 +508,7 @@ class ExecutionSummary:
     replay_count: int
     reclaim_count: int
     is_crash_loop: bool
-    # Its worker stopped it for an operator, at this step.
+    # The step at which its worker put it on hold for an operator.
     is_held: bool
     held_step: str | None
     worker_instance_id: str | None
@@ -504,11 +523,11 @@ class ExecutionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFilter:
-    """Which executions to list or to count. A field that is None matches every execution.
+    """The executions to list or to count. A field that is None does not filter.
 
-    `worker_instance_id` is the current holder. An execution must have all `tags`. In `tasks`, *
-    stands for any text and ? for any character. `key` is the idempotency key that stands for it,
-    `error` the type of its latest failure, with or without its module.
+    `worker_instance_id` is the worker that holds the lease. An execution must have all `tags`. In
+    `tasks`, * matches any text and ? matches one character. `key` is an idempotency key. `error` is
+    the type of the latest failure, with or without its module.
     """
 
     states: Collection[PublicState] | None = None
@@ -560,11 +579,15 @@ class ExecutionFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPage:
-    """Executions, newest first. A page may be short or empty and still have a cursor: more may
-    follow. No cursor means the end."""
+    """One page of a list of executions, newest first.
+
+    A page may be short or empty although more executions follow: only the last page has no cursor.
+    `missing` holds the partitions that could not be reached.
+    """
 
     executions: list[ExecutionSummary]
     cursor: str | None
+    missing: tuple[int, ...] = ()
 
     @property
     def is_last(self) -> bool:
@@ -573,26 +596,34 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True)
 class IdPage:
-    """Ids, ascending. `cursor` is the last id if more follow."""
+    """One page of ids, ascending. `cursor` is the last id if more follow, otherwise None.
+
+    `missing` holds the partitions that could not be reached.
+    """
 
     ids: list[ExecutionId]
     cursor: ExecutionId | None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionCount:
-    """A count: exact, unless `is_more`."""
+    """A number of executions. It is exact unless `is_more` or `missing` is set.
+
+    `missing` holds the partitions that could not be reached.
+    """
 
     number: int
     is_more: bool = False
+    missing: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.number}+" if self.is_more else str(self.number)
+        return f"{self.number}+" if self.is_more or self.missing else str(self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredLease:
-    """A lease that expired. `is_marked` means that the engine has recorded it."""
+    """A lease that has expired. `is_marked` tells whether the engine has recorded that."""
 
     id: ExecutionId
     namespace: str
@@ -606,7 +637,7 @@ class ExpiredLease:
 
     @property
     def cursor(self) -> tuple[datetime, ExecutionId]:
-        """The cursor from which a list continues after this lease."""
+        """The cursor to continue a list after this lease."""
         return self.lease_expires_at, self.id
 
 
@@ -631,13 +662,16 @@ class AttemptInfo:
     failure_detail: bytes | None = field(repr=False)
 
     def trace(self, *, is_whole: bool = True) -> str:
-        """Return the traceback of its failure: all frames, or the ones of user code. '' if none."""
+        """Return the traceback of the failure, or '' if there is none.
+
+        Without `is_whole`, the library's frames are left out.
+        """
         return trace_of(self.failure_detail, is_whole=is_whole)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of an execution. `version` numbers the events of one execution without a gap."""
+    """One event of an execution. The events of an execution have consecutive `version` numbers."""
 
     id: ExecutionId
     version: int
@@ -655,15 +689,17 @@ class Event:
     instance_tag: str | None
     actor: str | None
     detail: Mapping[str, object] | None
-    # The cursor for a follower that is to get this event, or the events after it, next.
+    # The cursor to store once this event is processed. `follow` continues from it and may yield
+    # some events again.
     cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events and the cursor after them. `has_more` means that more events already exist.
+    """A page of events, with the cursor after them. `has_more` means that more events already
+    exist.
 
-    `missing` holds the partitions that could not be reached; the cursor waits for their events.
+    `missing` lists the partitions that could not be reached. The cursor keeps its place there.
     """
 
     events: list[Event]
@@ -674,19 +710,21 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class LaneInfo:
-    """A lane and how many executions wait in it; 10001 means more than 10000."""
+    """A lane, with the number of executions that wait in it; 10001 means more than 10000."""
 
     namespace: str
     lane: str
     state: str
     resumes_at: datetime | None
     waiting: int
-    # How long ended executions are kept; None means the default.
+    # How long ended executions are kept; None means the default time.
     retention: timedelta | None = None
-    # The last change of the state: why, by whom, and when.
+    # The last change of the lane's state: why, by whom and when.
     reason: str | None = None
     changed_by: str | None = None
     changed_at: datetime | None = None
+    # How many executions wait in the lines of quotas and budgets; 10001 means more than 10000.
+    in_line: int = 0
 
 
 def check_priority(priority: int) -> None:
@@ -708,7 +746,7 @@ def check_lane(lane: str) -> None:
         raise InvalidInput(field="lane", problem=f"must be text, not {type(lane).__name__}")
     if not lane:
         raise InvalidInput(field="lane", problem="must not be empty")
-    # Text that is not valid Unicode has bytes to count, too.
+    # Also count the bytes of text that is not valid Unicode.
     encoded = lane.encode("utf-8", "surrogatepass")
     if len(encoded) > MAX_LANE_BYTES:
         raise InvalidInput(
@@ -725,7 +763,7 @@ def check_lane(lane: str) -> None:
 def check_name(name: str, value: str) -> None:
     check_text(name, value, MAX_NAME_BYTES)
     if any(ch <= " " or ch == "\x7f" for ch in value):
-        raise InvalidInput(field=name, problem="must not hold whitespace or control characters")
+        raise InvalidInput(field=name, problem="must not contain whitespace or control characters")
 
 
 def check_text(name: str, value: str, most: int) -> None:
@@ -734,7 +772,7 @@ def check_text(name: str, value: str, most: int) -> None:
     if not 1 <= len(value.encode("utf-8", "surrogatepass")) <= most:
         raise InvalidInput(field=name, problem=f"must be 1 to {most} bytes")
     if "\x00" in value:
-        raise InvalidInput(field=name, problem="must not hold a NUL character")
+        raise InvalidInput(field=name, problem="must not contain a NUL character")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -742,7 +780,7 @@ def check_text(name: str, value: str, most: int) -> None:
 
 
 def check_words(**words: str | None) -> None:
-    """Refuse a reason or an actor that cannot be sent; the engine judges the rest."""
+    """Refuse a reason or an actor that cannot be sent. The engine checks the rest."""
     for name, value in words.items():
         if value is not None and value != "":
             check_text(name, value, MAX_NAME_BYTES)

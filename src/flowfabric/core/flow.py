@@ -1,7 +1,7 @@
 """Flows: graphs of executions, as submitted and as read.
 
-This module does not talk to a database. It checks a whole graph before it is sent and refuses what
-the engine would refuse, with the caller's names.
+This module does not use the database. It checks a whole graph before it is sent, and its errors use
+the caller's names.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ MAX_EDGES = 50_000
 MAX_GROUP = 32_767
 MAX_REF_BYTES = 256
 MAX_KIND_BYTES = 256
-# A longer cycle is cut after this many names.
+# The error shows at most this many names of a cycle.
 _MAX_NAMES_OF_A_CYCLE = 12
 
 
 class FlowState(StrEnum):
-    """The state of a flow in one word, counted from its members.
+    """The state of a flow in one word, computed from its members.
 
-    A cancelled flow is `cancelled`. If all members have ended, it is `failed` if one did not
-    succeed (a skipped member is no failure), else `completed`. Otherwise it is `running` if a
-    member is active, `blocked` if a member waits for something other than a worker, else `open`.
+    A cancelled flow is `cancelled`. If all members have ended, the flow is `failed` if a member
+    failed, expired or was cancelled, else `completed`. Otherwise it is `running` if a member is
+    active, `blocked` if a member waits for anything but a worker, else `open`.
     """
 
     OPEN = "open"
@@ -63,7 +63,8 @@ _ENDED = frozenset({FlowState.COMPLETED, FlowState.FAILED, FlowState.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How many edges of a group must be satisfied, and what happens to the other upstreams."""
+    """How many edges of a group must be satisfied, and what happens then to the other upstream
+    members."""
 
     kind: GroupPolicy = GroupPolicy.ALL_OF
     k: int | None = None
@@ -94,7 +95,7 @@ class Policy:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Read a policy. `on_satisfied` defaults to `cancel_remaining`."""
+        """Build a policy from JSON. `on_satisfied` defaults to `cancel_remaining`."""
         if not isinstance(document, Mapping):
             raise InvalidInput(field="policy", problem="must be an object with a kind")
         unknown = set(document) - {"kind", "k", "on_satisfied"}
@@ -112,14 +113,14 @@ class Policy:
                 return cls.all_of()
             case GroupPolicy.ANY_OF:
                 if document.get("k") is not None:
-                    raise InvalidInput(field="k", problem="only a quorum has one")
+                    raise InvalidInput(field="k", problem="belongs to a quorum only")
                 return cls.any_of(on_satisfied)
             case GroupPolicy.QUORUM:
                 return cls.quorum(document.get("k", 0), on_satisfied)
         raise InvalidInput(field="policy", problem="must be all_of, any_of or quorum")
 
     def needed(self, n: int) -> int:
-        """Return how many of `n` edges must be satisfied."""
+        """Return how many of the `n` edges of a group must be satisfied."""
         return {GroupPolicy.ALL_OF: n, GroupPolicy.ANY_OF: 1}.get(self.kind, self.k or 1)
 
 
@@ -134,7 +135,7 @@ def _on_satisfied(word: OnSatisfied | str) -> OnSatisfied:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A member to add: its name in the flow, and its submission."""
+    """A member to add to a flow: its name and its submission."""
 
     name: str
     submission: Submission
@@ -142,9 +143,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A dependency to add between two nodes, given by their indexes in the graph.
+    """A dependency between two nodes, which are given by their indexes in the graph.
 
-    With `ref`, the upstream's result becomes the downstream's payload.
+    With `ref`, the result of the upstream node becomes the payload of the downstream node.
     """
 
     upstream: int
@@ -155,7 +156,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The policy of some edges into a node. Edges without a group are `all_of`."""
+    """The policy of one group of edges into a node.
+
+    Edges without a group need all upstream nodes.
+    """
 
     node: int
     group: int = 0
@@ -164,7 +168,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A whole flow to store. Edges and groups name nodes by index, from 0."""
+    """A whole flow to store. Edges and groups refer to nodes by index, from 0."""
 
     id: FlowId
     kind: str
@@ -180,9 +184,9 @@ class Graph:
         return self.nodes[0].submission.route.namespace
 
     def in_order(self) -> Graph:
-        """Return the graph with every node after its upstreams, or raise CycleDetected.
+        """Return the graph with its nodes sorted: upstream before downstream.
 
-        Nodes keep their order where the edges allow it.
+        Apart from that, nodes keep their order. Raises CycleDetected if the graph has a cycle.
         """
         if all(edge.upstream < edge.downstream for edge in self.edges):
             return self
@@ -241,13 +245,13 @@ class Graph:
                 )
             for name in ("key", "parent_id"):
                 if getattr(submission, name) is not None:
-                    raise InvalidInput(field=f"{at}.{name}", problem="does not go with a flow")
+                    raise InvalidInput(field=f"{at}.{name}", problem="cannot be used in a flow")
             if index in waiting:
                 for name in ("delay", "delayed_until"):
                     if getattr(submission, name) is not None:
                         raise InvalidInput(
                             field=f"{at}.{name}",
-                            problem="does not go with a node that waits for others, as "
+                            problem="cannot be used on a node that waits for others, as "
                             f"{node.name!r} does",
                         )
             try:
@@ -301,7 +305,7 @@ class Graph:
 
 
 def _sorted(names: Sequence[str], edges: Iterable[Edge]) -> list[int]:
-    """Return the indexes of the nodes, every node after its upstreams."""
+    """Return the indexes of the nodes, sorted: upstream before downstream."""
     downstreams: list[list[int]] = [[] for _ in names]
     waits = [0] * len(names)
     for edge in edges:
@@ -325,10 +329,10 @@ def _sorted(names: Sequence[str], edges: Iterable[Edge]) -> list[int]:
 def _cycle(
     names: Sequence[str], downstreams: Sequence[Sequence[int]], waits: Sequence[int]
 ) -> CycleDetected:
-    """Return the error that names a cycle.
+    """Return the error that shows one cycle.
 
-    Each node of a cycle waits for another node that waits. So a walk upstream from any of them
-    meets a node twice, and the nodes between are the cycle.
+    Every node that is left waits for another node that is left. A walk upstream therefore meets a
+    node twice; the nodes in between are a cycle.
     """
     upstream: dict[int, int] = {}
     for index, others in enumerate(downstreams):
@@ -353,7 +357,7 @@ def _cycle(
 
 @dataclass(frozen=True, slots=True)
 class FlowSubmitted:
-    """The answer to a whole graph. `is_duplicate`: the flow was stored before."""
+    """The answer to submitting a graph. `is_duplicate` means that the flow was stored before."""
 
     id: FlowId
     is_duplicate: bool = False
@@ -361,7 +365,7 @@ class FlowSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class FlowCreated:
-    """The answer to create. `is_new`: this call created the flow."""
+    """The answer to `create`. `is_new` means that this call created the flow."""
 
     id: FlowId
     is_new: bool
@@ -369,7 +373,7 @@ class FlowCreated:
 
 @dataclass(frozen=True, slots=True)
 class MemberAdded:
-    """The answer to add_execution, with the counts after the call."""
+    """The answer to `add_execution`, with the size and the revision of the graph after the call."""
 
     execution_id: ExecutionId
     is_new: bool
@@ -379,7 +383,7 @@ class MemberAdded:
 
 @dataclass(frozen=True, slots=True)
 class EdgeStaged:
-    """The answer to stage_dependency_edge, with the revision that the next call expects."""
+    """The answer to `stage_dependency_edge`, with the revision to pass to the next call."""
 
     edge_id: UUID
     graph_revision: int
@@ -387,9 +391,9 @@ class EdgeStaged:
 
 @dataclass(frozen=True, slots=True)
 class DependencyApplied:
-    """The answer to apply_dependency_to_child.
+    """The answer to `apply_dependency_to_child`.
 
-    `unsatisfied` counts the applied, unresolved edges into the downstream.
+    `unsatisfied` counts the edges into the downstream member that are applied but not resolved.
     """
 
     is_new: bool
@@ -399,7 +403,7 @@ class DependencyApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """A group: edges into one member with one policy, and how many are resolved."""
+    """A group of edges into one member: its policy, and how many edges are resolved."""
 
     downstream_id: ExecutionId
     group_no: int
@@ -443,7 +447,7 @@ class FlowInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowListed:
-    """One flow of a list. `state` is counted from its members."""
+    """One flow in a list. `state` is computed from its members."""
 
     id: FlowId
     namespace: str
@@ -451,7 +455,7 @@ class FlowListed:
     state: FlowState
     node_count: int
     edge_count: int
-    # Members by public state; states without members are omitted.
+    # The number of members in each public state; a state without members is omitted.
     counts: Mapping[PublicState, int]
     created_at: datetime
     mutated_at: datetime
@@ -460,10 +464,14 @@ class FlowListed:
 
 @dataclass(frozen=True, slots=True)
 class FlowPage:
-    """Flows in the order of their ids, and the id to continue after; None at the end."""
+    """A page of flows sorted by id. `after` is the last id if more follow, otherwise None.
+
+    `missing` holds the partitions that could not be reached.
+    """
 
     flows: list[FlowListed]
     after: FlowId | None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,7 +494,7 @@ class EdgeInfo:
 
     @property
     def edge_state(self) -> str:
-        """`pending` after staging; `applied` once it blocks its downstream."""
+        """`pending` after staging; `applied` once the edge blocks its downstream member."""
         return "pending" if self.applied_at is None else "applied"
 
 
@@ -515,7 +523,7 @@ class FlowSummary:
     id: FlowId
     state: FlowState
     total: int
-    # Members by public state; states without members are omitted.
+    # The number of members in each public state; a state without members is omitted.
     counts: Mapping[PublicState, int]
 
     @property
@@ -537,10 +545,10 @@ class FlowEligibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowInput:
-    """The result of one upstream for a member.
+    """The result of one upstream member, as an input of a member.
 
-    `is_counted` marks the successes that decided the group. They do not change between the
-    attempts of the member.
+    `is_counted` marks the successes that decided the group. They stay the same in all attempts of
+    the member.
     """
 
     execution_id: ExecutionId
@@ -557,14 +565,14 @@ class FlowInput:
 class FlowCancelOutcome(StrEnum):
     """The outcome of cancelling a flow."""
 
-    # All members that the policy cancels have ended.
+    # Every member that the policy cancels has ended.
     CANCELLED = "cancelled"
-    # The flow is cancelled; its members are being cancelled.
+    # The flow is cancelled, and its members are being cancelled.
     SCHEDULED = "scheduled"
-    # Other transactions or workers hold some members; these end when they are let go.
+    # Some members are locked by other transactions or workers. They end when they are released.
     PARTIALLY_CANCELLED = "partially_cancelled"
-    # Nothing was changed. Either the flow was cancelled before (`policy` and `reason` are the
-    # earlier ones), or all members had ended (`policy` is None).
+    # Nothing changed. Either the flow was cancelled before (`policy` and `reason` are the earlier
+    # ones), or all members had already ended (`policy` is None).
     ALREADY_TERMINAL = "already_terminal"
 
 
@@ -572,19 +580,19 @@ class FlowCancelOutcome(StrEnum):
 class FlowCancellation:
     """The answer to cancelling a flow.
 
-    For a flow that was cancelled before, at most 1000 members are listed.
+    If the flow was cancelled before, at most 1000 members are listed.
     """
 
     id: FlowId
     outcome: FlowCancelOutcome
     policy: FlowCancelPolicy | None
     reason: str | None
-    # How many members had not ended, and how many of them are to be cancelled.
+    # How many members had not ended, and how many of them will be cancelled.
     member_count: int
     open_count: int
     # The members that had not ended.
     members: list[ExecutionId]
-    # The members that could not be cancelled because they are held.
+    # The members that could not be cancelled because they are locked.
     failed: list[ExecutionId]
 
 
@@ -593,16 +601,17 @@ class MembersCancelled:
     """One step of cancelling the members of a cancelled flow."""
 
     handled: int
-    # How many members are still to be cancelled, and how many run on under cancel_pending.
+    # How many members are still to be cancelled, and how many continue under cancel_pending.
     remaining: int
     draining: int
-    # The members left, if none could be handled.
+    # The remaining members, if this step could handle none.
     held: list[ExecutionId]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRetried:
-    """The replayed members of a flow, and the members that could not be replayed, with errors."""
+    """The members that were replayed, and the members that could not be replayed, with their
+    errors."""
 
     replayed: list[ExecutionId]
     refused: dict[ExecutionId, FlowFabricError]

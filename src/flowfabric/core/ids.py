@@ -1,4 +1,7 @@
-"""Ids of executions and flows. An id carries its partition, so no caller computes it again."""
+"""Ids of executions and flows.
+
+An id contains its partition, so that callers need not compute it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import threading
 import time
 from binascii import crc_hqx
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from typing import Any, ClassVar, Self, TypeAlias
 from uuid import UUID, SafeUUID
@@ -21,17 +25,17 @@ _UUID = re.compile(
 _SUFFIX = re.compile(r"[0-9a-fA-F-]+")
 _WHOLE = re.compile(r"\{fp:[0-9]+\}:(?=[0-9a-f]{8}-)")
 MAX_PARTITION = 65535
-# The fewest digits that name an execution or a flow by the end of its UUID.
+# The end of a UUID identifies an execution or a flow if it has at least this many digits.
 MIN_SUFFIX = 8
 
-# An id as users give it: whole (`{fp:0}:uuid`), or the UUID alone, whose partition is found.
+# An id as users give it: whole (`{fp:0}:uuid`), or a UUID. The partition of a UUID is looked up.
 AnyId: TypeAlias = str | UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PartitionedId(str):
-    """`{fp:N}:uuid`, canonical: a lower-case UUID with hyphens, N without sign or leading zeros."""
+    """An id `{fp:N}:uuid`: N without sign or leading zeros, then a lower-case UUID with hyphens."""
 
     __slots__ = ("partition_key", "uuid")
 
@@ -43,15 +47,17 @@ class PartitionedId(str):
     @classmethod
     def of(cls, partition: int, uuid: UUID) -> Self:
         self = str.__new__(cls, f"{{fp:{partition}}}:{uuid!s}")
-        # Stored beside the text because every call to the engine needs both.
+        # Stored next to the text, because every call of the engine needs both.
         self.partition_key = partition
         self.uuid = uuid
         return self
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an id in any spelling, or raise `MissingTag`, `InvalidPartitionIndex` or
-        `InvalidUuid`."""
+        """Read an id in any spelling.
+
+        Raises `MissingTag`, `InvalidPartitionIndex` or `InvalidUuid`.
+        """
         if not isinstance(text, str):
             raise MissingTag(field=cls._field, problem=f"must be text, not {type(text).__name__}")
         head, separator, tail = text.partition("}:")
@@ -86,25 +92,25 @@ class PartitionedId(str):
 
 
 def bare_uuid(id: AnyId) -> UUID | None:
-    """Return the UUID of an id that is a UUID alone; None if it is anything else."""
+    """Return the UUID if the text is a UUID without a partition, otherwise None."""
     if isinstance(id, UUID):
         return id
     return UUID(id) if isinstance(id, str) and _UUID.fullmatch(id) else None
 
 
 def as_uuid(uuid: UUID | str) -> UUID:
-    """Return a UUID that may be given as text."""
+    """Return a UUID; it may be given as text."""
     return uuid if isinstance(uuid, UUID) else UUID(uuid)
 
 
 def is_suffix(text: str) -> bool:
-    """Return whether a text can be the end of a UUID: 8 to 31 digits, hyphens apart."""
+    """Return whether a text can be the end of a UUID: 8 to 31 digits, not counting hyphens."""
     digits = len(text.replace("-", ""))
     return _SUFFIX.fullmatch(text) is not None and MIN_SUFFIX <= digits < 32
 
 
 def with_bare_ids(text: str) -> str:
-    """Return a sentence for people: each whole id in it becomes its UUID."""
+    """Shorten each whole id in a sentence to its UUID, for people to read."""
     return _WHOLE.sub("", text)
 
 
@@ -125,23 +131,67 @@ class FlowId(PartitionedId):
 
 
 def noun_of(kind: type[PartitionedId]) -> str:
-    """Return what ids of a type name: `execution` or `flow`."""
+    """Return the noun for a type of id: `execution` or `flow`."""
     return "flow" if issubclass(kind, FlowId) else "execution"
 
 
 def partition_of(data: bytes, partitions: int) -> int:
-    """Return the partition of bytes: CRC-16/XMODEM, the same in every client."""
+    """Compute a partition from bytes with CRC-16/XMODEM, as every client does."""
     if partitions < 1:
         raise ValueError(f"partitions must be at least 1, not {partitions}")
     return crc_hqx(data, 0) % partitions
 
 
 def mint(partitions: int = 1) -> ExecutionId:
-    """Make an id for an execution that belongs to nothing else. Its own bytes choose the
-    partition."""
+    """Make an id for an execution without key, parent or flow.
+
+    The partition is computed from the UUID.
+    """
     uuid = uuid7()
     partition = 0 if partitions == 1 else partition_of(uuid.bytes, partitions)
     return ExecutionId.of(partition, uuid)
+
+
+def mint_at(partition: int, partitions: int) -> ExecutionId:
+    """Make an id whose own bytes choose the given partition."""
+    return ExecutionId.of(partition, uuid7_in(partition, partitions))
+
+
+def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
+    """Return the UUID with other last two bytes, so that its bytes choose the given partition."""
+    if partitions == 1:
+        return uuid
+    head, tail = uuid.int >> 16, uuid.int & 0xFFFF
+    return _uuid(head << 16 | _tail_for(head.to_bytes(14), tail, partition, partitions))
+
+
+def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
+    """Return two bytes after which `head` belongs to a partition; `tail` chooses among them."""
+    crc = partition + partitions * (tail % ((0xFFFF - partition) // partitions + 1))
+    return crc_hqx(head, 0) ^ _before(crc)
+
+
+def _before(crc: int) -> int:
+    """Return the checksum that two more bytes, both zero, turn into the given one.
+
+    Other bytes change the checksum before them, so they can be chosen for any checksum.
+    """
+    return _BEFORE_HIGH[crc >> 8] ^ _BEFORE_LOW[crc & 0xFF]
+
+
+def _computed_before(crc: int) -> int:
+    for _ in range(2):
+        index = _CRC_INDEX[crc & 0xFF]
+        crc = index << 8 | (crc ^ _CRC[index]) >> 8
+    return crc
+
+
+# What each byte adds to a checksum, and which byte adds a given low byte.
+_CRC = [crc_hqx(bytes([byte]), 0) for byte in range(256)]
+_CRC_INDEX = [index for _, index in sorted((_CRC[byte] & 0xFF, byte) for byte in range(256))]
+# A checksum is linear: what stands before it is the sum of what stands before its two bytes.
+_BEFORE_HIGH = [_computed_before(byte << 8) for byte in range(256)]
+_BEFORE_LOW = [_computed_before(byte) for byte in range(256)]
 
 
 def key_partition(namespace: str, key: str, partitions: int = 1) -> int:
@@ -150,12 +200,12 @@ def key_partition(namespace: str, key: str, partitions: int = 1) -> int:
 
 
 def mint_for_key(namespace: str, key: str, partitions: int = 1) -> ExecutionId:
-    """Make an id in the partition of its idempotency key, where duplicates are found."""
+    """Make an id in the partition of its idempotency key, where the engine looks for duplicates."""
     return ExecutionId.of(key_partition(namespace, key, partitions), uuid7())
 
 
 def mint_flow(partitions: int = 1) -> FlowId:
-    """Make an id for a flow. Its own bytes choose the partition."""
+    """Make an id for a flow. The partition is computed from the UUID."""
     uuid = uuid7()
     partition = 0 if partitions == 1 else partition_of(uuid.bytes, partitions)
     return FlowId.of(partition, uuid)
@@ -169,10 +219,10 @@ def mint_in(partition: int) -> ExecutionId:
 def child_id(
     parent: ExecutionId, replay_count: int, name: str, occurrence: int, generation: int = 0
 ) -> ExecutionId:
-    """Return the id of a child: the same id for the same step of the same life of its parent.
+    """Compute the id of a child from its parent and the step that submits it.
 
-    A restarted handler finds the children it submitted before; a replayed one submits others, and
-    so does one that was continued with new input.
+    A restarted handler computes the same ids, so it finds the children that it submitted before. A
+    replay or `continue_as` changes the ids, so the handler submits new children.
     """
     identity = b"".join(
         (parent.uuid.bytes, replay_count.to_bytes(8), occurrence.to_bytes(8), name.encode())
@@ -183,7 +233,7 @@ def child_id(
 
 
 def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:
-    """Return the id of a schedule's firing at one time: the same id whichever process fires."""
+    """Compute the id of a schedule's firing from its time; every process computes the same id."""
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     microsecond = (at - _EPOCH) // timedelta(microseconds=1)
     identity = schedule_id.bytes + microsecond.to_bytes(8, signed=True)
@@ -192,7 +242,7 @@ def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> Execution
 
 
 def mint_for_schedule(schedule_id: UUID, partitions: int = 1) -> ExecutionId:
-    """Make an id for an extra firing of a schedule, in the partition of its other firings."""
+    """Make an id for a manual firing of a schedule, in the partition of its other firings."""
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     return ExecutionId.of(partition, uuid7())
 
@@ -204,11 +254,11 @@ def _derived(millisecond: int, kind: bytes, identity: bytes) -> UUID:
     return UUID(int=millisecond << 80 | 0x8 << 76 | middle << 64 | 0x2 << 62 | tail)
 
 
-# Ids must be unique, not secret: our own generator is ten times cheaper than the system's. A child
-# process reseeds it, so it does not repeat its parent's numbers.
+# Ids must be unique, not secret. This generator is ten times cheaper than the system's. A forked
+# process seeds it again, so that it does not repeat the numbers of its parent.
 _random = random.Random(os.urandom(32))
 os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
-_last = (0, 0)
+_last = 0
 _lock = threading.Lock()
 _RANDOM_BITS = ((1 << 62) - 1).to_bytes(8)
 _VARIANT_BITS = (0x2 << 62).to_bytes(8)
@@ -217,45 +267,89 @@ _set = object.__setattr__
 
 
 def uuid7() -> UUID:
-    """Make a UUIDv7 (RFC 9562). It rises within this process, even inside one millisecond."""
-    global _last
-    with _lock:
-        now = time.time_ns() // 1_000_000
-        millisecond, counter = _last
-        if now > millisecond:
-            millisecond, counter = now, _random.getrandbits(11)
-        else:
-            counter += 1
-            if counter > 0xFFF:
-                millisecond, counter = millisecond + 1, 0
-        _last = (millisecond, counter)
-    tail = _random.getrandbits(62)
-    return _uuid(millisecond << 80 | 0x7 << 76 | counter << 64 | 0x2 << 62 | tail)
+    """Make a UUIDv7 (RFC 9562). Each UUID is greater than the one before it in this process."""
+    place = _take_places(1)
+    middle = place >> 12 << 80 | 0x7 << 76 | (place & 0xFFF) << 64
+    return _uuid(middle | 0x2 << 62 | _random.getrandbits(62))
 
 
-def mint_many(count: int) -> list[UUID | str]:
-    """Make the UUIDs of many executions in partition 0, as 32 digits each. They rise as those of
-    `uuid7` do."""
-    global _last
-    with _lock:
-        now = time.time_ns() // 1_000_000
-        millisecond, counter = _last
-        if now > millisecond:
-            millisecond, counter = now, _random.getrandbits(11)
-        first = (millisecond << 12 | counter) + 1
-        last = first + count - 1
-        _last = (last >> 12, last & 0xFFF)
-    # All random tails at once; the two bits of the variant stand at the head of each.
+def uuid7_in(partition: int, partitions: int) -> UUID:
+    """Make a UUIDv7 whose bytes say the given partition. Costs less than `fit(uuid7(), ...)`."""
+    if partitions == 1:
+        return uuid7()
+    place = _take_places(1)
+    middle = place >> 12 << 64 | 0x7 << 60 | (place & 0xFFF) << 48
+    head = middle | 0x2 << 46 | _random.getrandbits(46)
+    tail = _tail_for(head.to_bytes(14), _random.getrandbits(16), partition, partitions)
+    return _uuid(head << 16 | tail)
+
+
+def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID | str]:
+    """Make UUIDs for many executions in one partition, as 32 digits each.
+
+    Like those of `uuid7`, each UUID is greater than the one before it. The bytes of a UUID say its
+    partition, so a bare UUID finds it.
+    """
+    first = _take_places(count)
+    places = range(first, first + count)
+    if partitions > 1:
+        return _mint_many_in(places, partition, partitions)
+    # Draw all random tails at once, and set the two variant bits at the start of each.
     tails = _random.getrandbits(64 * count) & int.from_bytes(_RANDOM_BITS * count)
     digits = (tails | int.from_bytes(_VARIANT_BITS * count)).to_bytes(8 * count).hex()
     return [
         f"{place >> 12:012x}7{place & 0xFFF:03x}{digits[start : start + 16]}"
-        for place, start in zip(range(first, last + 1), range(0, 16 * count, 16), strict=True)
+        for place, start in zip(places, range(0, 16 * count, 16), strict=True)
     ]
 
 
+def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID | str]:
+    """Make UUIDs of one partition for these places.
+
+    They share 46 random bits, and their last two bytes are computed. Another process draws the same
+    UUID as rarely as one with 62 random bits of its own.
+    """
+    middle = 0x2 << 46 | _random.getrandbits(46)
+    choice = _random.getrandbits(16)
+    added = _added_by_counter()
+    found: list[UUID | str] = []
+    while places:
+        millisecond = places[0] >> 12
+        number = (millisecond + 1 << 12) - places[0]
+        now, places = places[:number], places[number:]
+        # A checksum is linear: only what the counter adds to it changes within a millisecond.
+        head = millisecond << 64 | middle
+        end = _tail_for(head.to_bytes(14), choice, partition, partitions)
+        start, digits = f"{millisecond:012x}7", f"{middle:012x}"
+        found += [
+            f"{start}{place & 0xFFF:03x}{digits}{end ^ added[place & 0xFFF]:04x}" for place in now
+        ]
+    return found
+
+
+@cache
+def _added_by_counter() -> list[int]:
+    """Return what version and counter of a UUIDv7 add to the checksum of its first 14 bytes."""
+    return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
+
+
+def _take_places(count: int) -> int:
+    """Take places for UUIDs, and return the first: a millisecond, and a counter in 12 bits.
+
+    Places rise. When the counters of a millisecond are used up, those of the next one are taken.
+    """
+    global _last
+    with _lock:
+        now = time.time_ns() // 1_000_000
+        last = _last
+        if now > last >> 12:
+            last = now << 12 | _random.getrandbits(11)
+        _last = last + count
+    return last + 1
+
+
 def _uuid(number: int) -> UUID:
-    """Return `UUID(int=number)` without its checks, at half the cost."""
+    """Return `UUID(int=number)`, but skip its checks, which halves the cost."""
     uuid = _new_uuid(UUID)
     _set(uuid, "int", number)
     _set(uuid, "is_safe", SafeUUID.unknown)

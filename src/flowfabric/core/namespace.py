@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class NamespaceGrant:
-    """A login that may act in one namespace and in no other."""
+    """A login that is bound to one namespace and can use no other."""
 
     login: str
     namespace: str

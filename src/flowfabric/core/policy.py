@@ -1,4 +1,4 @@
-"""Retry, timeout and retention policies, as stored with an execution. SQL does the arithmetic."""
+"""Retry, timeout and retention policies, as stored with an execution. SQL computes the times."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Wait longer before every retry: `initial`, then times `multiplier`, at most `maximum`.
+    """Wait longer before every retry: start with `initial`, multiply by `multiplier`, up to
+    `maximum`.
 
-    With `jitter` each wait is shortened by up to a half, so that many retries do not come at once.
+    With `jitter`, each wait is shortened at random by up to a half, so that retries do not all come
+    at once.
     """
 
     initial: timedelta = timedelta(seconds=1)
@@ -59,12 +61,12 @@ ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 class Retry:
     """Try a failed execution again, up to `max_retries` times after the first attempt.
 
-    Exceptions of the classes `retry_on` are retried, by default all of them. Exceptions of the
-    classes `never_on` are not; `never_on` wins. A group is retried if each member would be.
+    Exceptions of the classes in `retry_on` (default: all) are retried, unless their class is also
+    in `never_on`. An exception group is retried if each of its members would be retried.
 
-    `when(error, attempt)` is asked last, in the worker: return False to end the execution. The
-    first attempt is 1. With `respect_retry_after`, an HTTP error that carries a Retry-After header
-    is retried when the header says.
+    Last, the worker calls `when(error, attempt)`, where the first attempt is 1. If it returns
+    False, the execution fails. With `respect_retry_after`, an HTTP error with a Retry-After header
+    is retried at the time that the header gives.
     """
 
     max_retries: int = 3
@@ -92,7 +94,7 @@ class Retry:
             )
 
     def allows(self, error: BaseException) -> bool:
-        """Return whether an error of this class is retried."""
+        """Return whether an error is retried, judged by its class."""
         if isinstance(error, self.never_on):
             return False
         if isinstance(error, BaseExceptionGroup) and not names_groups(self.retry_on):
@@ -108,7 +110,7 @@ class Retry:
 
 
 def names_groups(kinds: ExceptionTypes) -> bool:
-    """Tell whether the classes include one for exception groups."""
+    """Return whether one of the classes is a class of exception groups."""
     classes = kinds if isinstance(kinds, tuple) else (kinds,)
     return any(issubclass(kind, BaseExceptionGroup) for kind in classes)
 
@@ -119,7 +121,7 @@ def policy_json(
     timeout: timedelta | None = None,
     retention: timedelta | None = None,
 ) -> str | None:
-    """Return the policy document of an execution, or None if every value is the default."""
+    """Return the policy as JSON, or None if every value is the default."""
     policy: dict[str, Any] = {}
     if retry is not None:
         policy["retry_policy"] = retry.to_json()
@@ -145,7 +147,7 @@ def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
 def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozenset[str]:
     """Check capabilities by the engine's rules and return them as a set.
 
-    An invalid value raises, so that it never becomes an empty set by mistake.
+    An invalid value raises; it must not become an empty set by mistake.
     """
     if isinstance(capabilities, str):
         raise InvalidInput(

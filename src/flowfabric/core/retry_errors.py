@@ -1,4 +1,4 @@
-"""Exceptions that a handler or a step raises to say whether and when to try again."""
+"""Exceptions that a handler or a step raises to decide whether and when to try again."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 from flowfabric.core.errors import InvalidInput
 
-# The engine refuses a longer wait.
+# The longest wait that the engine accepts.
 _LONGEST = timedelta(days=36_525)
 
 
 class RetryAfter(Exception):
-    """Try again at a time that you choose: after seconds or a timedelta, or at a datetime.
+    """Raise this to try again after a number of seconds or a timedelta, or at a datetime.
 
     A time in the past means now. The retry counts towards `max_retries`; a task without a policy
     is retried up to 3 times. The rules of the policy (`retry_on`, `never_on`, `when`) do not apply.
     """
 
-    # Plain JSON values and class attributes, because an error from the journal is rebuilt from its
-    # JSON attributes and without __init__.
+    # Plain JSON values and class attributes: the journal rebuilds an error from its JSON
+    # attributes, without calling __init__.
     reason: str = ""
     seconds: float | None = None
     moment: str | None = None
@@ -33,12 +33,12 @@ class RetryAfter(Exception):
 
     @property
     def delay(self) -> timedelta | None:
-        """How long to wait; None if the error names a time, or nothing."""
+        """How long to wait; None if the error has a time or no value."""
         return None if self.seconds is None else timedelta(seconds=self.seconds)
 
     @property
     def at(self) -> datetime | None:
-        """When to try again; None if the error names a duration, or nothing."""
+        """When to try again; None if the error has a duration or no value."""
         return None if self.moment is None else datetime.fromisoformat(self.moment)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class RetryAfter(Exception):
 
 
 class GiveUp(Exception):
-    """End the execution as failed, even if retries are left."""
+    """Raise this to end the execution as failed, even if retries are left."""
 
 
 def _as_moment(when: datetime) -> str:
@@ -64,7 +64,7 @@ def _as_moment(when: datetime) -> str:
         moment = datetime(9999 if when.year > 1 else 1, 1, 1, tzinfo=UTC)
     if moment.year >= 9999:
         raise InvalidInput(field="when", problem="must be before the year 9999")
-    # The engine's calendar begins a day later than Python's; both are the past.
+    # The engine's calendar begins a day later than Python's; both days are in the past.
     return max(moment, datetime(2, 1, 1, tzinfo=UTC)).isoformat()
 
 

@@ -1,6 +1,6 @@
 """Schedules: rules, the firings that are due, and stored schedules.
 
-This module reads no clock. `now` is always the database's time.
+This module reads no clock. `now` is always the time of the database.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import Misfire, ScheduleState
 
 MAX_FIRINGS = 1000
-"""How many executions one call submits; the next call submits the rest."""
+"""The most executions that one call submits; the next call submits the rest."""
 
 GRACE = timedelta(minutes=1)
-"""A firing later than this counts as missed. Only `skip` uses it."""
+"""A firing that is later than this counts as missed. Only the misfire rule `skip` uses it."""
 
 SCHEDULED_AT_TAG = "schedule.at"
-"""The tag with the scheduled time of a firing; the tag `schedule.name` has the schedule's name."""
+"""The tag that holds the scheduled time of a firing; `schedule.name` holds the schedule's name."""
 
 MAX_SCHEDULE_NAME_BYTES = 240
 MAX_CRON_BYTES = 256
@@ -43,7 +43,7 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-# The names of the fields in cronsim's errors, with their index and their allowed values.
+# The fields as cronsim's errors name them, with index and allowed values.
 _FIELDS = {
     "minute": (0, "0 to 59"),
     "hour": (1, "0 to 23"),
@@ -54,16 +54,17 @@ _FIELDS = {
 _WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()  # noqa: SIM905
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-# Narrower than datetime's range, so that every time exists in every zone.
+# Narrower than the range of datetime, so that each time exists in every time zone.
 _FIRST_START = datetime(1, 1, 2, tzinfo=UTC)
 _END_OF_STARTS = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a schedule fires: a cron expression in a time zone, or every `every` from `anchor`.
+    """When a schedule fires: by a cron expression in a time zone, or at a fixed interval from
+    `anchor`.
 
-    All arguments are aware datetimes; all results are in UTC.
+    Methods take datetimes with a time zone and return datetimes in UTC.
     """
 
     cron: str | None = None
@@ -72,22 +73,23 @@ class Rule:
     anchor: datetime | None = None
 
     def after(self, moment: datetime) -> datetime:
-        """Return the first time after a moment."""
+        """Return the first time of the rule after a moment."""
         for time in self.times(moment):
             return time
         raise InvalidInput(field="every", problem=f"{self} has no time before the year 10000")
 
     def times(self, moment: datetime) -> Iterator[datetime]:
-        """Yield the times after a moment, ascending."""
+        """Yield the times of the rule after a moment, ascending."""
         if self.every is not None:
             return self._steps(moment, self.every)
         return self._calendar(moment)
 
     def latest(self, first: datetime, now: datetime) -> datetime:
-        """Return the last time up to `now`, or `first`, a time of the rule, if there is none."""
+        """Return the last time of the rule up to `now`, or `first` if there is none."""
         if self.every is not None:
             return max(first, self.after(now) - self.every)
-        # Search backwards in growing windows: a rule of every minute may have been idle for a year.
+        # Search backwards in growing windows: a rule that fires every minute may have been idle for
+        # a year.
         window = timedelta(minutes=2)
         while now - window > first:
             found = self._last(now - window, now)
@@ -107,7 +109,7 @@ class Rule:
     def _steps(self, moment: datetime, every: timedelta) -> Iterator[datetime]:
         anchor = _LONG_AGO if self.anchor is None else self.anchor
         number = 0 if moment < anchor else (moment - anchor) // every + 1
-        with suppress(OverflowError):  # the calendar ends
+        with suppress(OverflowError):  # the last year of the calendar
             while True:
                 yield (anchor + number * every).astimezone(UTC)
                 number += 1
@@ -123,25 +125,25 @@ class Rule:
         )
 
     def _instants(self, moment: datetime) -> Iterator[datetime]:
-        """Yield the times at which the wall clock shows a time of the rule, ascending.
+        """Yield the moments at which the wall clock shows a time of the rule, ascending.
 
-        All times after `moment` are among them.
+        They include all moments after `moment`, and a few before it.
         """
-        from cronsim import CronSim  # an app without schedules needs no calendar
+        from cronsim import CronSim  # imported here: most apps have no schedules
 
         assert self.cron is not None
         minute, hour, *_ = self.cron.split()
         is_fixed = not minute.startswith("*") and not hour.startswith("*")
         wall = moment.astimezone(self._zone).replace(tzinfo=None, fold=0)
         first, second = self._readings(wall)
-        # When the clock is set back, it shows the last hour again: start that much earlier.
+        # A clock that is set back shows the last hour twice: start an hour earlier.
         start = wall - max(second - first, timedelta())
         seconds: deque[datetime] = deque()
-        # CronSim only walks the calendar, without a zone. With a zone, it omits days, fires in
-        # wrong hours or never returns when the clock changes at midnight.
+        # Use CronSim without a time zone. With a time zone, when the clock changes at midnight, it
+        # omits days, fires at wrong hours or never returns.
         for wall in CronSim(self.cron, start):
             first, second = self._readings(wall)
-            if second < first:  # the clock is set forward and never shows it
+            if second < first:  # set forward: the clock never shows this time
                 if is_fixed:
                     yield self._change(second, first)
                 continue
@@ -153,16 +155,16 @@ class Rule:
         yield from seconds
 
     def _readings(self, wall: datetime) -> tuple[datetime, datetime]:
-        """Return when the wall clock shows a time: first and second reading.
+        """Return the first and the second moment at which the wall clock shows a time.
 
-        They are equal unless the clock is set back. Where the clock is set forward and skips the
-        time, the second comes before the first.
+        They are equal unless the clock is set back. If the clock is set forward and skips the time,
+        the second moment is before the first.
         """
         first = wall.replace(tzinfo=self._zone, fold=0)
         return first.astimezone(UTC), first.replace(fold=1).astimezone(UTC)
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the moment after `before`, up to `after`, at which the clock is set forward."""
+        """Return when the clock is set forward: after `before`, and not later than `after`."""
         offset = after.astimezone(self._zone).utcoffset()
         while after - before > timedelta(seconds=1):
             middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
@@ -184,7 +186,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a due schedule does: fire for `fire_ats`, then wait until `next_at`."""
+    """The firings of a due schedule: submit for each time in `fire_ats`, then wait until
+    `next_at`."""
 
     fire_ats: list[datetime]
     next_at: datetime
@@ -193,11 +196,10 @@ class Plan:
 def plan(
     rule: Rule, misfire: Misfire, next_at: datetime, now: datetime, most: int = MAX_FIRINGS
 ) -> Plan:
-    """Return which times between `next_at`, the first that has not fired, and `now` fire.
+    """Return the times from `next_at` (the first time that has not fired) to `now` that must fire.
 
-    all: every time fires, in order, at most `most` per call. once: one firing, for the latest
-    time, replaces all of them. skip: the latest time fires unless it is more than GRACE ago; the
-    others do not.
+    `all`: every time fires, in order, at most `most` per call. `once`: only the latest time fires.
+    `skip`: only the latest time fires, unless it is more than GRACE ago.
     """
     if misfire is Misfire.ALL:
         due = [next_at]
@@ -258,7 +260,7 @@ class DueSchedule:
 
 
 def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
-    """Make a rule of five cron fields, or raise InvalidInput that names the problem."""
+    """Build a rule from five cron fields; raise InvalidInput that explains what is wrong."""
     if not isinstance(expression, str):
         raise InvalidInput(field="cron", problem=f"must be text, not {type(expression).__name__}")
     text = " ".join(expression.split())
@@ -289,7 +291,7 @@ def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
 
 
 def every_rule(every: timedelta, start: datetime | None = None) -> Rule:
-    """Make a rule of equal intervals, counted from `start`, or else from the first declaration."""
+    """Build a rule of equal intervals, counted from `start` or from the first declaration."""
     if not isinstance(every, timedelta):
         raise InvalidInput(
             field="every", problem=f"must be a timedelta, not {type(every).__name__}"
@@ -316,7 +318,7 @@ def misfire_rule(misfire: str) -> Misfire:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: 1.10.0 becomes (1, 10, 0)."""
+    """Return the numbers of a dotted version: 1.10.0 becomes (1, 10, 0)."""
     if not isinstance(version, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version):
         raise InvalidInput(
             field="version",
@@ -326,7 +328,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def zone_name(tz: str | tzinfo) -> str:
-    """Return the name of a known time zone."""
+    """Return the name of a time zone that may be given as text or as a ZoneInfo."""
     from zoneinfo import ZoneInfo
 
     if isinstance(tz, ZoneInfo) and tz.key:
@@ -343,7 +345,7 @@ def zone_name(tz: str | tzinfo) -> str:
 
 @cache
 def zone(name: str) -> tzinfo:
-    """Return the time zone of a name, or raise InvalidInput that suggests the nearest name."""
+    """Return the time zone with a name; raise InvalidInput that suggests a similar name."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     if name == "UTC":
@@ -363,18 +365,18 @@ def zone(name: str) -> tzinfo:
 
 
 def near(word: object, known: Iterator[str] | set[str] | dict[str, str] | list[str]) -> str:
-    """Return '; did you mean …?' with the nearest known word, or an empty text."""
+    """Return '; did you mean …?' with the most similar known word, or an empty string."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     text = str(word).lower().replace(" ", "_")
     matches = get_close_matches(text, by_lower, n=1)
     if not matches:
-        # Berlin for Europe/Berlin
+        # accept Berlin for Europe/Berlin
         matches = [name for name in sorted(by_lower) if name.endswith(f"/{text}")][:1]
     return f"; did you mean {by_lower[matches[0]]}?" if matches else ""
 
 
 def _cron_problem(fields: list[str], problem: str) -> str:
-    """Return which cron field is wrong, and its allowed values."""
+    """Return a sentence that says which cron field is wrong and which values it allows."""
     name = problem.removeprefix("Bad ")
     if name not in _FIELDS:
         return f"{' '.join(fields)!r}: {problem}"

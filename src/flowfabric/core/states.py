@@ -1,4 +1,4 @@
-"""The dimensions of an execution's state. The values equal the database's enums."""
+"""The dimensions of an execution's state. The values are those of the enums in the database."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class StepKind(StrEnum):
     FAILURE = "failure"
     SLEEP = "sleep"
     NOW = "now"
+    WAIT = "wait"
 
 
 class BlockingReason(StrEnum):
@@ -60,7 +61,7 @@ class BlockingReason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an execution ended; `none` while it has not."""
+    """How an execution ended; `none` while it has not ended."""
 
     NONE = "none"
     SUCCESS = "success"
@@ -131,7 +132,7 @@ class AttemptLifecycle(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """The class of a failure. Permanent and cancelled failures are not retried."""
+    """The class of a failure. A permanent or cancelled failure is not retried."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -148,7 +149,7 @@ class LaneState(StrEnum):
 
 
 class KeyScope(StrEnum):
-    """How long an idempotency key is in force: for its window, or until its execution ends."""
+    """How long an idempotency key is valid: for its window, or until its execution ends."""
 
     WINDOW = "window"
     UNFINISHED = "unfinished"
@@ -181,10 +182,11 @@ class EventKind(StrEnum):
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
     PROMOTED = "promoted"
+    BUDGET_EXCEEDED = "budget_exceeded"
 
 
 class Misfire(StrEnum):
-    """What a schedule does about times that passed while no worker could fire it."""
+    """What a schedule does about firing times that passed while no worker was running."""
 
     ONCE = "once"
     SKIP = "skip"
@@ -192,7 +194,7 @@ class Misfire(StrEnum):
 
 
 class HookKind(StrEnum):
-    """The ends that call a hook. Failure: every end but success and cancellation. End: any."""
+    """The ends that call a hook. `failure`: failed, expired or skipped. `end`: every end."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -201,7 +203,7 @@ class HookKind(StrEnum):
 
 
 class ScheduleState(StrEnum):
-    """Whether a schedule fires. Orphaned: the newest version of its app does not declare it."""
+    """Whether a schedule fires. `orphaned`: the newest version of its app no longer declares it."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -209,7 +211,7 @@ class ScheduleState(StrEnum):
 
 
 class FlowCancelPolicy(StrEnum):
-    """Which members end when their flow is cancelled: all, the ones not running, or none."""
+    """Which members are cancelled with their flow: all, all that are not running, or none."""
 
     CANCEL_ALL = "cancel_all"
     CANCEL_PENDING = "cancel_pending"
@@ -217,7 +219,7 @@ class FlowCancelPolicy(StrEnum):
 
 
 class DependencyKind(StrEnum):
-    """The outcome that an edge requires of its upstream."""
+    """The outcome that an edge requires of its upstream member."""
 
     SUCCESS_ONLY = "success_only"
 
@@ -239,7 +241,7 @@ class GroupPolicy(StrEnum):
 
 
 class OnSatisfied(StrEnum):
-    """What happens to the remaining upstreams once a group is satisfied."""
+    """What happens to the other upstream members once a group is satisfied."""
 
     CANCEL_REMAINING = "cancel_remaining"
     LET_RUN = "let_run"
@@ -261,3 +263,28 @@ class WorkerEventKind(StrEnum):
     REGISTERED = "registered"
     MARKED_DEAD = "marked_dead"
     TTL_SWEPT = "ttl_swept"
+
+
+class Overflow(StrEnum):
+    """What happens to a submission when its quota has no room."""
+
+    QUEUE = "queue"
+    REFUSE = "refuse"
+
+
+class OnExceed(StrEnum):
+    """What happens when usage would pass a hard limit of a budget."""
+
+    FAIL = "fail"
+    SUSPEND = "suspend"
+    WARN = "warn"
+
+
+class BudgetPeriod(StrEnum):
+    """How often a budget is reset. `interval`: after a fixed time from its creation."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    INTERVAL = "interval"

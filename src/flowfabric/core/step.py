@@ -10,7 +10,7 @@ from flowfabric.core.execution import MAX_NAME_BYTES, check_text
 from flowfabric.core.states import StepKind
 
 MAX_VALUE_BYTES = 1_048_576
-# The most steps that one execution may record, and the number at which its worker warns.
+# The most steps that one execution may record, and the number from which its worker warns.
 MAX_STEPS = 50_000
 MANY_STEPS = 5_000
 _MAX_COUNT = 2**31
@@ -20,8 +20,8 @@ _MAX_COUNT = 2**31
 class Step:
     """One step to record.
 
-    `position` counts the steps of the handler's main flow; steps that run beside it share one
-    position. `is_sequential` means: a step of the main flow, with no other step in flight.
+    `position` counts the steps that the handler runs one after another. Steps that run at the same
+    time share one position. `is_sequential` means that no other step was running.
     """
 
     name: str
@@ -31,12 +31,12 @@ class Step:
     kind: StepKind = StepKind.STEP
     value: bytes | None = field(default=None, repr=False)
     encoding: str | None = None
-    # A sleep has one of these two: a delay from now by the database's clock, or an end.
+    # A sleep has one of these two: a delay from now, by the database's clock, or an end.
     delay: timedelta | None = None
     until: datetime | None = None
-    # The highest position known to be recorded when this step started; -1 for none.
+    # The highest position that was known to be recorded when this step started; -1 if none was.
     follows: int | None = None
-    # The version of the code that records it. The execution belongs to that version from then on.
+    # The code version that records the step. From then on the execution belongs to this version.
     code_version: str | None = None
 
     def check(self) -> None:
@@ -61,17 +61,18 @@ class Step:
         times = (self.delay is not None) + (self.until is not None)
         if times != (self.kind == StepKind.SLEEP):
             raise InvalidInput(
-                field="delay", problem="a sleep, and nothing else, has either a delay or an end"
+                field="delay",
+                problem="a sleep needs a delay or an end, not both; other steps have neither",
             )
 
 
-# The encoding of values that are never shown to people: JSON with secrets in it.
+# The encoding of values with secrets in them: JSON that is never shown to people.
 SECRET = "secret"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """A recorded step: its value, or the end of its sleep."""
+    """A recorded step, with its value, the end of its sleep, or the answer of its wait."""
 
     name: str
     occurrence: int
@@ -83,9 +84,12 @@ class StepRecord:
     recorded_at: datetime
     until_at: datetime | None
     attempt: int
+    # A wait: since when its answer was there, and what it was taken as; None while it is open.
+    ready_at: datetime | None = None
+    taken_as: str | None = None
 
 
 def check_step_name(name: str, *, field: str = "name") -> None:
     check_text(field, name, MAX_NAME_BYTES)
     if any(ch < " " or ch == "\x7f" for ch in name):
-        raise InvalidInput(field=field, problem="must not hold control characters")
+        raise InvalidInput(field=field, problem="must not contain control characters")

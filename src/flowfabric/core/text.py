@@ -1,17 +1,18 @@
-"""Text of users, made safe for terminals and logs."""
+"""Make text of users safe for terminals and logs."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# Controls, invisible marks as those of direction, halves of characters, and ends of lines.
+# Unicode categories: control characters, invisible marks (such as text direction), surrogates, and
+# line and paragraph separators.
 _HARMFUL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Put a text on one line and replace characters that could control the terminal.
+    """Put a text on one line, and replace characters that could control the terminal.
 
-    With `lines`, line ends and tabs stay.
+    With `lines`, line ends and tabs are kept.
     """
     if text.isprintable():
         return text

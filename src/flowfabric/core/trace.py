@@ -1,4 +1,4 @@
-"""Tracebacks of user code: which frames are the library's own, and what a stored failure says."""
+"""Tracebacks of user code: leave out the library's frames, and read stored failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 LIBRARY = str(Path(__file__).parents[1])
 
 _FRAME = re.compile(r'([ |]*)File "([^"]*)", line \d+, in ')
-# Where the library's calls pass on their way to user code: threads, tasks and context managers.
+# Modules of Python through which the library calls user code: threads, tasks and context managers.
 _PASSAGES = tuple(
     str(Path(*name.split("/")))
     for name in (
@@ -28,9 +28,9 @@ _PASSAGES = tuple(
 
 
 def skip_library(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an error from the first frame of user code on.
+    """Return the traceback of an error, starting at the first frame of user code.
 
-    An error without such a frame keeps its traceback.
+    If no frame is of user code, return the whole traceback.
     """
     trace, follows = error.__traceback__, False
     while trace is not None:
@@ -42,9 +42,9 @@ def skip_library(error: BaseException) -> TracebackType | None:
 
 
 def fold(trace: str, library: str = LIBRARY) -> str:
-    """Return the text of a traceback without the library's frames, and say how many there were.
+    """Remove the library's frames from the text of a traceback, and add how many were removed.
 
-    A trace without a frame of user code stays whole, unless the error itself is the library's.
+    If no frame is of user code, the text stays whole, unless the error is one of the library's.
     """
     kept: list[str] = []
     user_frames = folded = 0
@@ -67,7 +67,7 @@ def fold(trace: str, library: str = LIBRARY) -> str:
 
 
 def facts_of(detail: bytes | None) -> dict[str, Any]:
-    """Read type, message and trace of a stored failure."""
+    """Return type, message and trace of a stored failure."""
     if detail is None:
         return {}
     try:
@@ -78,14 +78,14 @@ def facts_of(detail: bytes | None) -> dict[str, Any]:
 
 
 def trace_of(detail: bytes | None, *, is_whole: bool = False) -> str:
-    """Return the trace of a stored failure, with all frames or with those of user code."""
+    """Return the trace of a stored failure: whole, or only the frames of user code."""
     facts = facts_of(detail)
     trace = str(facts.get("trace") or "").rstrip("\n")
     return trace if is_whole or not trace else fold(trace, str(facts.get("library") or LIBRARY))
 
 
 def _is_library(file: str, library: str, *, follows: bool) -> bool:
-    """Tell whether a frame is the library's; `follows` says whether the one before it is."""
+    """Return whether a frame belongs to the library. `follows`: the frame before it does."""
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 
 

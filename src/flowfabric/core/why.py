@@ -1,4 +1,4 @@
-"""Why an execution is not running: the engine's answer, and a plain sentence for it."""
+"""Explain why an execution is not running: the engine's answer, and a plain sentence for it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.limit import amount_text
 
 Evidence: TypeAlias = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ class Dimension(StrEnum):
 class Why:
     """One reason. `evidence` holds its facts; `changes_at` is when it may change by itself.
 
-    `others` are further reasons and facts, the most decisive first.
+    `others` holds further reasons and facts, the most important first.
     """
 
     id: ExecutionId
@@ -68,14 +69,15 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _able(e: Evidence, name: str) -> str:
-    """Return how many workers can run the execution."""
+    """Return how many workers can run the execution, in words."""
     if e["are_more_able"]:
         return f"more than {e['able_workers']} {name}s"
     return _count(e["able_workers"], name)
 
 
 def _part(evidence: Evidence, name: str, before: str, after: str = "") -> str:
-    """Return a part of the sentence, or an empty text if the evidence does not have it."""
+    """Return one fact with the text around it, or an empty string if the evidence lacks the
+    fact."""
     value = evidence.get(name)
     if value is None:
         return ""
@@ -198,9 +200,58 @@ def _crash_loop(e: Evidence) -> str:
     )
 
 
+_AFTER_TIMEOUT = {
+    "auto_resume": "it continues without",
+    "fail": "it fails",
+    "cancel": "it is cancelled",
+    "expire": "it expires",
+    "escalate": "it is left to an operator",
+}
+
+
 def _suspended(e: Evidence) -> str:
-    what = str(e["blocking_reason"]).replace("_", " ")
-    return f"It has been suspended since {_at(e, 'since')}, {what}{_part(e, 'detail', ': ')}."
+    return f"It has been suspended since {_at(e, 'since')}, {_awaited(e)}{_then(e)}."
+
+
+def _suspended_for_operator(e: Evidence) -> str:
+    return (
+        f"It has been suspended since {_at(e, 'since')}, {_awaited(e)}; its time is over, and it "
+        "waits for an operator to resume or cancel it."
+    )
+
+
+def _awaited(e: Evidence) -> str:
+    """Say what a suspended execution waits for, and how much has come."""
+    names = [_condition(one["condition"]) for one in e.get("waits", ())]
+    if runs := e.get("runs"):
+        names.append(_count(runs, "run"))
+    what = " or ".join(names) if names else "its time"
+    reason = str(e["reason"]).replace("_", " ")
+    words = f"waiting for {what}"
+    if reason not in ("waiting for signal", "waiting for operator review"):
+        words += f" ({reason})"
+    if untaken := e.get("untaken_signals"):
+        words += f"; {_count(untaken, 'signal')} for other waits came"
+    return words
+
+
+def _condition(condition: Mapping[str, Any]) -> str:
+    """Say what a condition waits for."""
+    if "signal" in condition:
+        return f"the signal {condition['signal']}"
+    if "waitpoint" in condition:
+        return f"the answer of waitpoint {condition['waitpoint']}"
+    if "every" in condition:
+        return f"all of ({', '.join(map(_condition, condition['every']))})"
+    if "at_least" in condition:
+        return f"{condition['at_least']} of ({', '.join(map(_condition, condition['of']))})"
+    return "an operator"
+
+
+def _then(e: Evidence) -> str:
+    if "timeout_at" not in e:
+        return ""
+    return f"; at {_at(e, 'timeout_at')} {_AFTER_TIMEOUT[str(e['then'])]}"
 
 
 def _held(e: Evidence) -> str:
@@ -237,6 +288,34 @@ def _blocked(what: str) -> Callable[[Evidence], str]:
         )
 
     return sentence
+
+
+def _place(e: Evidence) -> str:
+    """The place of an execution in the line of a quota or budget."""
+    if e["is_more"]:
+        return f"more than {e['ahead']} are before it"
+    return "it is first in line" if not e["ahead"] else f"it is number {e['ahead'] + 1} in line"
+
+
+def _waits_for_quota(e: Evidence) -> str:
+    name = f"{e['quota']}={e['key']}" if "key" in e else e["quota"]
+    parts = []
+    if "concurrency" in e:
+        parts.append(f"{e['running']} of {e['concurrency']} running")
+    if "opens_at" in e:
+        parts.append(f"its rate has room at {_at(e, 'opens_at')}")
+    parts.append(_place(e))
+    return f"It waits for the quota {name}: {'; '.join(parts)}."
+
+
+def _waits_for_budget(e: Evidence) -> str:
+    name = f"{e['budget']}={e['key']}" if "key" in e else e["budget"]
+    used = ""
+    if "dimension" in e:
+        amounts = (amount_text(e["dimension"], e[part]) for part in ("usage", "limit"))
+        used = f"{' of '.join(amounts)} {e['dimension']} used; "
+    reset = f"; it is reset at {_at(e, 'next_reset_at')}" if "next_reset_at" in e else ""
+    return f"It waits for the budget {name}: {used}{_place(e)}{reset}."
 
 
 def _waiting_for_children(e: Evidence) -> str:
@@ -436,10 +515,13 @@ SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "reclaims_used_up": _reclaims_used_up,
     "crash_loop": _crash_loop,
     "suspended": _suspended,
+    "suspended_for_operator": _suspended_for_operator,
     "held": _held,
     "paused_by_operator": _paused_by_operator,
     "paused_by_policy": _paused_by_policy,
     "flow_being_cancelled": _flow_being_cancelled,
+    "waits_for_quota": _waits_for_quota,
+    "waits_for_budget": _waits_for_budget,
     "blocked_by_budget": _blocked("a budget is used up"),
     "blocked_by_quota": _blocked("a quota is used up"),
     "blocked_by_route": _blocked("no worker could run it"),

@@ -1,4 +1,4 @@
-"""A worker as the registry knows it."""
+"""The record of a registered worker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """One registered worker instance. None in `lanes` or `tasks` means any; an empty `namespace`
-    means all."""
+    """One registered worker.
+
+    None in `lanes` or `tasks` means all of them; so does an empty `namespace`.
+    """
 
     namespace: str
     worker_instance_id: str
@@ -20,13 +22,13 @@ class WorkerInfo:
     liveness_ttl: timedelta
     registered_at: datetime
     heartbeat_at: datetime
-    # The worker counts as alive until this time; each heartbeat moves it.
+    # The worker counts as alive until this time. Every heartbeat extends it.
     expires_at: datetime
     is_alive: bool
-    # It has missed two heartbeats; one is due every sixth of `liveness_ttl`.
+    # Whether it has missed two heartbeats; a heartbeat is due every sixth of `liveness_ttl`.
     is_silent: bool
-    # The version of its code, and the other versions whose journals it reads.
+    # The version of its code, and the other versions whose journals it can read.
     code_version: str | None
     reads: list[str]
-    # Whether it only finishes what its code version has begun.
+    # Whether it only finishes executions that its code version has begun.
     finish_only: bool

@@ -1,3 +1,3 @@
-"""Access to Postgres. Only this package imports the driver."""
+"""Access to Postgres. No other package imports the driver."""
 
 from __future__ import annotations

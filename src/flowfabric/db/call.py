@@ -1,5 +1,8 @@
-"""Call the engine: time and count every operation, translate errors of the engine and the driver,
-and repeat calls after conflicts and lost connections."""
+"""Call the engine.
+
+Every operation is timed and counted here. Errors of the engine and the driver are translated. Calls
+are repeated after conflicts and lost connections.
+"""
 
 from __future__ import annotations
 
@@ -28,36 +31,36 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = list[asyncpg.Record]
 
-# Serialisation failure and deadlock: the transaction changed nothing and may run again.
+# Serialisation failure and deadlock: the transaction changed nothing and can run again.
 _CONFLICTS = {"40001", "40P01"}
-# A migration replaced the library between the look-up of a function and its call.
+# A migration replaced the function library between the look-up of a function and its call.
 _REPLACED = "cache lookup failed for function"
 _LOCK_TIMEOUT = "55P03"
 _CONFLICT_PAUSES = (0.005, 0.010)
 
-# The server shuts down, starts, or has no free connection. Whether the call took effect is unknown;
-# every call of the engine may be repeated (decision 0010).
+# The server shuts down, starts, or has no free connection. The call may have taken effect; every
+# call of the engine may be repeated (decision 0010).
 _SERVER_GONE = {"57P01", "57P02", "57P03", "57P05", "53300"}
 _RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 
 _SCHEMA_ERRORS = {"42883", "42P01", "42703", "3F000"}
 
-# How long a call waits by default for an unreachable database.
+# How long a call waits for an unreachable database, by default.
 PATIENCE_SECONDS = 10.0
-# A connection without an answer for this long counts as dead: a call takes milliseconds and waits
-# for a lock for 2 s at most. The kernel would need 15 minutes to notice.
+# A connection that does not answer for this long counts as dead. A call takes milliseconds, and
+# waits for a lock for at most 2 s. The kernel would notice a dead connection after 15 minutes.
 ANSWER_SECONDS = 10.0
 
 
 async def invoke(connection: Connection, statement: Statement, args: Sequence[Any]) -> Rows:
-    """Run one statement on one connection; raise only errors that `translated` returns."""
+    """Run one statement on one connection; convert every error with `translated`."""
     try:
         return await connection.fetch(statement.text, *args, timeout=ANSWER_SECONDS)
     except TimeoutError as error:
         connection.terminate()
         raise _Gone(f"no answer within {ANSWER_SECONDS:g} s") from error
     except asyncpg.InternalClientError as error:
-        # The driver has read the server's shutdown message but has not closed the connection yet.
+        # The driver has read the shutdown message of the server but has not closed the connection.
         connection.terminate()
         raise _Gone(str(error)) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
@@ -71,7 +74,7 @@ async def retrying(
     *,
     patience: float = PATIENCE_SECONDS,
 ) -> Rows:
-    """Run `attempt`; repeat it after conflicts, and within `patience` after lost connections."""
+    """Run `attempt`. Repeat it after conflicts and, within `patience`, after lost connections."""
     started = perf_counter()
     failure: str | None = None
     rows: Rows = []
@@ -104,15 +107,15 @@ async def retrying(
 
 
 class _Conflict(Exception):
-    """The server rolled the transaction back because of a concurrent one."""
+    """The server rolled back the transaction because of a concurrent transaction."""
 
 
 class _Gone(Exception):
-    """The connection is lost; whether the call took effect is unknown."""
+    """The connection is lost. The call may have taken effect."""
 
 
 def translated(error: Exception, operation: str) -> Exception:
-    """Return our error for an error of the driver or the server."""
+    """Convert an error of the driver or the server to one of our errors."""
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         if state.startswith("WF"):
@@ -148,7 +151,7 @@ def lost(error: BaseException) -> bool:
 
 
 def gone(error: Exception) -> Exception:
-    """Return our error for a failure to connect; most may be repeated."""
+    """Return our error for a failed attempt to connect. Most such attempts can be repeated."""
     if isinstance(
         error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError
     ):

@@ -1,5 +1,4 @@
-"""Open the connection of an administrative command, and translate errors of an unreachable
-database."""
+"""Open a connection for an administrative command, and report an unreachable database."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 _DEFAULT_PORT = re.compile(r":5432(?=,|$)")
-# The server shuts down, but the connection is not closed yet. InternalClientError: the driver read
-# the shutdown message between two statements and accepts no further one.
+# The server shuts down, but the connection is still open. InternalClientError: the driver has read
+# the shutdown message between two statements and accepts no further statement.
 _GOOD_BYES = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -44,7 +43,7 @@ async def open_connection(
     except asyncpg.exceptions.ClientConfigurationError as error:
         raise InvalidInput(field="database_url", problem=str(error)) from error
     except (ValueError, OverflowError):
-        # The error may repeat a part of the password.
+        # The message of the error may contain a part of the password.
         raise InvalidInput(field="database_url", problem=UNREADABLE_URL) from None
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise Unavailable(f"Cannot reach the database at {place(url)}: {_reason(error)}") from error
@@ -68,9 +67,10 @@ async def open_connection(
 
 
 def place(url: str) -> str:
-    """Return host and database of a URL, without user and password, and the port if it is not 5432.
+    """Return host and database of a URL, without user and password.
 
-    For an embedded server return `embedded` and its folder.
+    The port is included if it is not 5432. For an embedded server, return `embedded` and its
+    folder.
     """
     parts = urlsplit(url)
     query = parse_qs(parts.query)
@@ -84,14 +84,14 @@ def place(url: str) -> str:
 
 
 def read_only(url: str) -> str:
-    """Return a URL whose connections refuse to write."""
+    """Return a URL whose connections are read-only."""
     parts = urlsplit(url)
     setting = "default_transaction_read_only=on"
     return parts._replace(query=f"{parts.query}&{setting}" if parts.query else setting).geturl()
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """Return a URL without its passwords, and the password of the login."""
+    """Return a URL without its passwords, and the password of the login separately."""
     if not url.startswith("postgresql://"):
         raise InvalidInput(field="database_url", problem="must begin with postgresql://")
     parts = urlsplit(url)

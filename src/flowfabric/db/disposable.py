@@ -1,4 +1,4 @@
-"""Create databases for tests: clones of a template with a settable clock."""
+"""Create databases for tests. Each is a clone of a template database with a settable clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def url_of(url: str, database: str) -> str:
 
 
 def clock() -> str:
-    """Return the statements that give a migrated database a settable clock."""
+    """Return the statements that replace the clock of a migrated database by a settable one."""
     return (files("flowfabric") / "sql" / "testing" / "clock.sql").read_text(encoding="utf-8")
 
 
@@ -43,22 +43,22 @@ async def create_template(
         await migrate(connection)
         for text in (clock(), *extras):
             await connection.execute(text)
-        # Clones start with the statistics and hint bits of the template.
+        # Clones inherit the statistics and hint bits of the template.
         await connection.execute("vacuum (freeze, analyze)")
 
 
 async def clone(administration: Connection, template: str, name: str) -> None:
-    # Copying the files is faster than the default, which writes them through the WAL.
+    # Copying files is faster than the default strategy, which writes them to the WAL.
     await administration.execute(f"create database {name} template {template} strategy file_copy")
 
 
 async def drop(administration: Connection, name: str) -> None:
-    """Drop a database and close all connections to it."""
+    """Drop a database, and close all connections to it."""
     await administration.execute(f"drop database if exists {name} with (force)")
 
 
 async def skip(connection: Connection, span: timedelta, living: Sequence[str] = ()) -> datetime:
-    """Move the clock of the database forward; the workers in `living` keep their leases."""
+    """Move the clock of the database forward. The workers in `living` keep their leases."""
     now: datetime = await connection.fetchval(
         "select ff_test.skip($1, $2::text[])", span, list(living)
     )
@@ -66,5 +66,5 @@ async def skip(connection: Connection, span: timedelta, living: Sequence[str] = 
 
 
 async def submitted(connection: Connection) -> list[dict[str, Any]]:
-    """List every execution with the fields of its submission, oldest first."""
+    """List every execution, oldest first, with the fields of its submission."""
     return [dict(row) for row in await connection.fetch(_SUBMITTED)]

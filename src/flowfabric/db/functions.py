@@ -1,8 +1,8 @@
 """List every public function of the engine, as the client calls it.
 
-A contract test compares this list with the catalogue of a migrated database, so neither can change
-without the other. Calls name their arguments and columns: the library may add an optional argument
-or a column while older processes still call it.
+A contract test compares this list with the functions of a migrated database, so that they cannot
+differ. Calls name their arguments and columns, so that the library can add an optional argument or
+a column while older processes still run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement: its name, the arguments it takes and the columns it returns, in order."""
+    """One statement: its name, its arguments and the columns of its result, in order."""
 
     name: str
     arguments: tuple[str, ...]
@@ -22,9 +22,10 @@ class Statement:
     text: str
 
     def bind(self, given: Mapping[str, Any]) -> list[Any]:
-        """Put named arguments into the order of the text; raise TypeError unless all match.
+        """Return the arguments in the order of the text; raise TypeError if one is missing or
+        unknown.
 
-        No argument has a default: an argument added to a function must be added to every call.
+        No argument has a default here: a new argument of a function must be added to every call.
         """
         if len(given) == len(self.arguments):
             try:
@@ -43,7 +44,7 @@ class Function(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Read(Statement):
-    """Some columns of a reading function, under a separate name for telemetry."""
+    """A read of some columns of a function. It has its own name in telemetry."""
 
     function: str
 
@@ -72,7 +73,7 @@ SUBMIT_EXECUTIONS = _function(
     "options hint",
     "item outcome execution_id detail",
 )
-# Casts for every argument: drivers send numbers and text as different types.
+# Cast every argument, because drivers send numbers and text with different types.
 SUBMIT_JSON = Function(
     "submit_json",
     ("partition_key", "namespace", "items", "database"),
@@ -94,14 +95,25 @@ CLAIM_EXECUTIONS = _function(
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
     "lease_ttl first_lane floor_rank floor_at floor_id reports_starts code_versions unserved "
     "finish_only",
-    "execution_id namespace lane task claim_kind rank order_at epoch attempt_index attempt_id "
-    "attempt_type lease_expires_at attempt_deadline_at deadline_at retry_count payload_encoding "
-    "payload replay_count trace_context crash_count generation",
+    "execution_ids route_nos namespaces lanes tasks claim_kinds ranks order_ats epochs "
+    "attempt_indexes attempt_ids attempt_types lease_expires_ats attempt_deadline_ats deadline_ats "
+    "retry_counts payload_encodings payloads replay_counts trace_contexts crash_counts generations",
 )
+RAISE_PARTITIONS = _function(
+    "raise_partitions",
+    "partitions keys rest",
+    "outcome partitions minted_partitions keyed_partitions rests_for",
+)
+FIND_WORK = _function(
+    "find_work",
+    "namespace lanes tasks capabilities code_versions unserved finish_only",
+    "partition_key rank",
+)
+FIND_DUE = _function("find_due", "kind", "partition_key due_in")
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids results result_encodings "
-    "wait hint",
+    "wait hint lease_id epoch attempt_id result",
     "item outcome detail",
 )
 FAIL_EXECUTIONS = _function(
@@ -273,7 +285,82 @@ LIST_STEPS = _function(
     "list_steps",
     "partition_key namespace execution_ids",
     "execution_id name occurrence position is_sequential kind value encoding recorded_at until_at "
-    "attempt_index",
+    "attempt_index ready_at taken_as",
+)
+
+ASK_WAITS = _function(
+    "ask_waits",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
+    "positions sequentials conditions timeouts takes wait follows code_versions",
+    "item outcome recorded_at until_at ready_at taken_as signal_ids value encoding attempt_index "
+    "detail",
+)
+SUSPEND_EXECUTION = _function(
+    "suspend_execution",
+    f"{_FENCE} suspension_id wait_names wait_occurrences targets k until_at reason_code "
+    "timeout_behavior resume_delay continuation",
+    "outcome timeout_at detail",
+)
+DELIVER_SIGNALS = _function(
+    "deliver_signals",
+    "partition_key namespace execution_ids signal_ids names payloads payload_encodings dedup_keys "
+    "source_types source_identities categories correlation_ids join wait tokens",
+    "item outcome signal_id effect detail",
+)
+DELIVER_SIGNAL_JSON = Function(
+    "deliver_signal_json",
+    ("partition_key", "namespace", "signal", "database"),
+    ("deliver_signal_json",),
+    "select cast(deliver_signal_json as text) as deliver_signal_json from ff.deliver_signal_json("
+    "p_partition_key => cast($1 as smallint), p_namespace => cast($2 as text), "
+    "p_signal => cast(cast($3 as text) as jsonb), p_database => cast($4 as text))",
+)
+CREATE_WAITPOINT = _function(
+    "create_waitpoint",
+    f"{_FENCE} waitpoint_id key expires_in step_name step_occurrence",
+    "outcome token detail",
+)
+CLOSE_WAITPOINT = _function(
+    "close_waitpoint",
+    "partition_key namespace execution_id waitpoint_id reason",
+    "outcome detail",
+)
+EXPIRE_WAITPOINTS = _function("expire_waitpoints", "partition_key limit", "handled due_in")
+LIST_PENDING_WAITPOINTS = _function(
+    "list_pending_waitpoints",
+    "partition_key namespace execution_id after limit",
+    "waitpoint_id key state kid created_at activated_at expires_at signal_count",
+)
+READ_WAITPOINT_TOKEN = _function(
+    "read_waitpoint_token", "partition_key namespace execution_id waitpoint_id", "token"
+)
+SEED_HMAC_KEY = _function("seed_hmac_key", "kid secret", "outcome kid same_secret")
+ROTATE_HMAC_KEY = _function(
+    "rotate_hmac_key", "kid grace secret", "outcome kid previous_kid deleted"
+)
+LIST_HMAC_KEYS = _function("list_hmac_keys", "", "kid is_active created_at lapses_at")
+COUNT_WAITPOINTS = _function("count_waitpoints", "partition_key namespace", "kid number")
+NOTICE_SIGNALS = _function("notice_signals", "partition_key limit", "handled due_in")
+EXPIRE_SUSPENSIONS = _function("expire_suspensions", "partition_key limit", "handled due_in")
+RESUME_EXECUTION = _function(
+    "resume_execution",
+    "partition_key namespace execution_id reason actor delay if_version",
+    "outcome public_state version detail",
+)
+_SIGNAL = (
+    "signal_id name category source_type source_identity correlation_id payload payload_encoding "
+    "accepted_at"
+)
+LIST_SIGNALS = _function(
+    "list_signals",
+    "partition_key namespace execution_id after limit signal_ids",
+    f"{_SIGNAL} noticed_at effect taken_at wait_name wait_occurrence waitpoint_id",
+)
+OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
+LIST_SUSPENDED = _function(
+    "list_suspended",
+    "partition_key namespace after_at after_id limit",
+    "execution_id suspended_at reason_code timeout_at timeout_behavior conditions",
 )
 
 EXPIRE_WORKER_LEASES = _function(
@@ -312,7 +399,8 @@ READ_TRAFFIC = _function(
     "read_traffic",
     "partition_key namespace window limit",
     "namespace lane state resumes_at waiting is_more_waiting waiting_since delayed active "
-    "is_more_timed submitted completed retried failed seconds workers running",
+    "is_more_timed submitted completed retried failed seconds workers running in_line "
+    "is_more_in_line",
 )
 SWEEP_WORKERS = _function("sweep_workers", "limit", "handled due_in")
 
@@ -497,15 +585,101 @@ LIST_EVENTS = _function(
 LIST_LANES = _function(
     "list_lanes",
     "namespace lane after after_namespace limit",
-    "namespace lane state resumes_at waiting retention reason changed_by changed_at",
+    "namespace lane state resumes_at waiting retention reason changed_by changed_at in_line",
 )
-LIST_TASKS = _function("list_tasks", "namespace limit", "task")
+REGISTER_TASKS = _function(
+    "register_tasks",
+    "namespace version tasks versions arguments results limits",
+    "task outcome",
+)
+LIST_TASKS = _function("list_tasks", "namespace limit after", "task is_registered is_limited")
+DESCRIBE_TASK = _function(
+    "describe_task",
+    "namespace task",
+    "namespace task version arguments result limits lanes app_version registered_at changed_at",
+)
+
+_NUMBERS = "concurrency rate rate_window"
+REGISTER_GATES = _function(
+    "register_gates",
+    "partition_key namespace gates registered_by",
+    "item gate_id outcome detail",
+)
+CREATE_QUOTA = _function(
+    "create_quota",
+    f"namespace quota is_keyed {_NUMBERS} overflow actor",
+    f"outcome is_keyed {_NUMBERS} overflow",
+)
+SET_QUOTA = _function(
+    "set_quota",
+    f"namespace quota key {_NUMBERS} clear reason actor",
+    f"outcome key {_NUMBERS}",
+)
+LIFT_QUOTA = _function("lift_quota", "namespace quota key reason actor", f"outcome key {_NUMBERS}")
+DELETE_QUOTA = _function("delete_quota", "namespace quota reason actor", "outcome")
+LIST_QUOTAS = _function(
+    "list_quotas",
+    "namespace quota after after_namespace limit",
+    f"namespace quota is_keyed overflow {_NUMBERS} declared_concurrency declared_rate "
+    "declared_rate_window declared_at is_set keys_set reason changed_by changed_at",
+)
+LIST_GATES = _function(
+    "list_gates",
+    "partition_key namespace quota key after limit",
+    f"gate_id key {_NUMBERS} is_set running held started in_line opens_at",
+)
+CHECK_ADMISSION = _function(
+    "check_admission",
+    "partition_key namespace quota key hold_id ttl",
+    "outcome expires_at retry_at",
+)
+RELEASE_ADMISSION = _function(
+    "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
+)
+SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
+
+_BUDGET = "namespace budget key"
+_BUDGET_STATUS = (
+    "budget_id namespace budget key on_exceed period period_zone period_length period_started_at "
+    "next_reset_at is_shut usage refused hard_limits soft_limits raised in_line breach_count "
+    "soft_breach_count last_breach_at last_breach_dimension created_at changed_by changed_at reason"
+)
+CREATE_BUDGET = _function(
+    "create_budget",
+    f"{_BUDGET} dimensions hard_limits soft_limits period period_zone period_length on_exceed "
+    "actor",
+    "outcome budget_id next_reset_at",
+)
+GET_BUDGET_STATUS = _function("get_budget_status", f"partition_key {_BUDGET}", _BUDGET_STATUS)
+LIST_BUDGETS = _function(
+    "list_budgets",
+    f"partition_key {_BUDGET} after_namespace after_budget after_key limit",
+    _BUDGET_STATUS,
+)
+RAISE_BUDGET = _function(
+    "raise_budget", f"{_BUDGET} dimensions hard_limits reason actor", "outcome"
+)
+LIFT_BUDGET = _function("lift_budget", f"{_BUDGET} reason actor", "outcome")
+RESET_BUDGET = _function("reset_budget", f"{_BUDGET} reason actor", "outcome next_reset_at")
+RESET_DUE_BUDGETS = _function("reset_due_budgets", "limit", "handled due_in")
+REPORT_USAGE = _function(
+    "report_usage",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids usages dedup_keys wait",
+    "item outcome detail",
+)
+REPORT_USAGE_ADMIN = _function(
+    "report_usage_admin", f"{_BUDGET} dimensions amounts dedup_key", "outcome detail"
+)
+RECORD_SPEND = _function(
+    "record_spend", f"{_BUDGET} execution_id dimensions amounts dedup_key", "outcome detail"
+)
+RELEASE_BUDGET = _function("release_budget", f"{_BUDGET} execution_id", "outcome released")
 LIST_SCHEDULES = _function(
     "list_schedules",
     "namespace app name",
     "namespace app name schedule_id state version task lane cron every time_zone anchor_at "
     "rule_no misfire priority is_paused orphaned_at next_at last_at last_id fired_count "
-    "declared_at changed_at changed_by reason",
+    "declared_at changed_at changed_by reason last_partition",
 )
 GRANT_NAMESPACE = _function("grant_namespace", "login namespace actor", "outcome login namespace")
 REVOKE_NAMESPACE = _function("revoke_namespace", "login", "outcome login namespace")
@@ -533,6 +707,9 @@ FUNCTIONS: tuple[Function, ...] = (
     EVALUATE_FLOW_ELIGIBILITY,
     READ_INPUTS,
     CLAIM_EXECUTIONS,
+    RAISE_PARTITIONS,
+    FIND_WORK,
+    FIND_DUE,
     COMPLETE_EXECUTIONS,
     FAIL_EXECUTIONS,
     PROMOTE_DELAYED,
@@ -560,6 +737,25 @@ FUNCTIONS: tuple[Function, ...] = (
     RECORD_STEPS,
     RECORD_STEP_JSON,
     LIST_STEPS,
+    ASK_WAITS,
+    SUSPEND_EXECUTION,
+    DELIVER_SIGNALS,
+    DELIVER_SIGNAL_JSON,
+    CREATE_WAITPOINT,
+    CLOSE_WAITPOINT,
+    EXPIRE_WAITPOINTS,
+    LIST_PENDING_WAITPOINTS,
+    READ_WAITPOINT_TOKEN,
+    SEED_HMAC_KEY,
+    ROTATE_HMAC_KEY,
+    LIST_HMAC_KEYS,
+    COUNT_WAITPOINTS,
+    NOTICE_SIGNALS,
+    EXPIRE_SUSPENSIONS,
+    RESUME_EXECUTION,
+    LIST_SIGNALS,
+    OBSERVE_SIGNALS,
+    LIST_SUSPENDED,
     HOLD_EXECUTION,
     CONTINUE_EXECUTION,
     REVOKE_LEASE,
@@ -611,7 +807,30 @@ FUNCTIONS: tuple[Function, ...] = (
     LIST_ATTEMPTS,
     LIST_EVENTS,
     LIST_LANES,
+    REGISTER_TASKS,
     LIST_TASKS,
+    DESCRIBE_TASK,
+    REGISTER_GATES,
+    CREATE_QUOTA,
+    SET_QUOTA,
+    LIFT_QUOTA,
+    DELETE_QUOTA,
+    LIST_QUOTAS,
+    LIST_GATES,
+    CHECK_ADMISSION,
+    RELEASE_ADMISSION,
+    CREATE_BUDGET,
+    GET_BUDGET_STATUS,
+    LIST_BUDGETS,
+    RAISE_BUDGET,
+    LIFT_BUDGET,
+    RESET_BUDGET,
+    RESET_DUE_BUDGETS,
+    SWEEP_GATES,
+    REPORT_USAGE,
+    REPORT_USAGE_ADMIN,
+    RECORD_SPEND,
+    RELEASE_BUDGET,
     LIST_SCHEDULES,
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,
@@ -644,11 +863,15 @@ READ_EVENT = _part(
     LIST_EVENTS,
     "kind actor detail",
 )
-# pg_notify of Postgres, not a function of the engine.
+# pg_notify belongs to Postgres, not to the engine.
 HINT = Read("hint", ("channel", "payload"), ("pg_notify",), "select pg_notify($1, $2)", "")
-# A view, which every role of ours may read.
+# This is a view, which all our roles may read.
 READ_PARTITIONS = Read(
-    "read_partitions", (), ("partitions",), "select partitions from ff.installation limit 1", ""
+    "read_partitions",
+    (),
+    ("partitions", "minted_partitions", "keyed_partitions"),
+    "select partitions, minted_partitions, keyed_partitions from ff.installation limit 1",
+    "",
 )
 
 READS: tuple[Read, ...] = (

@@ -1,4 +1,4 @@
-"""Grant rights in schema ff to two roles, if they exist, and to no other role.
+"""Grant rights in schema ff to two roles, if they exist. No other role gets rights.
 
 `flowfabric_app` is for applications and their workers: it may call functions whose header says
 `Rights: app`. `flowfabric_operator` may call every public function and read the views. Neither
@@ -14,7 +14,7 @@ from flowfabric.db.library import Library
 
 APP_ROLE = "flowfabric_app"
 OPERATOR_ROLE = "flowfabric_operator"
-# A starting process reads this view to check the schema. It contains no executions.
+# A process reads this view at its start to check the schema. It contains no executions.
 _INSTALLATION = "installation"
 
 _FOR_OPERATORS = re.compile(r"^-- Rights: +operator\b", re.MULTILINE)
@@ -53,7 +53,7 @@ end
 $$;
 """
 
-# A role may have been created after the library was.
+# A role may have been created after the library.
 _ARE_GRANTS_MISSING = """\
 select exists (
   select
@@ -98,7 +98,7 @@ def grant_all(library: Library) -> str:
 
 
 def are_missing(library: Library) -> str:
-    """Return the query that tells whether one of the roles lacks a right."""
+    """Return a query that tells whether one of the roles lacks a right."""
     return _filled(_ARE_GRANTS_MISSING, library)
 
 
@@ -112,6 +112,6 @@ def _filled(template: str, library: Library) -> str:
 
 
 def text_array(names: Iterable[str]) -> str:
-    """Return an SQL array of names."""
+    """Return the text of an SQL array of names."""
     quoted = ", ".join(f"'{name}'" for name in sorted(names))
     return f"array[{quoted}]::text[]"

@@ -1,4 +1,7 @@
-"""Inspect a database as its operator: read tables, write nothing, one snapshot per statement."""
+"""Inspect a database as its operator.
+
+A query reads tables and writes nothing. Each statement sees one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ Rows: TypeAlias = list[asyncpg.Record]
 
 PAGE = 10_000
 
-# Tables whose rows belong to executions. A narrowed query reads only the rows of the given
-# executions from them. It reads all other tables, and quoted table names, in full.
+# Tables whose rows belong to executions. A narrowed query reads, from these tables, only the rows
+# of the given executions. It reads other tables, and quoted table names, in full.
 _OWNED = re.compile(
     r"\bff\.(execution|execution_body|attempt|step|event|grant|flow|edge|edge_group)\b"
 )
@@ -37,14 +40,16 @@ _NARROW_TABLE = """\
 one_{name} as materialized (
   select x.* from ff.{name} x where x.partition_key = $1::smallint and x.{column} = any({ids}))"""
 _SCOPES = {
-    # The given executions and those that wait for them: an end changes edges and groups downstream.
+    # The given executions and their downstream members: an end also changes the edges and groups of
+    # downstream members.
     "concerned": """\
 concerned as materialized (
   select unnest($2::uuid[]) as id
   union
   select d.downstream_id from ff.edge d
   where d.partition_key = $1::smallint and d.upstream_id = any($2::uuid[]))""",
-    # Flows of the given executions; the event of a cancelled flow carries the flow's id instead.
+    # The flows of the given executions. A given id may also be the id of a flow: the event of a
+    # cancelled flow carries the flow's id in place of an execution id.
     "concerned_flow": """\
 concerned_flow as materialized (
   select unnest($2::uuid[]) as id
@@ -59,7 +64,17 @@ _NARROW_BY = {
     "edge_group": ("downstream_id", "concerned"),
 }
 
-# Materialized, so that the planner does not choose a plan for an early first row.
+_PARTITIONED = re.compile(
+    r"\bff\.(attempt|cancel_backlog|cancel_backlog_member|claim_slot|edge|edge_group|event"
+    r"|event_generation|event_trim|execution|execution_body|flow|grant|idempotency_key|kept_result"
+    r"|partition|run_wait|signal|signal_inbox|step|suspension|trim_mark|trim_position|waitpoint)\b"
+)
+_IN_PARTITION = r"(select x.* from ff.\1 x where x.partition_key = $1::smallint)"
+_ONE_PARTITION = """\
+one_{name} as materialized (
+  select x.* from ff.{name} x where x.partition_key = $1::smallint)"""
+
+# Materialized: otherwise the limit makes the planner prefer a plan that returns a first row early.
 _AT_MOST = """\
 with found as materialized (
 {text}
@@ -69,7 +84,7 @@ select * from found limit {limit}
 
 
 class QueryFailed(Exception):
-    """The server could not answer a query; the connection still works."""
+    """The server could not answer a query. The connection still works."""
 
 
 @cache
@@ -85,14 +100,14 @@ def paths_in(folder: str) -> list[str]:
 
 
 def together(texts: Iterable[str]) -> str:
-    """Combine queries into one that returns the rows of all of them."""
+    """Combine queries into one query that returns the rows of all of them."""
     return "\nunion all\n".join(f"select * from (\n{text}\n) q{n}" for n, text in enumerate(texts))
 
 
 def narrowed(text: str) -> str:
-    """Return the query limited to the executions in partition $1 with the ids $2.
+    """Return the query, limited to the executions in partition $1 with the ids $2.
 
-    The limited rows of each table are read once, however often the query uses the table.
+    The limited rows of each table are read once, even if the query uses the table several times.
     """
     names = sorted(set(_OWNED.findall(text)))
     tables: dict[str, str] = {}
@@ -104,6 +119,15 @@ def narrowed(text: str) -> str:
             ids = f"array(select c.id from {scope} c)"
         tables[name] = _NARROW_TABLE.format(name=name, column=column, ids=ids)
     return _NARROW.format(tables=",\n".join(tables.values()), text=_OWNED.sub(r"one_\1", text))
+
+
+def in_partition(text: str) -> tuple[str, str]:
+    """Return the query limited to partition $1 in two forms, for a cluster that cannot run it over
+    all nodes: for the node of the partition, and for the coordinator, which fetches the rows."""
+    names = sorted(set(_PARTITIONED.findall(text)))
+    tables = ",\n".join(_ONE_PARTITION.format(name=name) for name in names)
+    fetched = _NARROW.format(tables=tables, text=_PARTITIONED.sub(r"one_\1", text))
+    return _PARTITIONED.sub(_IN_PARTITION, text), fetched
 
 
 def at_most(text: str, limit: int) -> str:
@@ -123,14 +147,15 @@ async def look(connection: Connection, text: str, *args: Any) -> Rows:
 
 
 async def open_cursor(connection: Connection, partition: int, since: Any) -> str:
-    """Open a cursor in the events of a partition: at the end, or before events since a time."""
+    """Open a cursor on the events of a partition: at the end, or before the events since a time."""
     return str((await _engine(connection, OPEN_CURSOR, partition, since))[0][0])
 
 
 async def changed_since(
     connection: Connection, partition: int, cursor: str
 ) -> tuple[set[UUID], int, str]:
-    """Return the executions with events after the cursor, the event count and the new cursor."""
+    """Return the executions with events after the cursor, the number of events, and the new
+    cursor."""
     ids: set[UUID] = set()
     number = 0
     while True:

@@ -1,5 +1,7 @@
-"""Read the SQL of the package: the numbered schema steps, and the library of functions and views,
-which is re-created as a whole. This module does not connect to a database."""
+"""Read the SQL of the package: the numbered schema steps, and the library of functions and views.
+
+The library is always re-created as a whole. This module does not connect to a database.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import takewhile
 
 from flowfabric.core.errors import StepEdited
 
 LIBRARY = 1
-"""The number of the library; raised by hand with the first change after a release."""
+"""The version of the library. Raise it by hand with the first change after a release."""
 
-# Shared helpers first: Postgres resolves parameter defaults when it creates a function.
+DISTRIBUTED_FORM = "-- When distributed"
+"""The line of a function file below which the function stands again, for distributed tables."""
+
+# Shared helpers come first: Postgres resolves parameter defaults when it creates a function.
 FOLDERS = ("shared", "functions", "views")
 
 _STEP = re.compile(r"(\d{4})_([a-z0-9_]+)(?:\.sql)?")
@@ -25,7 +31,13 @@ _DEFINITION = re.compile(
     r"^\s*create\s+(or\s+replace\s+)?(function|procedure|view)\s+ff\.(\w+)",
     re.IGNORECASE | re.MULTILINE,
 )
-# First the parts that may contain a semicolon within a statement, then the one that ends it.
+# Planning once pays only where planning is local. Citus plans a statement for its shard each time,
+# and cannot do that from a generic plan.
+_PLAN_CACHE_MODE = re.compile(r"^set plan_cache_mode = \w+\n", re.MULTILINE)
+# An UPDATE or a DELETE finds its rows by a join with `p_partition_key as pk`: with the parameter in
+# its place, a plan made for an empty table would read the whole partition (sql/README.md).
+_PARTITION_OF_A_ROW = re.compile(r"\b(?<=partition_key = )\w+\.pk\b")
+# First the tokens that may contain a semicolon inside a statement, then the semicolon that ends it.
 _STATEMENT_PART = re.compile(
     r"""--[^\n]*
       | /\*.*?\*/
@@ -41,7 +53,9 @@ _STATEMENT_PART = re.compile(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One numbered change of types, tables and indexes: a file, or a folder with one file per noun.
-    Applied once, never edited after its release."""
+
+    A step is applied once, and never edited after its release.
+    """
 
     number: int
     name: str
@@ -54,21 +68,19 @@ class Step:
 
     def statements(self) -> Iterator[str]:
         """Yield the statements one by one, for a step that cannot run inside a transaction."""
-        start = 0
-        for part in _STATEMENT_PART.finditer(self.text):
-            if part["end"]:
-                yield self.text[start : part.end()].strip()
-                start = part.end()
-        if rest := self.text[start:].strip():
-            yield rest
+        return _statements(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFile:
-    """One file of the library, by its path below `sql/`."""
+    """One file of the library, by its path below `sql/`, in the form that is created."""
 
     path: str
     text: str
+
+    def statements(self) -> Iterator[str]:
+        """Yield the statements one by one, for distributed tables: Citus takes no two at once."""
+        return _statements(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +89,7 @@ class Library:
 
     version: int
     files: tuple[LibraryFile, ...]
+    is_distributed: bool = False
 
     @property
     def text(self) -> str:
@@ -85,19 +98,20 @@ class Library:
 
     @property
     def hash(self) -> str:
-        """Return the hash of the text: libraries with the same hash are the same library."""
+        """Return the hash of the text. Equal hashes mean equal libraries."""
         return _digest(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A folder laid out like `flowfabric/sql`; tests use other folders than the package's."""
+    """A folder with the layout of `flowfabric/sql`. Tests use their own folders."""
 
     folder: Traversable
     library_version: int = LIBRARY
 
     def steps(self) -> tuple[Step, ...]:
-        """Return the schema steps in order; raise unless numbered from 1 and unedited."""
+        """Return the schema steps in order; raise an error if a number is missing or a step was
+        edited."""
         folder = self.folder / "schema"
         released = _released(folder / "CHECKSUMS")
         entries = [entry for entry in folder.iterdir() if _is_step(entry)]
@@ -111,21 +125,23 @@ class Source:
             raise StepEdited(f"schema/{min(missing)} was released (CHECKSUMS) and is gone.")
         return steps
 
-    def library(self) -> Library:
-        """Return the functions and views for the latest schema step."""
+    def library(self, *, distributed: bool = False) -> Library:
+        """Return the functions and views for the latest schema step, each function in the form for
+        tables of one server, or for distributed tables."""
         return Library(
             version=self.library_version,
             files=tuple(
-                LibraryFile(path=f"{folder}/{path}", text=_text(file))
+                LibraryFile(path=f"{folder}/{path}", text=form_of(_text(file), distributed))
                 for folder in FOLDERS
                 for path, file in _sql_files(self.folder / folder)
             ),
+            is_distributed=distributed,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinedNames:
-    """Names in schema ff. A replaceable function is never dropped (`ff.now`)."""
+    """Names in schema ff. A replaceable function, such as `ff.now`, is never dropped."""
 
     functions: frozenset[str]
     replaceable_functions: frozenset[str]
@@ -136,6 +152,17 @@ class DefinedNames:
 def package_source() -> Source:
     """Return the SQL of the installed package."""
     return Source(folder=files("flowfabric") / "sql")
+
+
+def form_of(text: str, distributed: bool) -> str:
+    """Return one form of a function file. A file has one form for all tables, or two: the second
+    stands below the line `-- When distributed` and shares the header at the top of the file."""
+    header = "".join(_header(text))
+    plain, _, other = text.partition(f"\n{DISTRIBUTED_FORM}\n")
+    if not distributed:
+        return plain.rstrip("\n") + "\n"
+    form = header + other.lstrip("\n") if other else text
+    return _PARTITION_OF_A_ROW.sub("p_partition_key", _PLAN_CACHE_MODE.sub("", form))
 
 
 def defined_names(texts: Iterable[str]) -> DefinedNames:
@@ -180,16 +207,29 @@ def _read_step(file: Traversable, released: dict[str, str]) -> Step:
     )
 
 
+def _statements(text: str) -> Iterator[str]:
+    start = 0
+    for part in _STATEMENT_PART.finditer(text):
+        if part["end"]:
+            yield text[start : part.end()].strip()
+            start = part.end()
+    if rest := text[start:].strip():
+        yield rest
+
+
+def _header(text: str) -> Iterator[str]:
+    """Yield the lines of the comment at the top."""
+    return takewhile(lambda line: line.startswith("--"), text.splitlines(keepends=True))
+
+
 def _markers(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        if not line.startswith("--"):
-            return
+    for line in _header(text):
         if match := _MARKER.fullmatch(line.rstrip()):
             yield match[1]
 
 
 def _released(file: Traversable) -> dict[str, str]:
-    """Read CHECKSUMS. Its lines have the format of sha256sum: digest, two blanks, file name."""
+    """Read CHECKSUMS. A line has the format of sha256sum: digest, two blanks, file name."""
     if not file.is_file():
         return {}
     lines = [line.split() for line in _text(file).splitlines() if line.strip()]
@@ -197,7 +237,7 @@ def _released(file: Traversable) -> dict[str, str]:
 
 
 def _sql_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """List the .sql files below a folder with their paths, sorted: file systems keep no order."""
+    """List the .sql files in a folder tree, sorted by path: the file system does not sort them."""
     found: list[tuple[str, Traversable]] = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         path = f"{prefix}{entry.name}"
@@ -209,7 +249,7 @@ def _sql_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Travers
 
 
 def _text(file: Traversable) -> str:
-    # A checkout with Windows line ends holds the same step.
+    # A checkout with Windows line ends contains the same step.
     return file.read_text(encoding="utf-8").replace("\r\n", "\n")
 
 

@@ -1,10 +1,13 @@
-"""Migrate a database to the schema of this release: first the numbered steps, each recorded in
-ff.schema_step, then the library as a whole. Also check whether the schema fits a process."""
+"""Migrate a database to the schema of this release.
+
+First apply the numbered steps and record each in ff.schema_step, then re-create the library as a
+whole. Also check whether the schema fits a process.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +24,7 @@ from flowfabric.core.errors import (
     StepEdited,
     UnsupportedServer,
 )
+from flowfabric.db import citus
 from flowfabric.db.grants import APP_ROLE, are_missing, grant_all, text_array
 from flowfabric.db.library import Library, Source, Step, defined_names, package_source
 
@@ -30,19 +34,46 @@ if TYPE_CHECKING:
 COMMAND = "flowfabric db migrate"
 SUPPORTED_SERVERS = range(15, 19)
 
-# Spells "ffschema". Advisory locks are per database, so one number is enough.
+# The letters "ffschema" as a number. Advisory locks are per database, so one number is enough.
 MIGRATION_LOCK = 0x6666_7363_6865_6D61
 MIGRATION_POLL = timedelta(milliseconds=100)
 
-# A session that queues for a table lock blocks all later sessions, so each wait is short.
+# A session that waits for a table lock blocks all sessions after it, so each wait is short.
 LOCK_TIMEOUT = timedelta(seconds=2)
 LOCK_TRIES = 5
 LOCK_PAUSE = timedelta(milliseconds=250)
 
 RETIREMENT = timedelta(seconds=1)
-"""How long replaced functions stay for callers that have already looked them up."""
+"""How long a replaced function stays, for callers that have already looked it up."""
 
-_BOOTSTRAP = """\
+_INSTALLATION = """\
+select
+  s.step,
+  s.name,
+  s.checksum,
+  s.breaking,
+  s.applied_at,
+  (select m.value::integer from ff.meta m where m.name = 'library_version') as library_version,
+  (select m.value from ff.meta m where m.name = 'library_hash') as library_hash,
+  p.partitions,
+  -- New ids use a raised number after a rest, when every process has read it.
+  case when p.raised_at > clock_timestamp() then p.partitions_before else p.partitions end
+    as minted_partitions,
+  p.partitions_of_keys as keyed_partitions,
+  exists (select from ff.meta m where m.name = 'distributed' and m.value = 'true') as is_distributed
+from (
+  select
+    max(v.number) filter (where m.name = 'partitions') as partitions,
+    max(v.number) filter (where m.name = 'partitions_before') as partitions_before,
+    max(m.value) filter (where m.name = 'partitions_raised_at')::timestamptz as raised_at,
+    max(v.number) filter (where m.name = 'partitions_of_keys') as partitions_of_keys
+  from ff.meta m
+  -- A value that is no number is unknown, so that the doctor can still read the rest.
+  cross join lateral (
+    select case when m.value ~ '^[0-9]{1,5}$' then m.value::integer end as number) v) p
+left join ff.schema_step s on true"""
+
+_BOOTSTRAP = f"""\
 create schema if not exists ff;
 
 create table if not exists ff.schema_step (
@@ -59,36 +90,30 @@ create table if not exists ff.meta (
 );
 
 insert into ff.meta (name, value)
-values ('partitions', '1'), ('instance_tag_key', null)
+values ('partitions', '1'), ('partitions_before', '1'), ('partitions_raised_at', null),
+  ('partitions_of_keys', '1'), ('instance_tag_key', null)
 on conflict (name) do nothing;
 
 -- The installed steps and library, for roles that may not read tables. At least one row.
 create or replace view ff.installation as
-select
-  s.step,
-  s.name,
-  s.checksum,
-  s.breaking,
-  s.applied_at,
-  (select m.value::integer from ff.meta m where m.name = 'library_version') as library_version,
-  (select m.value from ff.meta m where m.name = 'library_hash') as library_hash,
-  (select m.value::integer from ff.meta m where m.name = 'partitions') as partitions
-from (select) one
-left join ff.schema_step s on true;
+{_INSTALLATION};
 """
 _BOOTSTRAP_VIEWS = frozenset({"installation"})
+_BOOTSTRAP_FUNCTIONS = frozenset({citus.READ_INSTALLATION})
 
 _IS_BOOTSTRAPPED = "select pg_catalog.to_regclass('ff.installation') is not null"
 
-# False also if the view is of an earlier release, without its last column.
+# False also if the view is of an earlier release, without its last columns.
 _IS_BOOTSTRAP_CURRENT = """\
-select exists (
-  select from pg_catalog.pg_attribute a
-  where a.attrelid = pg_catalog.to_regclass('ff.installation') and a.attname = 'partitions')
+select count(*) = 2 from pg_catalog.pg_attribute a
+where a.attrelid = pg_catalog.to_regclass('ff.installation')
+  and a.attname in ('keyed_partitions', 'is_distributed')
 """
 
+# The view of an earlier release has no is_distributed, and its tables are plain.
 _READ_INSTALLATION = """\
-select i.step, i.name, i.checksum, i.breaking, i.applied_at, i.library_version, i.library_hash
+select i.step, i.name, i.checksum, i.breaking, i.applied_at, i.library_version, i.library_hash,
+       {is_distributed} as is_distributed
 from ff.installation i
 order by i.step
 """
@@ -98,7 +123,7 @@ insert into ff.schema_step (step, name, checksum, breaking)
 values ({number}, '{name}', '{checksum}', {breaking});
 """
 
-_RECORD_LIBRARY = """\
+RECORD_LIBRARY = """\
 insert into ff.meta (name, value)
 values ('library_version', '{version}'), ('library_hash', '{hash}')
 on conflict (name) do update set value = excluded.value;
@@ -111,15 +136,15 @@ set local client_min_messages = warning;
 set local lock_timeout = {lock_timeout};
 """
 
-# A role's time limits are meant for its queries, not for building an index.
+# Time limits of a role are meant for its queries, not for building an index.
 _NO_TIME_LIMITS = """\
 select pg_catalog.set_config(s.name, '0', true)
 from pg_catalog.pg_settings s
 where s.name in ('statement_timeout', 'transaction_timeout')
 """
 
-# Outside a transaction `set local` has no effect. There is no lock timeout either: a concurrent
-# index build waits for other transactions by design and blocks no session.
+# Outside a transaction, `set local` has no effect. A lock timeout is not needed there: a concurrent
+# index build waits for other transactions by design, and blocks no session.
 _SESSION_SETTINGS = {
     "search_path": "",
     "statement_timeout": "0",
@@ -130,10 +155,10 @@ _SESSION_SETTINGS = {
 _READ_SETTINGS = "select s.name, s.setting from pg_catalog.pg_settings s where s.name = any($1)"
 _CHANGE_SETTING = "select pg_catalog.set_config($1, $2, false)"
 
-# A caller may have looked up a function but not entered it yet when we commit. If the function were
-# dropped, the caller would fail with "cache lookup failed". So the old function is renamed, keeps
-# its rights, and is dropped a moment later. A function with dependents or overloads is not renamed:
-# the drop statement in its file reports the problem.
+# When we commit, a caller may have looked up a function but not entered it yet. If the function
+# were dropped, the call would fail with "cache lookup failed". Therefore the old function is
+# renamed, keeps its rights, and is dropped a moment later. A function with dependents or overloads
+# is not renamed: the drop statement in its file reports the problem.
 _RETIRE_FUNCTIONS_EXCEPT = """\
 do $$
 declare
@@ -187,7 +212,7 @@ end
 $$;
 """
 
-# One statement for all functions, because they may depend on one another.
+# Drop all functions in one statement, because they may depend on one another.
 _DROP_FUNCTIONS_EXCEPT = """\
 do $$
 declare
@@ -253,6 +278,9 @@ begin
   then
     raise exception 'this database is newer than this script';
   end if;
+  if (select i.is_distributed from ff.installation i limit 1) <> {is_distributed} then
+    raise exception 'this script is for {tables} tables';
+  end if;
 end
 $$;
 """
@@ -260,7 +288,7 @@ $$;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One report of a migration; `duration` is set for finished work."""
+    """One progress message of a migration. `duration` is set when the work is finished."""
 
     subject: str
     happened: str
@@ -281,7 +309,7 @@ Labelled: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatus:
-    """A schema step, with its state in this release and in the database."""
+    """A schema step: its state in this release and in the database."""
 
     number: int
     name: str
@@ -293,7 +321,7 @@ class StepStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaStatus:
-    """The installed schema of a database, and the schema that this release needs."""
+    """The schema that a database has, and the schema that this release needs."""
 
     has_schema: bool
     steps: tuple[StepStatus, ...]
@@ -301,6 +329,7 @@ class SchemaStatus:
     library_found: int | None
     library_hash_needed: str
     library_hash_found: str | None
+    is_distributed: bool = False
 
     @property
     def step_needed(self) -> int:
@@ -323,7 +352,7 @@ class SchemaStatus:
 
     @property
     def is_library_stale(self) -> bool:
-        """Return whether the installed library differs from the one of this release."""
+        """Return whether the installed library differs from the library of this release."""
         return (self.library_found, self.library_hash_found) != (
             self.library_needed,
             self.library_hash_needed,
@@ -347,7 +376,7 @@ class SchemaStatus:
         return None
 
     def refusal(self) -> SchemaMismatch | None:
-        """Return the problem that a migration cannot solve (edited or unknown steps), or None."""
+        """Return the problem that migrating cannot solve (an edited or unknown step), or None."""
         for step in self.steps:
             if step.state == "edited":
                 return _edited(step)
@@ -368,7 +397,7 @@ class SchemaStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """The changes of one call of `migrate`, and the schema after it."""
+    """The changes that one call of `migrate` made, and the schema after it."""
 
     steps: tuple[int, ...]
     is_library_recreated: bool
@@ -386,35 +415,39 @@ async def migrate(
     report: Report = _ignore,
     source: Source | None = None,
 ) -> Migration:
-    """Apply pending steps and the library, one migrator at a time; leave a newer database alone.
+    """Apply pending steps and the library. A newer database stays unchanged.
 
-    The connection must be outside a transaction and keep its session (no transaction pooling).
-    `downgrade` replaces a newer library by ours; schema steps are never undone.
+    Only one migration runs at a time. The connection must be outside a transaction and keep its
+    session (no transaction pooling). `downgrade` replaces a newer library by ours; schema steps are
+    never undone.
     """
     if connection.is_in_transaction():
         raise ValueError("migrate() opens its own transactions: call it outside a transaction.")
     source = source or package_source()
-    steps, library = source.steps(), source.library()
+    steps = source.steps()
     await _check_server(connection)
-    async with _own_path(connection), _alone(connection, report):
+    async with alone(connection, report):
         before = await status(connection, source=source)
         if refusal := before.refusal():
             raise refusal
+        library = source.library(distributed=before.is_distributed)
         if not await connection.fetchval(_IS_BOOTSTRAP_CURRENT):
-            await _in_transaction(connection, [("schema ff", _BOOTSTRAP)], report)
+            await in_transaction(connection, [("schema ff", _BOOTSTRAP)], report)
         pending = [step for step in steps if step.number in before.pending]
+        is_on_cluster = before.is_distributed and await citus.has_citus(connection)
         for step in pending:
-            await _apply_step(connection, step, report)
+            await _apply_step(connection, step, report, one_by_one=is_on_cluster)
+        if is_on_cluster:
+            await _place_tables(connection, report)
         is_recreated = await _apply_library(
-            connection, library, steps, before, report, downgrade=downgrade
+            connection, library, steps, before, report, downgrade=downgrade, register=is_on_cluster
         )
+        if is_on_cluster and not is_recreated and not before.is_newer:
+            await _register_again(connection, library, report)
         if not is_recreated and await connection.fetchval(are_missing(library)):
-            await _in_transaction(connection, [("grants", grant_all(library))], report)
+            await in_transaction(connection, [("grants", grant_all(library))], report)
             report(Progress(subject="grants", happened="given"))
-        if await connection.fetchval(_ARE_FUNCTIONS_RETIRED):
-            await asyncio.sleep(RETIREMENT.total_seconds())
-            statements = [("old functions", _DROP_RETIRED_FUNCTIONS)]
-            await _in_transaction(connection, statements, report)
+        await drop_retired_functions(connection, report)
         return Migration(
             steps=tuple(step.number for step in pending),
             is_library_recreated=is_recreated,
@@ -422,20 +455,32 @@ async def migrate(
         )
 
 
+async def drop_retired_functions(connection: Connection, report: Report) -> None:
+    """Drop the functions that a new library has replaced, when no caller needs them any more."""
+    if await connection.fetchval(_ARE_FUNCTIONS_RETIRED):
+        await asyncio.sleep(RETIREMENT.total_seconds())
+        await in_transaction(connection, [("old functions", _DROP_RETIRED_FUNCTIONS)], report)
+
+
 async def status(connection: Connection, *, source: Source | None = None) -> SchemaStatus:
     """Compare a database with the SQL of this release, without changing anything."""
     source = source or package_source()
     ours = {step.number: step for step in source.steps()}
-    library = source.library()
     try:
         has_schema: bool = await connection.fetchval(_IS_BOOTSTRAPPED)
-        rows = await connection.fetch(_READ_INSTALLATION) if has_schema else []
+        is_current: bool = await connection.fetchval(_IS_BOOTSTRAP_CURRENT)
+        query = _READ_INSTALLATION.format(
+            is_distributed="i.is_distributed" if is_current else "false"
+        )
+        rows = await connection.fetch(query) if has_schema else []
     except asyncpg.InsufficientPrivilegeError as error:
         raise SchemaMismatch(
             f"This role may not read schema ff ({error}). Create the role {APP_ROLE}, make this "
             f"one a member of it, and grant the rights as the owner of the schema with: {COMMAND}"
         ) from error
     applied = {row["step"]: row for row in rows if row["step"] is not None}
+    is_distributed = bool(rows) and rows[0]["is_distributed"]
+    library = source.library(distributed=is_distributed)
     return SchemaStatus(
         has_schema=has_schema,
         steps=tuple(
@@ -446,19 +491,23 @@ async def status(connection: Connection, *, source: Source | None = None) -> Sch
         library_found=rows[0]["library_version"] if rows else None,
         library_hash_needed=library.hash,
         library_hash_found=rows[0]["library_hash"] if rows else None,
+        is_distributed=is_distributed,
     )
 
 
-async def verify(connection: Connection, *, source: Source | None = None) -> None:
-    """Raise `SchemaMismatch` unless a process of this release may run on this database."""
-    if problem := (await status(connection, source=source)).problem():
+async def verify(connection: Connection, *, source: Source | None = None) -> SchemaStatus:
+    """Raise `SchemaMismatch` if a process of this release must not run on this database."""
+    found = await status(connection, source=source)
+    if problem := found.problem():
         raise problem
+    return found
 
 
-def sql(from_step: int = 0, *, source: Source | None = None) -> str:
-    """Return the psql script of `migrate` for a database that has the first `from_step` steps."""
+def sql(from_step: int = 0, *, distributed: bool = False, source: Source | None = None) -> str:
+    """Return the SQL of `migrate` as a psql script, for a database that has the first
+    `from_step` steps."""
     source = source or package_source()
-    steps, library = source.steps(), source.library()
+    steps, library = source.steps(), source.library(distributed=distributed)
     if not 0 <= from_step <= len(steps):
         raise ValueError(f"There is no step {from_step}: steps go from 1 to {len(steps)}.")
     return "\n".join(_script(steps, library, from_step))
@@ -472,32 +521,50 @@ def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterat
     yield _CHECK_SERVER
     yield _block([_BOOTSTRAP])
     yield _CHECK_STARTING_POINT.format(
-        from_step=from_step, last_step=len(steps), library=library.version
+        from_step=from_step,
+        last_step=len(steps),
+        library=library.version,
+        is_distributed=str(library.is_distributed).lower(),
+        tables="distributed" if library.is_distributed else "plain",
     )
     for step in steps[from_step:]:
         yield f"-- schema/{step.file}"
         if step.is_transactional:
-            # The step is recorded first: a second run stops there, before the step's statements.
+            # Record the step first: a second run then stops here, before the statements of the
+            # step.
             yield _block([_record(step), step.text])
         else:
             yield step.text
             yield _record(step)
-    yield _block([f"-- {label}\n{text}" for label, text in _library_statements(library, steps)])
+    if library.is_distributed:
+        yield f"select ({citus.HAS_CITUS.strip()}) as is_on_cluster \\gset\n"
+    yield _block(list(_library_script(library, steps)))
     yield _perform(f"pg_sleep({RETIREMENT.total_seconds()})")
     yield _block([_DROP_RETIRED_FUNCTIONS])
     yield _perform(f"pg_advisory_unlock({MIGRATION_LOCK})")
 
 
+def _library_script(library: Library, steps: tuple[Step, ...]) -> Iterator[str]:
+    """Yield the statements of the library; those that only a cluster knows run only there."""
+    distributing = {*citus.opening_installation(_INSTALLATION), *citus.registering(library)}
+    register = library.is_distributed
+    for label, text in library_statements(library, steps, register=register):
+        statement = f"-- {label}\n{text}"
+        if (label, text) in distributing:
+            statement = f"\\if :is_on_cluster\n{statement}\n\\endif"
+        yield statement
+
+
 def _perform(call: str) -> str:
-    """Return a call without a result that psql would print."""
+    """Return a call whose result psql does not print."""
     return f"do $$ begin perform {call}; end $$;\n"
 
 
 def _block(statements: list[str]) -> str:
-    return "\n".join(["begin;", _settings(), *statements, "commit;\n"])
+    return "\n".join(["begin;", transaction_settings(), *statements, "commit;\n"])
 
 
-def _settings() -> str:
+def transaction_settings() -> str:
     milliseconds = LOCK_TIMEOUT // timedelta(milliseconds=1)
     return _TRANSACTION_SETTINGS.format(lock_timeout=milliseconds)
 
@@ -511,30 +578,42 @@ def _record(step: Step) -> str:
     )
 
 
-def _library_statements(library: Library, steps: tuple[Step, ...]) -> Iterator[Labelled]:
+def library_statements(
+    library: Library, steps: tuple[Step, ...], *, register: bool = False
+) -> Iterator[Labelled]:
+    """Yield the statements of a library; with `register`, also those that distribute it."""
     created = defined_names(step.text for step in steps)
     defined = defined_names(file.text for file in library.files)
-    kept = text_array(created.functions | defined.replaceable_functions)
+    kept = text_array(created.functions | defined.replaceable_functions | _BOOTSTRAP_FUNCTIONS)
     yield "old functions", _RETIRE_FUNCTIONS_EXCEPT.format(kept=kept)
     for file in library.files:
-        yield file.path, file.text
+        if library.is_distributed:
+            yield from ((file.path, statement) for statement in file.statements())
+        else:
+            yield file.path, file.text
     kept = text_array(created.views | defined.views | _BOOTSTRAP_VIEWS)
     yield "orphan views", _DROP_VIEWS_EXCEPT.format(kept=kept)
-    kept = text_array(created.functions | defined.functions)
+    kept = text_array(created.functions | defined.functions | _BOOTSTRAP_FUNCTIONS)
     yield "orphan functions", _DROP_FUNCTIONS_EXCEPT.format(kept=kept)
+    if register:
+        yield from citus.opening_installation(_INSTALLATION)
+        yield from citus.registering(library)
     yield "grants", grant_all(library)
-    yield "ledger", _RECORD_LIBRARY.format(version=library.version, hash=library.hash)
+    yield "ledger", RECORD_LIBRARY.format(version=library.version, hash=library.hash)
 
 
-async def _apply_step(connection: Connection, step: Step, report: Report) -> None:
+async def _apply_step(
+    connection: Connection, step: Step, report: Report, *, one_by_one: bool
+) -> None:
     label = f"schema/{step.file}"
     started = perf_counter()
     if step.is_transactional:
-        statements = [("ledger", _record(step)), (label, step.text)]
-        await _in_transaction(connection, statements, report)
+        texts = step.statements() if one_by_one else [step.text]
+        statements = [("ledger", _record(step)), *((label, text) for text in texts)]
+        await in_transaction(connection, statements, report)
     else:
         await _outside_transaction(connection, label, step)
-        await _in_transaction(connection, [("ledger", _record(step))], report)
+        await in_transaction(connection, [("ledger", _record(step))], report)
     report(Progress(subject=label, happened="applied", duration=_since(started)))
 
 
@@ -546,8 +625,10 @@ async def _apply_library(
     report: Report,
     *,
     downgrade: bool,
+    register: bool,
 ) -> bool:
-    """Re-create the library unless this one or a newer one is installed; return whether we did."""
+    """Re-create the library, unless it or a newer one is installed; return whether it was
+    re-created."""
     started = perf_counter()
     subject = f"library {library.version}"
     if before.is_newer and not downgrade:
@@ -557,26 +638,64 @@ async def _apply_library(
         return False
     if not before.is_library_stale:
         return False
-    statements = list(_library_statements(library, steps))
+    statements = list(library_statements(library, steps, register=register))
     if before.is_newer:
-        # `create or replace` cannot remove a column from a view, so drop newer views first.
+        # `create or replace` cannot remove a column of a view, so drop newer views first.
         created = defined_names(step.text for step in steps)
         kept = text_array(created.views | _BOOTSTRAP_VIEWS)
         statements.insert(0, ("newer views", _DROP_VIEWS_EXCEPT.format(kept=kept)))
-    await _in_transaction(connection, statements, report)
+    await in_transaction(connection, statements, report)
     report(Progress(subject=subject, happened="created", duration=_since(started)))
     return True
 
 
-async def _in_transaction(
+async def _place_tables(connection: Connection, report: Report) -> None:
+    """Distribute the tables that the steps have created in a distributed database."""
+    tables = await citus.read_tables(connection)
+    # ff.execution is there already, so the number of shards does not matter.
+    for _, statements in citus.placing(tables, shards=1):
+        await one_by_one(connection, statements, report, COMMAND)
+    await one_by_one(
+        connection, citus.emptying(await citus.read_tables(connection)), report, COMMAND
+    )
+
+
+async def _register_again(connection: Connection, library: Library, report: Report) -> None:
+    """Delegate functions that have lost their delegation, as after a change by hand."""
+    if citus.lost_delegations(library, await citus.read_delegations(connection)):
+        started = perf_counter()
+        await in_transaction(connection, list(citus.registering(library)), report)
+        report(Progress(subject="functions", happened="delegated", duration=_since(started)))
+
+
+async def one_by_one(
+    connection: Connection, statements: Iterable[Labelled], report: Report, command: str
+) -> None:
+    """Run and report each statement by itself. A label is the subject, a comma, and the work."""
+    for label, text in statements:
+        started = perf_counter()
+        subject, _, happened = label.partition(", ")
+        try:
+            await connection.execute(text)
+        except asyncpg.PostgresError as error:
+            if connection.is_closed():
+                raise
+            raise MigrationFailed(
+                f"{subject}: {str(error).rstrip('.')}. What was done before stays; when the cause "
+                f"is gone, type: {command}"
+            ) from error
+        report(Progress(subject=subject, happened=happened or "done", duration=_since(started)))
+
+
+async def in_transaction(
     connection: Connection, statements: list[Labelled], report: Report
 ) -> None:
-    """Run all statements or none; try again while another session holds a lock."""
+    """Run all statements in one transaction; try again while another session holds a lock."""
     for tries_left in reversed(range(LOCK_TRIES)):
         label, text = "settings", ""
         try:
             async with connection.transaction():
-                await connection.execute(_settings() + _NO_TIME_LIMITS)
+                await connection.execute(transaction_settings() + _NO_TIME_LIMITS)
                 for label, text in statements:  # noqa: B007 (which one failed)
                     await connection.execute(text)
             return
@@ -584,7 +703,7 @@ async def _in_transaction(
             if not tries_left:
                 raise RetryExhausted(
                     f"{label}: another session holds a lock that this change needs ({error}). "
-                    f"Nothing of it was applied. Find the session in pg_stat_activity, or run "
+                    f"The change was not applied. Find the session in pg_stat_activity, or run "
                     f"again when it is done: {COMMAND}"
                 ) from error
             report(Progress(subject=label, happened="waiting: another session holds a lock"))
@@ -594,8 +713,11 @@ async def _in_transaction(
 
 
 async def _outside_transaction(connection: Connection, label: str, step: Step) -> None:
-    """Run the statements one by one. After a crash the step starts again from the beginning, so its
-    statements must be repeatable."""
+    """Run the statements one by one.
+
+    After a crash the step starts again from its first statement, so all its statements must be
+    repeatable.
+    """
     before = await connection.fetch(_READ_SETTINGS, list(_SESSION_SETTINGS))
     try:
         for row in before:
@@ -615,7 +737,7 @@ def _failure(
     connection: Connection, label: str, text: str, error: asyncpg.PostgresError
 ) -> Exception:
     if connection.is_closed():
-        # Not an error of the SQL; the function that opened the connection reports it.
+        # This is not an error of the SQL. The function that opened the connection reports it.
         return error
     place = label
     if text and error.position:
@@ -628,9 +750,19 @@ def _failure(
 
 
 @asynccontextmanager
+async def alone(connection: Connection, report: Report) -> AsyncIterator[None]:
+    """Be the only one that changes the schema, and find names in pg_catalog only."""
+    async with _own_path(connection), _alone(connection, report):
+        yield
+
+
+@asynccontextmanager
 async def _own_path(connection: Connection) -> AsyncIterator[None]:
-    """Resolve names in pg_catalog only. Otherwise a function or an operator that another role put
-    into the owner's path would run as the owner."""
+    """Let names resolve in pg_catalog only.
+
+    Otherwise a function or an operator that another role put into the owner's search path would run
+    with the rights of the owner.
+    """
     path = await connection.fetchval("select pg_catalog.current_setting('search_path')")
     await connection.execute("select pg_catalog.set_config('search_path', '', false)")
     try:
@@ -642,8 +774,11 @@ async def _own_path(connection: Connection) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Hold the migration lock. Polling for it, instead of waiting inside one statement, keeps no
-    snapshot open that `create index concurrently` would wait for."""
+    """Hold the migration lock.
+
+    Poll for the lock. A statement that waits for it would keep a snapshot open, and `create index
+    concurrently` would wait for this snapshot.
+    """
     is_reported = False
     while not await connection.fetchval("select pg_try_advisory_lock($1)", MIGRATION_LOCK):
         if not is_reported:

@@ -1,4 +1,4 @@
-"""Tell once that the database is lost, and once that it is back."""
+"""Log once that the database is lost, and once that it is back."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 
 class Outage:
-    """Whether one database can be reached, for all its connections in this process."""
+    """The state of one database, lost or not, for all its connections in this process."""
 
     def __init__(self, place: str) -> None:
         self._place = place
         self._since: float | None = None
-        # The heartbeat calls from a thread of its own.
+        # The heartbeat runs in its own thread.
         self._lock = threading.Lock()
 
     @contextmanager
     def watched(self, patience: float) -> Iterator[None]:
-        """Learn from a call whether the database answers.
+        """Watch a call, to find out whether the database answers.
 
-        A call without patience tries once: it may only have met a dead connection.
+        A call without patience tries only once. If it fails, that is no outage yet: only its own
+        connection may be dead.
         """
         began = monotonic()
         try:
@@ -57,9 +58,9 @@ class Outage:
 
 
 def level_of(error: BaseException) -> int:
-    """Return the level at which a caller logs an error that it repeats.
+    """Return the log level for an error after which the caller tries again.
 
-    Of a lost database the outage tells once; everybody who meets it need not.
+    `Outage` already logs that the database is lost, so callers log that at debug level.
     """
     is_told = isinstance(error, ConnectionLost) or lost(error)
     return logging.DEBUG if is_told else logging.WARNING

@@ -1,50 +1,111 @@
-"""How many partitions a database has, as this process read it last."""
+"""The number of partitions of a database, as last read by this process."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
 
-# A process looks in all partitions that it knows of, and reads their number again after this time.
-# ff.installation lets a raised number rest for three times as long before new ids use it, so no
+# A process works on all partitions that it knows, and reads their number again after this time.
+# ff.raise_partitions lets a raised number rest for three times as long before new ids use it, so no
 # process can miss work in a new partition.
 REFRESH_SECONDS = 10.0
+
+# Single new ids stay in one partition for so long, so that few calls store them. They change it
+# together, in a gap between them: callers that part never meet in one call again.
+SHARED_SECONDS = 0.25
+GAP_SECONDS = 0.0005
+# So many ids at a time are a call of their own, and the next ones go to the next partition.
+MANY = 100
+
+# How long a failed partition is left alone at first and at most.
+REST_SECONDS = 1.0
+MAX_REST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of partitions: that exist, that new ids use, and that keys use."""
+    """The number of partitions: in total, for new ids (`minted`), and for keys (`keyed`)."""
 
     partitions: int = 1
     minted: int = 1
     keyed: int = 1
 
 
+class Rest:
+    """Which partitions the background work of this process leaves alone, because they failed."""
+
+    def __init__(self) -> None:
+        self._failed: dict[int, tuple[int, float]] = {}
+
+    def is_over(self, partition: int) -> bool:
+        found = self._failed.get(partition)
+        return found is None or monotonic() >= found[1]
+
+    def failures(self, partition: int) -> int:
+        """Return how often the partition has failed in a row."""
+        return self._failed.get(partition, (0, 0.0))[0]
+
+    def begin(self, partition: int) -> None:
+        """Leave a partition alone: longer each time, up to 30 s."""
+        failures = self.failures(partition) + 1
+        pause = min(REST_SECONDS * 2 ** (failures - 1), MAX_REST_SECONDS)
+        self._failed[partition] = (failures, monotonic() + pause * random.uniform(0.8, 1.2))
+
+    def end(self, partition: int) -> None:
+        self._failed.pop(partition, None)
+
+
 class KnownPartitions:
-    """The partitions of a database. Without a first reading there is one."""
+    """The partitions of a database. Before the first read, one partition is assumed."""
 
     def __init__(self, read: Callable[[], Awaitable[Numbers]]) -> None:
         self._read = read
         self._lock = asyncio.Lock()
         self._read_at = -REFRESH_SECONDS
         self.numbers = Numbers()
+        self.rest = Rest()
+        # The partition of new ids, until when, and when it was asked for last.
+        self._chosen = self._next = random.randrange(1 << 15)
+        self._chosen_until = 0.0
+        self._chosen_at = 0.0
 
     def note(self, numbers: Numbers) -> None:
-        """Store numbers that were read just now."""
+        """Store numbers that have just been read."""
         self.numbers = numbers
         self._read_at = monotonic()
 
     async def all(self) -> range:
-        """Return every partition, by a number that is at most ten seconds old."""
+        """Return all partitions. The number is at most ten seconds old."""
+        return range((await self.current()).partitions)
+
+    async def current(self) -> Numbers:
+        """Return the numbers, at most ten seconds old."""
         if monotonic() - self._read_at > REFRESH_SECONDS:
             await self.refresh()
-        return range(self.numbers.partitions)
+        return self.numbers
 
     async def refresh(self) -> None:
-        """Read the numbers again. Concurrent calls share one reading."""
+        """Read the numbers again. Concurrent calls share one read."""
         asked_at = monotonic()
         async with self._lock:
             if self._read_at < asked_at:
                 self.note(await self._read())
+
+    def choose(self, count: int = 1) -> int:
+        """Return a partition for new ids. Ids that are made together share one, and partitions take
+        turns."""
+        minted = self.numbers.minted
+        if minted == 1:
+            return 0
+        if count >= MANY:
+            self._next = (self._next + 1) % minted
+            return self._next
+        now = monotonic()
+        is_gap, self._chosen_at = now - self._chosen_at > GAP_SECONDS, now
+        if now > self._chosen_until and (is_gap or now > self._chosen_until + SHARED_SECONDS):
+            self._chosen = self._next = (self._next + 1) % minted
+            self._chosen_until = now + SHARED_SECONDS
+        return self._chosen % minted

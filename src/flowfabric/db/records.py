@@ -1,4 +1,4 @@
-"""Build the functions that turn rows into records by column name."""
+"""Build functions that turn rows into records."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def reader(
     default: str = "",
     **converted: Callable[[Any], Any],
 ) -> Callable[..., Record]:
-    """Build the function that turns a row of a statement into a record.
+    """Return a function that turns a row of a statement into a record.
 
-    A field takes the column of the same name; the field `attempt` counts from 1 and takes
-    `attempt_index`, which counts from 0. `converted` maps fields to the functions that convert
-    their values. `given` names fields that the caller passes after the row, `default` names fields
-    that keep their default, `unread` names columns that no field takes. A mismatch raises TypeError
-    here, at import.
+    A field is filled from the column with the same name. The exception is `attempt`, which counts
+    from 1: it is filled from `attempt_index`, which counts from 0. `converted` maps a field to the
+    function that converts its value. `given` lists fields that the caller passes after the row,
+    `default` lists fields that keep their default, and `unread` lists columns without a field. If a
+    field or a column is left over, the import of the calling module raises TypeError.
 
     The function is compiled for speed: a claim builds one record per execution.
     """
@@ -49,7 +49,7 @@ def reader(
         value = field.name if field.name in passed else _value(field.name, columns)
         if field.name in converted:
             value = f"read_{field.name}({value})"
-        # Pass by position where possible: it costs half as much.
+        # Pass values by position where possible: it costs half as much as by name.
         by_name = field.kw_only or kept
         values.append(f"{field.name}={value}" if by_name else value)
     text = f"lambda {', '.join(['row', *passed])}: record({', '.join(values)})"
@@ -59,16 +59,16 @@ def reader(
 
 
 def _value(name: str, columns: list[str]) -> str:
-    """Return the expression that reads the value of a field from `row`."""
+    """Return the expression that reads a field's value from `row`."""
     if name != "attempt":
         return f"row[{columns.index(name)}]"
     index = f"row[{columns.index('attempt_index')}]"
     if "started_at" in columns:
-        # Before the first attempt the index is 0, and so is the number.
+        # Before the first attempt, index and number are both 0.
         return f"{index} + (row[{columns.index('started_at')}] is not None)"
     return f"(None if {index} is None else {index} + 1)"
 
 
 def optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Extend a conversion to a column that may be null."""
+    """Return a conversion that passes null through as None."""
     return lambda value: None if value is None else convert(value)

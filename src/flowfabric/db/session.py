@@ -1,5 +1,8 @@
-"""Long-lived connections: a small pool for all calls, and sessions of one connection on which a
-worker claims, listens or sends heartbeats."""
+"""Long-lived connections to the database.
+
+A small pool serves all calls. A session is one separate connection, on which a worker claims,
+listens or sends heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -33,31 +36,31 @@ Notify = Callable[[str | None], None]
 SendHint = Callable[[str, str], Awaitable[None]]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-# Errors of a lost connection. InternalClientError: the driver has read the server's shutdown
-# message but has not closed the connection yet.
+# Errors of a lost connection. InternalClientError: the driver has read the shutdown message of the
+# server but has not closed the connection.
 _BROKEN = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
 )
-# How many connections of one process user code may hold at a time; more of it waits.
+# How many connections user code of one process may hold at a time. Further requests wait.
 MAX_LENT = 10
-# LISTEN counts as broken if a hint does not arrive within this time.
+# LISTEN counts as broken if a test hint does not arrive within this time.
 HEARING_SECONDS = 1.0
 
 _BACKEND = "select pg_catalog.pg_backend_pid()"
 
 
 class _Connection(_Plain):
-    """A connection that returns to the pool without a reset: calls leave no session state."""
+    """A connection that is not reset when it returns to the pool: calls leave no session state."""
 
     def get_reset_query(self) -> str:
         return ""
 
 
 class Database:
-    """A pool of connections to one database. Open it before use; it verifies the schema."""
+    """A pool of connections to one database. Call `open` before use; it verifies the schema."""
 
     def __init__(self, url: str, *, size: int = 4, name: str = "flowfabric") -> None:
         self.url = url = plain_url(url)
@@ -68,6 +71,8 @@ class Database:
         self._pool: asyncpg.Pool[Any] | None = None
         self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
+        # Where the tables are distributed, the engine's own hints stay on the node that sends them.
+        self.is_distributed = False
         self.partitions = KnownPartitions(self._read_partitions)
 
     async def open(self) -> Self:
@@ -76,15 +81,17 @@ class Database:
             open_connection(self.url, statement_cache_size=0) as connection,
             _answering(connection),
         ):
-            await verify(connection)
-            # A pooler reports a process id of its own. Behind a pooler, prepared statements may
-            # not exist in the next transaction.
+            self.is_distributed = (await verify(connection)).is_distributed
+            # A pooler reports its own process id. Behind a pooler, a prepared statement may be
+            # missing in the next transaction, so use none.
             self.is_pooled = await connection.fetchval(_BACKEND) != connection.get_server_pid()
+            row = await connection.fetchrow(functions.READ_PARTITIONS.text)
+            self.partitions.note(_numbers(row))
         try:
             self._pool = await asyncpg.create_pool(
                 self.url,
-                # Keep no minimum open: while the server is away, the driver would try to restore
-                # it and log every failure with a traceback.
+                # Keep no minimum of open connections: while the server is down, the driver would
+                # try to restore them and log every failure with a traceback.
                 min_size=0,
                 max_size=self._size,
                 connection_class=_Connection,
@@ -108,7 +115,10 @@ class Database:
     async def call(
         self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
     ) -> call.Rows:
-        """Call the engine on any connection of the pool, with all arguments of the statement."""
+        """Call the engine on any connection of the pool.
+
+        Every argument of the statement must be given.
+        """
         args = statement.bind(arguments)
 
         async def attempt() -> call.Rows:
@@ -121,7 +131,8 @@ class Database:
             try:
                 return await call.invoke(connection, statement, args)
             finally:
-                # The answer stands even if the connection breaks here; the pool discards it.
+                # The answer is valid even if the connection breaks here; the pool then discards the
+                # connection.
                 with contextlib.suppress(Exception):
                     await pool.release(connection)
 
@@ -130,9 +141,12 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
-        """Lend a connection to user code. Our own calls never wait for these connections."""
+        """Lend a connection to user code.
+
+        Our own calls use other connections and never wait for these.
+        """
         if self._lent is None:
-            # create_pool returns the pool at once; the first acquire opens it.
+            # create_pool() returns an unopened pool; the first acquire opens it.
             self._lent = asyncpg.create_pool(
                 self.url,
                 min_size=0,
@@ -147,13 +161,19 @@ class Database:
             yield connection
 
     def session(self, name: str) -> Session:
-        """Return a session with a separate connection, which it opens at first use."""
+        """Return a session. It opens its own connection at first use."""
         options = self._connection_options(f"{self._name} {name}")
-        return Session(self.url, self.meter, self._outage, options, self._hint)
+        return Session(
+            self.url,
+            self.meter,
+            self._outage,
+            options,
+            self._hint,
+            is_distributed=self.is_distributed,
+        )
 
     async def _read_partitions(self) -> Numbers:
-        row = (await self.call(functions.READ_PARTITIONS))[0]
-        return Numbers(row["partitions"])
+        return _numbers((await self.call(functions.READ_PARTITIONS))[0])
 
     async def _hint(self, channel: str, payload: str) -> None:
         await self.call(HINT, channel=channel, payload=payload, patience=0.0)
@@ -165,24 +185,39 @@ class Database:
         }
 
 
+def _numbers(row: Any) -> Numbers:
+    return Numbers(row["partitions"], row["minted_partitions"], row["keyed_partitions"])
+
+
 async def _reset_lent(connection: Any) -> None:
-    """Undo what user code has set. The driver's own reset leaves the role as it is."""
+    """Undo all settings that user code has made.
+
+    The reset of the driver does not reset the role.
+    """
     await connection.reset()
     await connection.execute("reset session authorization")
 
 
 class Session:
-    """One connection that reconnects after a loss and then listens again."""
+    """One connection. After a loss it reconnects and listens again."""
 
     def __init__(
-        self, url: str, meter: Meter, outage: Outage, options: dict[str, Any], hint: SendHint
+        self,
+        url: str,
+        meter: Meter,
+        outage: Outage,
+        options: dict[str, Any],
+        hint: SendHint,
+        *,
+        is_distributed: bool = False,
     ) -> None:
+        self.is_distributed = is_distributed
         self._url = url
         self._meter = meter
         self._outage = outage
         self._options = options
         self._hint = hint
-        # None until tested: a transaction pooler accepts LISTEN and never delivers a hint.
+        # None until tested. A transaction pooler accepts LISTEN but never delivers a hint.
         self.can_hear: bool | None = None
         self._connection: asyncpg.Connection[Any] | None = None
         self._channels: dict[str, Notify] = {}
@@ -204,12 +239,13 @@ class Session:
             return await call.retrying(self._meter, statement, attempt, patience=patience)
 
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
-        """Call `notify` with each payload, and with None when some may have been missed.
+        """Call `notify` with the payload of each hint, and with None if hints may have been missed.
 
-        A `trial` tests whether hints arrive on this connection and stores the answer in `can_hear`.
+        With `trial`, test whether hints arrive on this connection, and store the answer in
+        `can_hear`.
 
-        Returns when the server has confirmed. A broken connection does not raise: the next call
-        reconnects, and until then the caller must poll.
+        Returns once the server has confirmed LISTEN. A broken connection raises no error: the next
+        call reconnects, and until then the caller must poll.
         """
         self._channels[channel] = notify
         async with self._lock:
@@ -224,7 +260,7 @@ class Session:
             heard = self._heard.pop(channel, None)
             connection = self._connection
             if heard is not None and connection is not None and not connection.is_closed():
-                # A lost connection listens no more, so its errors do not matter.
+                # A lost connection no longer listens, so ignore its errors.
                 with contextlib.suppress(*_BROKEN):
                     async with _answering(connection):
                         await connection.remove_listener(channel, heard)
@@ -263,12 +299,12 @@ class Session:
         return connection
 
     def _terminated(self, _connection: object) -> None:
-        """Notify all listeners: their next call reconnects."""
+        """Notify all listeners that hints may be missed. Their next call reconnects."""
         for notify in list(self._channels.values()):
             notify(None)
 
     async def _try_hearing(self, connection: asyncpg.Connection[Any]) -> bool:
-        """Test whether a hint sent on another connection arrives on this one."""
+        """Test whether a hint that is sent on another connection arrives on this one."""
         channel = f"ff_test_{secrets.token_hex(8)}"
         arrived = asyncio.Event()
 
@@ -319,7 +355,7 @@ class Session:
 
 @contextlib.asynccontextmanager
 async def _answering(connection: Connection) -> AsyncIterator[None]:
-    """Terminate the connection if the block does not finish in time."""
+    """Close the connection if the block does not finish in time."""
     try:
         async with asyncio.timeout(call.ANSWER_SECONDS):
             yield

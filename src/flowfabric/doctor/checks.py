@@ -15,13 +15,13 @@ _FIELD = re.compile(r"(Holds|Reads|Remedy):\s+(.*)")
 
 
 class Reads(StrEnum):
-    """What a check reads, and so whether it can be limited to some executions."""
+    """What a check reads. This decides whether it can be limited to some executions."""
 
     EXECUTIONS = "executions"
     DATABASE = "the database"
     """Always cheap: it uses an index."""
     EVERYTHING = "everything"
-    """Neither limited nor cheap: only a full pass runs it."""
+    """Slow, and cannot be limited. Only a full pass runs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ class Check:
 
     @property
     def is_eventual(self) -> bool:
-        """Whether it may be violated for a while, until a reconciler runs."""
+        """Whether the invariant may be violated for a while, until a reconciler runs."""
         return not self.holds.startswith("always")
 
 
 @cache
 def installation_checks() -> tuple[Check, ...]:
-    """Return the checks of the installation, X01 to X05."""
+    """Return the checks of the installation, X01 to X06."""
     return tuple(map(_read, paths_in("installation")))
 
 

@@ -1,5 +1,7 @@
-"""An examination: the installation first, then every invariant. Each is one query and so sees one
-moment of the database, also while the engine works."""
+"""Examines a database: the installation first, then every invariant.
+
+Each check is one query, so it sees one moment of the database, even while workers run.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from flowfabric.core.errors import CursorExpired, FlowFabricError, InvalidInput,
 from flowfabric.core.ids import ExecutionId
 from flowfabric.db.inspection import (
     QueryFailed,
+    Rows,
     at_most,
     changed_since,
+    in_partition,
     look,
     narrowed,
     open_cursor,
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
 
 MOST_FINDINGS = 1000
-"""A check with more findings is cut: then the whole database has a problem."""
+"""The most findings that one check reports. More would mean a problem of the whole database."""
 
 CHUNK = 5000
 """How many executions a limited query reads."""
@@ -61,7 +65,7 @@ async def examine(
 ) -> Report:
     """Check everything, or with `since` only executions with events since then.
 
-    `since` is a time, or the cursor of an earlier report, so that no event is missed in between.
+    `since` is a time or the cursor of an earlier report. With the cursor, no event is missed.
     """
     started = perf_counter()
     verdicts: list[Verdict] = []
@@ -81,12 +85,13 @@ async def examine(
         notes.append("The invariants were not checked: this role may not read the tables.")
     else:
         scope, events, cursor = await _scope(connection, since, notes)
+        partitions = installation.partitions
         for check in invariants():
             if scope is None or check.reads is Reads.DATABASE:
                 report(
                     Progress(name=check.name, title=check.title, done=len(verdicts), total=total)
                 )
-                verdicts.append(await _judge(connection, check))
+                verdicts.append(await _judge(connection, check, partitions=partitions))
         if scope is not None:
             verdicts += await judge_executions(connection, scope)
             verdicts.sort(key=lambda verdict: (verdict.name[0] != "X", verdict.name))
@@ -112,7 +117,7 @@ async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict
             try:
                 rows = await look(connection, text, *args)
             except QueryFailed:
-                # One of the invariants cannot be checked: run them one by one.
+                # One of the invariants cannot be checked, so run them one by one.
                 rows = []
                 for name, check in checks.items():
                     found[name] += (await _judge(connection, check, *args)).findings
@@ -131,17 +136,36 @@ async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict
     ]
 
 
-async def _judge(connection: Connection, check: Check, *args: object) -> Verdict:
-    """Run one invariant, for all executions or for the given ones."""
+async def _judge(
+    connection: Connection, check: Check, *args: object, partitions: range = range(0)
+) -> Verdict:
+    """Run one invariant, for all executions or for the given ones. A query that a cluster cannot
+    run over all nodes is run in each of the partitions."""
     began = perf_counter()
     text = at_most(narrowed(check.text) if args else check.text, MOST_FINDINGS + 1)
     try:
-        rows = await look(connection, text, *args)
-        found = [_finding(check, dict(row)) for row in rows]
+        try:
+            rows = await look(connection, text, *args)
+        except QueryFailed:
+            if not partitions:
+                raise
+            rows = await _look_in_each(connection, check, partitions)
+        found = list(dict.fromkeys(_finding(check, dict(row)) for row in rows))
     except QueryFailed as error:
         problem = f"cannot be checked: {error}"
         found = [Finding(name=check.name, level=Level.ERROR, problem=problem)]
     return _verdict(check, found[:MOST_FINDINGS], began, is_cut=len(found) > MOST_FINDINGS)
+
+
+async def _look_in_each(connection: Connection, check: Check, partitions: range) -> Rows:
+    on_node, fetched = (at_most(text, MOST_FINDINGS + 1) for text in in_partition(check.text))
+    rows = []
+    for partition in partitions:
+        try:
+            rows += await look(connection, on_node, partition)
+        except QueryFailed:
+            rows += await look(connection, fetched, partition)
+    return rows
 
 
 def _finding(check: Check, row: Mapping[str, Any]) -> Finding:
@@ -191,14 +215,14 @@ async def _scope(
     except Unavailable:
         raise
     except FlowFabricError as error:
-        # On a standby, or with a broken library; another check reports that.
+        # This happens on a standby or with a broken library. Another check reports that.
         notes.append(f"No cursor for the next run: {error}")
         return None, None, None
     return None, None, join_cursors(opened)
 
 
 async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
-    """Return a cursor for each partition; a partition added since then is read from its start."""
+    """Return a cursor for each partition. A partition added later is read from its start."""
     given = split_cursor(since, len(partitions)) if isinstance(since, str) else {}
     moment = _LONG_AGO if isinstance(since, str) else since
     return [

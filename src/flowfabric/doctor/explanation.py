@@ -1,4 +1,4 @@
-"""One execution: all rows that the invariants read, and which invariants hold."""
+"""Explains one execution: shows all its rows and the verdict of every invariant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""X01 to X05: whether the server, the schema and the permissions support the guarantees."""
+"""X01 to X06: whether the server, the schema and the permissions support the guarantees."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowfabric.core.errors import SchemaMismatch
+from flowfabric.db import citus
 from flowfabric.db.inspection import QueryFailed, look, text_of
 from flowfabric.db.library import Source, package_source
 from flowfabric.db.migrate import SchemaStatus, status
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
 CLOCK_TOLERANCE = timedelta(seconds=2)
 
-# Levels that a check's query returns. Durability findings are dropped for a database that may be
-# lost; after a blind finding the invariants are not checked, because the role cannot read tables.
+# Levels that a check's query returns. Durability findings are dropped for a throw-away database.
+# After a blind finding the invariants are not checked, because the role cannot read the tables.
 DURABILITY = "durability"
 BLIND = "blind"
+
+UNFINISHED = "the tables are distributed, but the command that did so has not finished"
 
 Found: TypeAlias = tuple[str, str]
 
@@ -37,16 +40,19 @@ _COMMENT = re.compile(r"--[^\n]*")
 
 
 class Installation:
-    """Runs the checks of the installation, and keeps whether the invariants can be read."""
+    """Runs the checks of the installation, and notes whether the role can read the tables."""
 
     def __init__(self, connection: Connection, *, is_throwaway: bool) -> None:
         self._connection = connection
         self._is_throwaway = is_throwaway
         self.has_schema = False
+        self.is_distributed = False
+        # of a distributed database; empty on a single server
+        self.partitions = range(0)
         self.is_readable = True
 
     async def examine(self, check: Check) -> list[Finding]:
-        """Run one check. Run them in the order of their names: they build on one another."""
+        """Run one check. Call this in the order of the names: each check relies on earlier ones."""
         try:
             found = await _CHECKS[check.name](self, check)
         except QueryFailed as error:
@@ -82,15 +88,17 @@ class Installation:
             self.is_readable = False
             return [("error", str(error))]
         self.has_schema = found.has_schema and found.step_found > 0
+        self.is_distributed = found.is_distributed
         if problem := found.problem():
             return [("error", str(problem))]
         if found.is_library_stale or found.is_newer:
             return [_other_library(found)]
-        return await self._rows(check, *_manifest(package_source()))
+        return await self._rows(check, *_manifest(package_source(), found.is_distributed))
 
     async def _tables(self, check: Check) -> list[Found]:
         found = await self._rows(check)
-        if self.has_schema and self.is_readable:
+        # The numbers of a distributed database are those of its nodes.
+        if self.has_schema and self.is_readable and not self.is_distributed:
             rows = await look(self._connection, text_of("restored_events.sql"))
             found += [("error", row["problem"]) for row in rows]
         return found
@@ -107,6 +115,22 @@ class Installation:
             )
         return found
 
+    async def _cluster(self, check: Check) -> list[Found]:
+        """Check the tables and functions of a cluster, if any of ours was distributed."""
+        if not self.has_schema or not await citus.has_citus(self._connection):
+            return []
+        if not any(table.placed for table in await citus.read_tables(self._connection)):
+            return []
+        wanted = citus.functions(package_source().library(distributed=True))
+        is_forced = [name in citus.FORCED_FUNCTIONS for name in wanted]
+        found = await self._rows(check, list(wanted), list(wanted.values()), is_forced)
+        if not self.is_distributed:
+            return [*found, ("error", UNFINISHED)]
+        (row,) = await look(self._connection, text_of("partitions.sql"))
+        self.partitions = range(row["partitions"])
+        rows = await look(self._connection, text_of("generations.sql"), list(self.partitions))
+        return [*found, *(("error", row["problem"]) for row in rows)]
+
 
 _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Found]]]] = {
     "X01": Installation._durability,
@@ -114,6 +138,7 @@ _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Foun
     "X03": Installation._rows,
     "X04": Installation._tables,
     "X05": Installation._server,
+    "X06": Installation._cluster,
 }
 
 
@@ -132,15 +157,17 @@ def _weak_options(options: str) -> Iterable[str]:
 def _other_library(found: SchemaStatus) -> Found:
     return (
         "warning",
-        f"the database has library {found.library_found} with different text than this release, "
-        "which has " + str(found.library_needed),
+        f"the database has library {found.library_found}, but this release has library "
+        f"{found.library_needed} with different text",
     )
 
 
-def _manifest(source: Source) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return what a migrated database must have: functions, bodies, constraints and indexes."""
+def _manifest(
+    source: Source, is_distributed: bool
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the functions, bodies, constraints and indexes that a migrated database must have."""
     names, bodies = [], []
-    for file in source.library().files:
+    for file in source.library(distributed=is_distributed).files:
         parts = file.text.split("$$")
         if not file.path.startswith("views/") and len(parts) == 3:
             names.append(file.path.rpartition("/")[2].removesuffix(".sql"))

@@ -1,7 +1,6 @@
-"""Records as text: tables, lists of facts, trees, JSON, and pictures of flows.
+"""Converts records to text and plain data: tables, lists of facts, trees, JSON, pictures of flows.
 
-This package only converts: records go in, text or plain data comes out. Commands print it, and HTTP
-serves it.
+Commands print the output, and HTTP serves it.
 """
 
 from __future__ import annotations

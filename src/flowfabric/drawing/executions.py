@@ -1,4 +1,4 @@
-"""Executions as text and as plain data: the list, one record, and why it is not running."""
+"""Draws executions as text and as plain data: lists, single records, and blocking reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from flowfabric.core.execution import AttemptInfo, Event, ExecutionInfo, ExecutionSummary
 from flowfabric.core.ids import PartitionedId
-from flowfabric.core.states import BlockingReason, PublicState
+from flowfabric.core.states import BlockingReason, PublicState, StepKind
 from flowfabric.core.step import SECRET, StepRecord
 from flowfabric.core.why import Why
 from flowfabric.drawing.picture import COLOURS
@@ -22,14 +22,14 @@ EVENTS_SHOWN = 10
 ATTEMPTS_SHOWN = 5
 STEPS_SHOWN = 20
 CHILDREN_SHOWN = 10
-# Without --payload, this much of the value of a step is shown.
+# How many characters of a step's value are shown without --payload.
 VALUE_SHOWN = 120
 
 _Record = TypeVar("_Record")
 
 
 def short_id(id: PartitionedId) -> str:
-    """Return the name of an execution or a flow that people read: its UUID."""
+    """Return the id of an execution or a flow as people see it: its UUID."""
     return str(id.uuid)
 
 
@@ -73,7 +73,7 @@ def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
     if each.is_held:
         words = f"held at step {each.held_step}" if each.held_step else "held"
     elif each.blocking_reason is not BlockingReason.NONE:
-        # The state says that it waits; the reason says for what.
+        # The state already says "waiting", so the reason omits that word.
         words = each.blocking_reason.removeprefix("waiting_").replace("_", " ")
     elif each.public_state is PublicState.ACTIVE and each.worker_instance_id:
         words = f"on {each.worker_instance_id}"
@@ -91,7 +91,7 @@ def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """Return a reason as plain data, with the other reasons in it."""
+    """Return a reason as plain data, including its other reasons."""
     facts = {
         "dimension": why.dimension,
         "code": why.code,
@@ -104,7 +104,7 @@ def why_facts(why: Why) -> dict[str, Any]:
 
 
 def why_lines(why: Why) -> list[str]:
-    """Return a reason as sentences, the most decisive one first."""
+    """Return a reason as sentences, the most important first."""
     return [printable(why.sentence), *(f"  also: {printable(str(other))}" for other in why.others)]
 
 
@@ -140,7 +140,7 @@ def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
 
 
 def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
-    """Return the traceback of a failed attempt under the number of the attempt; empty if none."""
+    """Return the traceback of a failed attempt below a title line; empty if there is none."""
     if not (trace := attempt.trace(is_whole=is_whole)):
         return []
     lines = (f"  {printable(line)}" for line in trace.split("\n"))
@@ -149,10 +149,10 @@ def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """Everything about one execution. Payload, result and whole step values only if `with_payload`;
-    values with secrets never.
+    """Everything about one execution.
 
-    The trace of the last failure has the frames of user code, with `with_trace` all frames.
+    Shows payload, result and whole step values only with `with_payload`, and never shows secrets.
+    The trace of the last failure has the frames of user code; with `with_trace`, all frames.
     """
 
     info: ExecutionInfo
@@ -165,7 +165,7 @@ class Portrait:
     with_trace: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the portrait as plain data."""
         facts = plain(self.info)
         for name in ("payload", "result"):
             facts.pop(name, None)
@@ -181,7 +181,7 @@ class Portrait:
         return facts
 
     def lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return it as text."""
+        """Return the portrait as lines of text."""
         inner = screen.narrowed(2)
         lines = [short_id(self.info.id), *record(self._record_facts(now), screen, indent=2)]
         for title, section in (
@@ -260,7 +260,7 @@ class Portrait:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return a remark for the title and a table of the newest children."""
+        """Return the end of a heading, and a table of the newest children."""
         if not self.children:
             return []
         number = len(self.children)
@@ -280,7 +280,9 @@ class Portrait:
 
     def _step_columns(self, now: datetime) -> list[Column[StepRecord]]:
         def value(step: StepRecord) -> str:
-            if step.until_at is not None:
+            if step.kind == StepKind.WAIT and step.taken_as != "signals":
+                return step.taken_as or "open"
+            if step.until_at is not None and step.kind != StepKind.WAIT:
                 return f"until {relative(step.until_at, now)}"
             if step.value is None:
                 return ""
@@ -319,7 +321,7 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """Return a remark for the title and a table of the last records; empty without records."""
+    """Return the end of a heading, and a table of the last records; [] if there are no records."""
     if not records:
         return []
     head = f" (the last {number})" if len(records) > number else ""
@@ -327,7 +329,7 @@ def _last(
 
 
 def _category(info: ExecutionInfo) -> str | None:
-    """Return the category of a failure, unless the reason begins with the class that it names."""
+    """Return the category of a failure; None if the reason already begins with that class."""
     category, reason = info.failure_category or "", info.failure_reason or ""
     name = category.rpartition(".")[2]
     return None if reason == category or reason.startswith(f"{name}: ") else category

@@ -1,4 +1,4 @@
-"""Flows as text and as plain data: the list, one record, and the tree of its nodes."""
+"""Draws flows as text and as plain data: lists, single records, and trees of nodes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _counts(summary: FlowSummary) -> str:
 
 
 def _members(members: Sequence[FlowMember], now: datetime, screen: Screen) -> list[str]:
-    """Return a table of the first members, the failed ones on top."""
+    """Return a table of the first members, with failed members on top."""
     rank = {state: number for number, state in enumerate(ORDER)}
     chosen = sorted(members, key=lambda each: rank[each.public_state])[:MEMBERS_SHOWN]
     columns: list[Column[FlowMember]] = [

@@ -1,5 +1,8 @@
-"""Fold a picture: draw similar boxes as one. Wide fan-outs first; then, while the picture is too
-large, parallel branches, long chains, and at last whole stages."""
+"""Folds a picture: draws similar boxes as one box.
+
+First it folds wide fan-outs. While the picture is still too large, it folds parallel branches, then
+long chains, then whole stages.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _ROW = 4
 _STAGES = 60
 _TASKS = 4
 _UNWELL = (PublicState.FAILED, PublicState.EXPIRED)
-# A line that stands for several has the first resolution of this order that one of them has.
+# A merged line shows the first resolution in this order that one of its lines has.
 _LIVELY = (Resolution.SATISFIED, Resolution.UNSATISFIED, Resolution.IMPOSSIBLE, None)
 _TAIL = re.compile(r"[\s\d\-_.,:;#/\\(\[{]+$")
 
@@ -45,7 +48,7 @@ def fold(
     most_boxes: int = MOST_BOXES,
     most_lines: int = MOST_LINES,
 ) -> Picture:
-    """Return the picture with similar boxes as one. Its note says so if that is not exact.
+    """Return the picture with similar boxes merged. The note says if the result is not exact.
 
     Siblings have the same task, upstreams and downstreams; at least `siblings` of them become one
     box. A picture with more than `most_boxes` boxes is folded further.
@@ -108,7 +111,7 @@ def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) ->
 
 
 def depths(order: Sequence[int], ups: Sequence[Sequence[int]], size: int) -> list[int]:
-    """Return how many stages lie before every box."""
+    """Return for every box the number of stages above it."""
     found = [0] * size
     for place in order:
         found[place] = max((found[up] + 1 for up in ups[place]), default=0)
@@ -126,11 +129,11 @@ def _count(number: int, noun: str) -> str:
     return f"{grouped(number)} {noun if number == 1 else plural}"
 
 
-# Keys: boxes with the same key may become one box
+# Functions that return a key for every box. Boxes with the same key may be merged.
 
 
 def _siblings(picture: Picture) -> list[Hashable]:
-    """Key: task, upstreams by group, downstreams."""
+    """Return a key from the task, the upstreams by group, and the downstreams."""
     ups: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     downs: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     for line in picture.lines:
@@ -144,7 +147,7 @@ def _siblings(picture: Picture) -> list[Hashable]:
 
 
 def _branches(picture: Picture) -> list[Hashable]:
-    """Key: task, and the keys of all boxes above and below."""
+    """Return a key from the task and from the keys of all boxes above and below."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     joints = _policies(picture)
@@ -162,7 +165,10 @@ def _branches(picture: Picture) -> list[Hashable]:
 
 
 def _rows(picture: Picture) -> list[Hashable]:
-    """Key: the chain of boxes with one upstream and one downstream each, without its two ends."""
+    """Return the same key for the boxes of a chain, without its two ends.
+
+    Every box of a chain has one upstream and one downstream.
+    """
     ups, downs = neighbours(picture)
     head = list(range(len(picture.boxes)))
     tail: dict[int, int] = {}
@@ -175,9 +181,9 @@ def _rows(picture: Picture) -> list[Hashable]:
 
 
 def _stages(picture: Picture) -> list[Hashable]:
-    """Key: stage and task, or the stage alone if there are many stages or tasks."""
+    """Return a key from the stage and the task, or the stage alone if there are many of either."""
     stages = _stages_alone(picture)
-    # Where a key covers several stages, its boxes may wait for each other.
+    # If a key covers several stages, its boxes may wait for each other.
     if len(set(stages)) >= _STAGES or len({box.task for box in picture.boxes}) > _TASKS:
         return stages
     return [(stage, box.task) for stage, box in zip(stages, picture.boxes, strict=True)]
@@ -193,7 +199,7 @@ def _stages_alone(picture: Picture) -> list[Hashable]:
 
 
 def _kind(box: Box) -> str:
-    """Return what siblings have in common. A folded box differs from every single box."""
+    """Return the kind of a box. Siblings have the same kind; a folded box has its own."""
     return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
 
 
@@ -208,7 +214,7 @@ def _policies(picture: Picture) -> list[Hashable]:
 
 
 def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
-    """Merge boxes of the same key into one, where at least `least` of them exist."""
+    """Merge boxes with the same key if there are at least `least` of them."""
     members: dict[Hashable, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         members[key].append(place)
@@ -274,7 +280,7 @@ def _merged_box(boxes: Sequence[Box]) -> Box:
 
 
 def _common(names: Sequence[str], task: str) -> str:
-    """Return the common prefix of names, else the task, else the first and the last name."""
+    """Return the common prefix of the names, or the task, or the first and the last name."""
     low, high = min(names), max(names)
     same = next((at for at, ch in enumerate(low) if high[at : at + 1] != ch), len(low))
     prefix = low[:same]

@@ -1,10 +1,10 @@
-"""Place boxes and lines: a layered drawing after Sugiyama.
+"""Places boxes and lines in layers, after Sugiyama. This module computes positions only.
 
-Every box gets a layer below its upstreams; a line across several layers gets a bend in each. The
-order within a layer is improved until few lines cross. Coordinates are computed in two ways, by
-Brandes and Köpf's alignments and with lines as springs; the one with straighter lines wins. Lines
-across layers from one box, or to one joint, share their bends, so that a wide fan looks like a
-trunk with branches. This module computes positions only.
+Every box gets a layer below its upstreams. A line across several layers gets a bend in each layer.
+The order within a layer is improved until few lines cross. Coordinates are computed in two ways: by
+Brandes and Köpf's alignments, and with lines as springs. The result with straighter lines is used.
+Lines across layers share their bends if they start at one box or end at one joint, so that a wide
+fan looks like a trunk with branches.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, sqrt
 
-# Gaps between two boxes, a box and a bend, two bends.
+# Gaps between two boxes, between a box and a bend, and between two bends.
 BOX_GAP = 26.0
 BEND_GAP = 18.0
 TRUNK_GAP = 14.0
-# Gaps between two layers: larger if lines move far sideways.
+# Gaps between two layers. The gap is larger if lines move far sideways.
 LAYER_GAP = 42.0
 LAYER_GAP_MOST = 130.0
 COMPONENT_GAP = 56.0
-# How many boxes a layer may have at least, for a graph of any size.
+# The limit of boxes per layer grows with the graph. This is the smallest limit.
 WIDEST_LAYER = 14
 # How far a box may move to make a line straight.
 _NUDGE = 10.0
-# The part of a gap that stays where a line becomes straight, and the cost of a bent line.
+# The part of a gap that stays when a line is straightened, and the cost of a bent line.
 _TIGHT = 0.7
 _BENT = 40.0
 # The limit of work on crossings.
@@ -40,7 +40,7 @@ _SWEEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a box, and of the joints above it."""
+    """The size of a box, and the height of the joints above it."""
 
     width: float
     height: float
@@ -49,7 +49,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A line to place. `port` is where it arrives: a distance from the middle of its box."""
+    """A line to place. `port` is its end, as a distance from the middle of the lower box."""
 
     upstream: int
     downstream: int
@@ -76,7 +76,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`boxes` are the middles of the upper edges; `layers` count from 0 within each component."""
+    """The positions of a drawing.
+
+    `boxes` are the middles of the upper edges. `layers` count from 0 within each component.
+    """
 
     width: float
     height: float
@@ -140,7 +143,7 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Component:
-    """Connected boxes, and their placement.
+    """The placement of connected boxes.
 
     A vertex is a box (its index in `members`) or a bend (a higher number).
     """
@@ -186,7 +189,7 @@ class _Component:
         return len(self.sizes)
 
     def _bend(self) -> None:
-        """Give every wire a bend in each layer it crosses; share bends where that stays clear."""
+        """Give every wire a bend in each layer that it crosses. Wires share bends if possible."""
         layer = self.layer
         out: dict[int, int] = defaultdict(int)
         into: dict[tuple[int, int], int] = defaultdict(int)
@@ -267,7 +270,7 @@ class _Component:
     ) -> list[Segment]:
         """Return the parts of all wires, each once.
 
-        A part ends in the layer where it arrives: at the box or its joint, or past the boxes.
+        A part ends in the next layer: at a box, at its joint, or below the boxes of the layer.
         """
         carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
         for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
@@ -296,7 +299,7 @@ class _Component:
 
 
 def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """Return a layer for every box: below its upstreams, and so that its lines are short."""
+    """Return a layer for every box, below its upstreams and with short lines."""
     ups: list[list[int]] = [[] for _ in range(size)]
     downs: list[list[int]] = [[] for _ in range(size)]
     for a, b in dict.fromkeys(links):
@@ -313,8 +316,8 @@ def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
                 order.append(down)
     if len(order) < size:
         raise ValueError("the lines form a cycle")
-    # Move each box down to its downstreams, then up again unless more lines pull it down: the
-    # first box of a branch comes near its branch, the others come near their upstreams.
+    # Move each box down to its downstreams. Move it up again unless more lines pull it down.
+    # So the first box of a branch is near its branch, and the others are near their upstreams.
     for _ in range(8):
         known = list(layer)
         for place in reversed(order):
@@ -335,7 +338,7 @@ def _narrowed(
     ups: Sequence[Sequence[int]],
     downs: Sequence[Sequence[int]],
 ) -> list[int]:
-    """Limit the boxes per layer; boxes with the longest paths below them go first."""
+    """Limit the boxes per layer. Boxes with the longest paths below them go first."""
     most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
     filled: dict[int, int] = defaultdict(int)
     for number in layer:
@@ -362,7 +365,7 @@ def _narrowed(
 def _first_order(
     layer: Sequence[int], ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Return every layer in the order of a walk down from the first boxes."""
+    """Return every layer in the order of a depth-first walk from the top boxes."""
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     seen = [False] * len(layer)
     roots = [vertex for vertex in range(len(layer)) if not ups[vertex]]
@@ -384,7 +387,10 @@ def _uncrossed(
     downs: Sequence[Sequence[int]],
     sweeps: int,
 ) -> list[list[int]]:
-    """Return the best order of sweeps down and up by medians, with helpful swaps of neighbours."""
+    """Return the order with the fewest crossings that sweeps up and down find.
+
+    A sweep sorts each layer by medians, and swaps neighbours if that removes crossings.
+    """
     best, fewest = [list(row) for row in rows], _all_crossings(rows, downs)
     stale = 0
     position = [0] * len(ups)
@@ -417,7 +423,7 @@ def _number(row: Sequence[int], position: list[int]) -> None:
 def _by_medians(
     row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
 ) -> None:
-    """Sort a layer by the medians of the neighbours; a vertex without neighbours stays."""
+    """Sort a layer by the medians of the neighbours. A vertex without neighbours stays."""
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
         if sides[vertex]:
@@ -499,9 +505,10 @@ def _coordinates(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return the mean of the two middle ones of four alignments, each flush with the narrowest.
+    """Return the x coordinate of every vertex, from four alignments.
 
-    Each alignment keeps the boxes of a layer apart, and so does the mean.
+    The alignments are shifted to the edges of the narrowest one. For each vertex, the result is the
+    mean of the two middle positions. It keeps the boxes of a layer apart, as each alignment does.
     """
     conflicts = _conflicts(rows, ups, bends)
     found: list[list[float]] = []
@@ -530,7 +537,7 @@ def _coordinates(
 def _conflicts(
     rows: Sequence[Sequence[int]], ups: Sequence[Sequence[int]], bends: int
 ) -> set[tuple[int, int]]:
-    """Return the links that cross a link between two bends; they yield, so trunks are straight."""
+    """Return the links that cross a link between two bends. Ignoring them keeps trunks straight."""
     found = set()
     for upper, lower in pairwise(rows):
         place = {vertex: at for at, vertex in enumerate(upper)}
@@ -556,7 +563,10 @@ def _align(
     sides: Sequence[Sequence[int]],
     conflicts: set[tuple[int, int]],
 ) -> list[int]:
-    """Return the block of every vertex: the one of its median neighbour, unless they cross."""
+    """Return the block of every vertex. A vertex joins the block of its median neighbour.
+
+    It does not join if their lines would cross.
+    """
     size = len(sides)
     root = list(range(size))
     place = [0] * size
@@ -643,7 +653,7 @@ def _relaxed(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return positions near the mean of the neighbours, with lines as springs, tightly packed."""
+    """Return packed positions near the mean of the neighbours, with lines as springs."""
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
     for row, places in zip(rows, packed, strict=True):
@@ -656,7 +666,7 @@ def _relaxed(
     sweeps = max(8, min(_SWEEPS, 2 * _EFFORT // len(widths)))
     for sweep in range(sweeps):
         is_down = sweep % 2 == 0
-        # First pull from one side only, which spreads related vertices; then from both.
+        # First pull from one side only, which spreads related vertices. Then pull from both sides.
         sides = (ups, downs) if sweep >= sweeps // 2 else (ups,) if is_down else (downs,)
         for at in range(len(rows)) if is_down else reversed(range(len(rows))):
             wanted, weights = [], []
@@ -677,7 +687,7 @@ def _relaxed(
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the nearest non-decreasing numbers: decreasing neighbours are pooled."""
+    """Return the nearest non-decreasing numbers, by averaging neighbours that decrease."""
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = value, weight, 1
@@ -733,7 +743,10 @@ def _unbent(
 def _chains(
     ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], bends: int
 ) -> list[list[int]]:
-    """Return chains: vertices joined by single lines, and bends of one trunk; longest first."""
+    """Return chains, the longest first.
+
+    A chain is a list of vertices joined by single lines, or the bends of one trunk.
+    """
 
     def following(vertex: int) -> int | None:
         its = downs[vertex]

@@ -42,7 +42,7 @@ COLOURS = {
     PublicState.RATE_LIMITED: "yellow",
 }
 
-# The signs of states in a tree, and the same in ASCII.
+# The signs of states in a tree, and their ASCII forms.
 SIGNS = {
     PublicState.COMPLETED: ("✔", "+"),
     PublicState.FAILED: ("✘", "x"),
@@ -67,7 +67,7 @@ class Box:
     """A node, or several nodes drawn as one. A node that is not stored yet has no state.
 
     `named` are the failed and expired members of a folded box. `took` is the time from the start
-    of a node to its end or until now; of several nodes, the longest.
+    of a node to its end or until now. For several nodes, it is the longest of these times.
     """
 
     name: str
@@ -234,7 +234,7 @@ def short_name(task: str) -> str:
 
 
 def visible_joints(picture: Picture) -> dict[tuple[int, int], Joint]:
-    """Return the joints to draw, by box and group: not the one of a box that needs all lines."""
+    """Return the joints to draw, by box and group. A box that needs all lines has no joint."""
     groups: Counter[int] = Counter(box for box, _ in {(j.box, j.group) for j in picture.joints})
     return {
         (joint.box, joint.group): joint

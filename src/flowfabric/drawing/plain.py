@@ -13,8 +13,10 @@ from flowfabric.core.ids import PartitionedId
 
 
 def plain(record: Any) -> dict[str, Any]:
-    """Return the facts of a record or a mapping, without null values. A whole id comes with its
-    UUID."""
+    """Return the facts of a record or a mapping, without null values.
+
+    A partitioned id also gets a field with its UUID.
+    """
     is_record = is_dataclass(record) and not isinstance(record, type)
     facts: Mapping[str, Any] = asdict(record) if is_record else record
     known = {name: value for name, value in facts.items() if value is not None}

@@ -23,7 +23,7 @@ PADDING = 12.0
 # The width of a sign and the gap after it.
 SIGN = 26.0
 HEIGHT, FOLDED_HEIGHT = 46.0, 60.0
-# With at least this many boxes, each has only its name and its sign.
+# If there are at least this many boxes, each box shows only its name and its sign.
 COMPACT = 60
 COMPACT_HEIGHT, COMPACT_FOLDED_HEIGHT = 30.0, 42.0
 NARROWEST_COMPACT, WIDEST_COMPACT = 60.0, 150.0
@@ -36,8 +36,8 @@ DESCRIBED = 80
 
 _PREFIX = "ff-"
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-# Styles of lines. A line that stands for several has the first style that one of them has. Broken
-# means impossible because of a failure.
+# Styles of lines. A merged line has the first style in this order that one of its lines has.
+# Broken means impossible because of a failure.
 _LIVELY = ("satisfied", "unsatisfied", "broken", "impossible", "")
 _FLOW_COLOURS = {
     "open": "waiting",
@@ -134,7 +134,7 @@ _SIGNS = {
 
 
 def as_svg(picture: Picture, *, is_folded: bool = True) -> str:
-    """Return the picture as an SVG document; similar boxes are one box if `is_folded`."""
+    """Return the picture as an SVG document. With `is_folded`, similar boxes are one box."""
     return _Sheet(fold(picture) if is_folded else unfolded(picture)).document()
 
 
@@ -166,7 +166,7 @@ def plan(picture: Picture) -> Plan:
     placed = [_spread(its) for its in ports]
     layout = _laid(picture, sizes, placed)
     if any(len(its) > 1 for its in ports):
-        # Order the groups of a box from left to right by their lines; no box moves.
+        # Order the groups of a box from left to right by their lines. No box moves.
         placed = [_spread(its) for its in _sorted_ports(picture, ports, layout)]
         layout = _laid(picture, sizes, placed)
     return Plan(picture, sizes, placed, layout, is_compact)
@@ -337,7 +337,7 @@ class _Sheet:
     # The head
 
     def _head(self, inner: float) -> float:
-        """Draw title, state, counts and note; return where the drawing begins."""
+        """Draw title, state, counts and note. Return the height below which the drawing begins."""
         picture = self.picture
         chip = 0.0
         if picture.state:
@@ -460,7 +460,7 @@ class _Sheet:
             )
 
     def _joint(self, port: Port, x: float, y: float, kind: str) -> str:
-        """Draw a joint; return the style of the line after it."""
+        """Draw a joint. Return the style of the line after it."""
         joint = port.joint
         assert joint is not None
         colour, mark, shift = "waiting", "", 0.0
@@ -559,8 +559,10 @@ class _Sheet:
             self._bar(box, x + PADDING, y + below, room)
 
     def _bar(self, box: Box, x: float, y: float, room: float) -> None:
-        """Draw the states of a folded box as a bar: failures hatched, members that ended without
-        running hollow."""
+        """Draw the states of a folded box as a bar.
+
+        Failures are hatched. Members that ended without running are hollow.
+        """
         for (state, _), width in zip(box.states, _shares(box, room), strict=True):
             inner = max(width - 1.5, 1.0)
             hollow = state in _HOLLOW
@@ -592,7 +594,7 @@ _HOLLOW = frozenset({PublicState.SKIPPED, PublicState.CANCELLED, PublicState.WAI
 
 
 def _shares(box: Box, room: float) -> list[float]:
-    """Return the width of each part of a bar; none is too thin to see."""
+    """Return the width of each part of a bar. Every part is wide enough to see."""
     least = min(5.0, room / len(box.states))
     free = room - least * len(box.states)
     return [least + free * count / box.count for _, count in box.states]
@@ -659,7 +661,7 @@ def _is_shown(ch: str) -> bool:
 
 
 def text_width(text: str, size: float, *, is_bold: bool = True) -> float:
-    """Return the largest width of a text: its width in DejaVu Sans, wider than most fonts."""
+    """Return an upper limit for the width of a text: its width in DejaVu Sans, a wide font."""
     return sum(map(_char_width, text)) * size * (1.0 if is_bold else 0.93)
 
 

@@ -14,10 +14,11 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[_Record]):
-    """A column of a table, and the cell that a record has in it.
+    """A column of a table, with the function that makes the cell of a record.
 
-    `least` is the width to which a column may be cut; None forbids cutting. If cutting is not
-    enough, columns are dropped, the highest `drop` first. `keeps_end` cuts at the beginning.
+    A column may be cut to the width `least`; None forbids cutting. If cutting is not enough,
+    columns are dropped, the highest `drop` first. With `keeps_end`, the beginning of the text is
+    cut.
     """
 
     title: str
@@ -32,7 +33,7 @@ class Column(Generic[_Record]):
 def table(
     columns: Sequence[Column[_Record]], records: Sequence[_Record], screen: Screen
 ) -> list[str]:
-    """Return the lines of a table, cut and without some columns if the screen is narrow."""
+    """Return the lines of a table. On a narrow screen, cut cells and drop columns."""
     columns = [column for column in columns if column.is_shown]
     rows = [[column.cell(record) for column in columns] for record in records]
     texts = [[text_of(cell) for cell in row] for row in rows]
@@ -65,7 +66,7 @@ def table(
 def record(
     facts: Iterable[tuple[str, Cell | Sequence[Cell] | None]], screen: Screen, *, indent: int = 0
 ) -> list[str]:
-    """Return the lines of one record, a title and a text each, without empty facts."""
+    """Return the lines of one record. Each line is a title and a text; empty facts are omitted."""
     known = [
         (title, [cells] if isinstance(cells, str | Styled) else cells)
         for title, cells in facts

@@ -13,7 +13,7 @@ _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The target of text. The default is a file or a pipe: no cutting, no colours."""
+    """The screen that shows text. The default is a file or a pipe: no cutting, no colours."""
 
     width: int | None = None
     has_colour: bool = False
@@ -46,7 +46,7 @@ def text_of(cell: Cell) -> str:
 
 
 def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
-    """Return the text of a cell in its colour; `text` replaces the cell's text, e.g. a cut one."""
+    """Return the text of a cell in its colour. `text` replaces the cell's text, e.g. if cut."""
     text = text_of(cell) if text is None else text
     if not text or not screen.has_colour or not isinstance(cell, Styled):
         return text

@@ -1,4 +1,4 @@
-"""Times for people: `250ms`, `3h58m`, and a moment with its distance from now."""
+"""Writes times for people: `250ms`, `3h58m`, and a moment with its distance from now."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def until(moment: datetime | None, now: datetime, *, past: str = "now") -> str:
-    """Return the time until a moment; `past` if it is over, a dash if it is None."""
+    """Return the time until a moment, `past` if the moment is over, or a dash for None."""
     if moment is None:
         return "-"
     return f"in {precise(moment - now)}" if moment > now else past

@@ -1,6 +1,6 @@
-"""A picture as a tree of lines, for a terminal or a log.
+"""Draws a picture as a tree of lines, for a terminal or a log.
 
-A box stands below the last box that all paths to it share; a box with several upstreams names them.
+A box stands below the last box that all paths to it share. A box with several upstreams names them.
 A chain of boxes is not indented, so that a long flow stays narrow:
 
     ✔ load
@@ -49,7 +49,7 @@ class Row:
 
 
 def as_tree(picture: Picture, *, is_folded: bool = True, is_ascii: bool = False) -> list[Row]:
-    """Return the rows of a tree without a heading; similar boxes are one row if `is_folded`."""
+    """Return the rows of a tree without a heading. With `is_folded`, similar boxes share a row."""
     return tree_of(fold(picture) if is_folded else unfolded(picture), is_ascii=is_ascii)
 
 
@@ -61,11 +61,11 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     waits = _waits(picture, ups, is_ascii)
     arms = [arm[is_ascii] for arm in _ARMS]
     rows: list[Row] = []
-    # Boxes to write: a box, the indent of its row, the indent of the rows below it.
+    # Boxes to write: the box, the indent of its row, and the indent of the rows below it.
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes. The next box of a chain, and a join that goes on, keep the indent."""
+        """Push boxes. The next box of a chain and a join with boxes below it keep the indent."""
         tail = None
         if boxes:
             is_join = len(ups[boxes[-1]]) > 1 and not is_root
@@ -141,7 +141,10 @@ def _line(row: Row, screen: Screen) -> str:
 def _dominated(
     order: Sequence[int], ups: Sequence[Sequence[int]], depth: Sequence[int]
 ) -> dict[int, list[int]]:
-    """Return the boxes below each box: it is the last box on all paths to them. -1 is the root."""
+    """Return for each box the boxes below it in the tree. -1 is the root.
+
+    A box stands below the last box that all paths to it share.
+    """
     above = {-1: -1}
     height = {-1: 0}
     for place in order:
@@ -165,7 +168,7 @@ def _dominated(
 
 
 def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> dict[int, str]:
-    """Return the upstreams of each box with several, group by group, as text."""
+    """Return the upstreams of each box that has several, as text, group by group."""
     joints = visible_joints(picture)
     groups: dict[int, dict[int, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
     for line in picture.lines:

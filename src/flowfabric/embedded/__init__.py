@@ -1,7 +1,7 @@
 """An embedded PostgreSQL server for development and tests.
 
-It runs the system's programs or the ones of a wheel, keeps its data in `.flowfabric/`, and serves
-all processes of the project.
+It runs the PostgreSQL programs of the system or of a wheel, keeps its data in `.flowfabric/`, and
+serves all processes of the project.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""The operating-system user that runs the server: the caller, or an existing unprivileged user if
-the caller is root, because PostgreSQL refuses to run as root.
+"""The operating-system user that runs the server.
+
+This is the caller. If the caller is root, it is an existing unprivileged user, because PostgreSQL
+refuses to run as root.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ SHELL = "/bin/sh"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user that runs PostgreSQL. `switch` means: another user than the caller."""
+    """A user that runs PostgreSQL. `switch` says that it is not the caller."""
 
     name: str
     uid: int
@@ -62,7 +64,7 @@ class Account:
             raise
 
     def can_enter(self, folder: Path) -> bool:
-        """Return whether this user can enter `folder`. Ask the kernel: modes do not say it all."""
+        """Return whether this user can enter `folder`. Tries it, because modes may mislead."""
         if not self.switch:
             return os.access(folder, os.X_OK)
         return self.run([SHELL, "-c", 'cd "$1"', "sh", folder]).returncode == 0

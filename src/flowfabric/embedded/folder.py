@@ -1,11 +1,12 @@
-"""The `.flowfabric/` folder of a project: the server's data, socket, programs and log, and the lock
-under which processes change them.
+"""The `.flowfabric/` folder of a project: the server's data, socket, programs and log.
+
+A process holds the lock while it changes them.
 
     .flowfabric/
     ├── lock            held while a process looks for, creates, starts or stops the server
     ├── users/          one locked file per process that uses the server
     ├── postgres.log    the server's log, mode 0600: it may quote statements
-    ├── postgres.json   the record: where data and socket are, if not here; mode 0600
+    ├── postgres.json   the record: where data and socket are if not here, mode 0600
     ├── postgres/       data and socket, mode 0700, owned by the user who runs the server
     └── binaries/       a readable copy of the wheel's programs, if root needs it
 """
@@ -29,8 +30,8 @@ from .account import Account
 from .errors import FolderNotReachable, FolderNotTrusted
 
 NAME = ".flowfabric"
-# Only part of the socket's name: the server listens on no network. PostgreSQL's default port lets
-# `psql -h <folder>` omit it.
+# The server listens on no network, so the port is only a part of the socket's name. With the
+# default port, `psql -h <folder>` works without `-p`.
 PORT = 5432
 SOCKET = f".s.PGSQL.{PORT}"
 
@@ -43,7 +44,7 @@ _LARGEST_LOG = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Where the server's files are, for the next process. None means in `.flowfabric/`."""
+    """The places of the server's files, for the next process. None means `.flowfabric/`."""
 
     home: str | None = None
     socket: str | None = None
@@ -72,7 +73,7 @@ class Folder:
         with suppress(FileExistsError):
             self.root.mkdir()
             if os.geteuid() == 0:
-                # The server's user must be able to enter, whatever the umask.
+                # The server's user must be able to enter, so do not rely on the umask.
                 self.root.chmod(0o755)
             (self.root / ".gitignore").write_text("*\n")
         with suppress(FileExistsError):
@@ -81,7 +82,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock out other processes, and read the record of the last one."""
+        """Lock out other processes, and read the record that the last process wrote."""
         descriptor = self.open(self._lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -90,7 +91,7 @@ class Folder:
             self.record = self._read()
             yield
         finally:
-            # Closing alone would leave the lock with a child that was forked meanwhile.
+            # Unlock explicitly: a child that was forked in the meantime would keep the lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -146,7 +147,7 @@ class Folder:
         sync(self.root)
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file of this folder; a new file belongs to the folder's owner, even under root."""
+        """Open a file of this folder. A new file belongs to the folder's owner, even under root."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -156,7 +157,7 @@ class Folder:
         return descriptor
 
     def open_log(self) -> int:
-        """Open the log at its end; move a long log aside first."""
+        """Open the log at its end. Rename a long log first."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > _LARGEST_LOG:
                 self.log.replace(self._old_log)
@@ -182,7 +183,7 @@ class Folder:
         return record
 
     def _is_ours(self, home: Path) -> bool:
-        """Return whether `home` belongs to this project, not to one it was copied from."""
+        """Return whether `home` belongs to this project, and not to the original of a copy."""
         owner = home / "project"
         try:
             recorded = Path(owner.read_text())
@@ -200,7 +201,7 @@ class Folder:
         return True
 
     def _make_home_outside(self, account: Account) -> Path:
-        """Create a folder for a server whose user cannot enter the project, e.g. under /root."""
+        """Create a folder outside the project, if the server's user cannot enter the project."""
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
         for state in _STATE_FOLDERS:
             if not (os.access(state, os.W_OK) and account.can_enter(Path(state))):
@@ -239,14 +240,14 @@ class Folder:
         )
 
     def _give_to_owner(self, target: int | Path) -> None:
-        """Under root, give a file to the folder's owner."""
+        """Make the folder's owner the owner of a file, if this process is root."""
         if os.geteuid() == 0:
             owner = self.root.stat()
             os.chown(target, owner.st_uid, owner.st_gid)
 
 
 def sync(folder: Path) -> None:
-    """Sync a folder, so that a crash does not undo what was created in it."""
+    """Sync a folder, so that new files in it survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -255,7 +256,7 @@ def sync(folder: Path) -> None:
 
 
 def _close_to_others(file: Path) -> None:
-    """Remove the permissions of other users, from an open umask or an earlier version."""
+    """Remove the permissions of other users, which an open umask may have given."""
     try:
         # Do not follow a link: root may be working in another user's folder.
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -273,13 +274,16 @@ def _close_to_others(file: Path) -> None:
 
 
 def is_usable_socket(folder: Path) -> bool:
-    """Return whether clients can connect to a socket in `folder`; a comma would mean two hosts."""
+    """Return whether clients can connect to a socket in `folder`.
+
+    The path must be short and must not contain a comma, which separates two hosts.
+    """
     path = os.fsencode(folder / SOCKET)
     return len(path) <= _LONGEST_SOCKET and b"," not in path
 
 
 def _make_own(folder: Path) -> None:
-    """Create a folder inside one that others may write; accept an existing one only if ours."""
+    """Create a folder in a place where others can write. Refuse a folder that is not ours."""
     try:
         folder.mkdir()
         folder.chmod(0o711)

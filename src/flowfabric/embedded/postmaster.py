@@ -1,4 +1,4 @@
-"""The server process: find it, start it, stop it, and remove the leftovers of a killed one."""
+"""Finds, starts and stops the server process, and removes the leftovers of a killed server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .binaries import Binaries
 from .errors import StartFailed, start_failed
 from .folder import PORT, SOCKET, Folder, is_usable_socket
 
-# Crash recovery may take a while; a normal start takes about 30 ms.
+# Crash recovery may take a while. A normal start takes about 30 ms.
 _PATIENCE = 60.0
 # Processes of a killed server exit as soon as their query ends.
 _ORPHAN_SECONDS = 2.0
 
-# A healthy server answers within a millisecond, later on a busy machine.
+# A healthy server answers within a millisecond, or later on a busy machine.
 _ANSWER_SECONDS = 10.0
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
@@ -86,9 +86,9 @@ def stop(folder: Folder) -> None:
 def clear_leftovers(folder: Folder) -> bool:
     """Remove the leftovers of a killed server, which would prevent the next start.
 
-    Return False if the server is alive and about to listen: then only its starter was killed.
-    PostgreSQL trusts a leftover lock file if its process id is in use again, as it often is after a
-    container restarts.
+    Return False if the server is alive and about to listen. In this case only the process that
+    started it was killed. PostgreSQL itself trusts a leftover lock file if another process has the
+    same id by now, which is common after a container restarts.
     """
     if not _can_see_processes():
         return True
@@ -109,7 +109,7 @@ def clear_leftovers(folder: Folder) -> bool:
 def _spawn(
     folder: Folder, binaries: Binaries, account: Account, settings: Mapping[str, str]
 ) -> tuple[int, int]:
-    """Start the server detached; return its process id and the start of its output in the log."""
+    """Start the server detached. Return its process id and where its output begins in the log."""
     quoted = str(folder.socket).replace('"', '""')
     ours = {
         "listen_addresses": "",
@@ -123,8 +123,8 @@ def _spawn(
     log = folder.open_log()
     try:
         position = os.lseek(log, 0, os.SEEK_CUR)
-        # The shell has its own session and exits at once, so that the server neither gets the
-        # terminal's signals nor becomes a zombie of this process.
+        # The shell has its own session and exits at once. So the server does not get the terminal's
+        # signals, and does not become a zombie of this process.
         script = 'exec "$@" </dev/null >&2 & echo $!'
         answer = account.run([SHELL, "-c", script, "sh", *argv], stderr=log)
     finally:
@@ -153,7 +153,7 @@ def _listens(folder: Folder) -> bool:
 class _Listener:
     """The process that listens on the socket in a folder.
 
-    The kernel knows it. A process id in a file may belong to another process by now.
+    The kernel knows this process. A process id in a file may belong to another process by now.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -167,7 +167,7 @@ class _Listener:
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             return
         except (BlockingIOError, TimeoutError):
-            # Its queue is full: the server exists, but does not answer.
+            # The queue of the socket is full: the server exists, but does not answer.
             pass
         except OSError:
             self._connection.close()
@@ -176,7 +176,7 @@ class _Listener:
 
     @property
     def pid(self) -> int:
-        """The process id; 0 if the server is in a container that hides it."""
+        """The process id of the server; 0 if a container hides it."""
         if sys.platform == "darwin":
             local_peerpid = 2
             return self._connection.getsockopt(0, local_peerpid)
@@ -186,7 +186,7 @@ class _Listener:
         return pid
 
     def answers(self) -> bool:
-        """Return whether it speaks PostgreSQL's protocol: it answers a request for SSL."""
+        """Return whether the process answers a PostgreSQL request for SSL."""
         try:
             self._connection.sendall(_SSL_REQUEST)
             return self._connection.recv(1) in (b"S", b"N")

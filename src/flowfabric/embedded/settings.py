@@ -1,4 +1,4 @@
-"""Server settings from outside: the caller's options and the variable PGOPTIONS."""
+"""Server settings from the caller's options and from the variable PGOPTIONS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESERVED = frozenset(
 
 
 def collect(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the settings for a new server; explicit `options` win over PGOPTIONS."""
+    """Return the settings for a new server. Explicit `options` win over PGOPTIONS."""
     settings = dict(_parse(os.environ.get("PGOPTIONS", ""))) | dict(options or {})
     for name in settings:
         if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
@@ -57,6 +57,6 @@ def _parse(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _words(text: str) -> list[str]:
-    """Split at white space, as PostgreSQL does; a backslash escapes it."""
+    """Split at white space as PostgreSQL does. A backslash escapes white space."""
     words = re.findall(r"(?:\\.|[^\\\s])+", text, flags=re.DOTALL)
     return [re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in words]

@@ -1,5 +1,6 @@
-"""The processes that use the server. Each keeps a file locked; the kernel drops the lock of a
-process that dies.
+"""The processes that use the server. Each process keeps a file locked.
+
+When a process dies, the kernel drops its lock.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ class User:
         self._path = users / f"{os.getpid()}-{secrets.token_hex(4)}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._descriptor: int | None = os.open(self._path, flags, 0o644)
-        # Other users must be able to try the lock, whatever our umask.
+        # Other users must be able to try the lock, so do not rely on our umask.
         os.fchmod(self._descriptor, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def leave(self) -> None:
-        """Stop being a user; a second call does nothing."""
+        """Stop using the server. A second call does nothing."""
         if self._descriptor is None:
             return
         with suppress(FileNotFoundError):
             self._path.unlink()
-        # A forked child may hold the descriptor, too: closing alone is not enough.
+        # Unlock explicitly: a forked child may still hold the descriptor.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.forget()
 
     def forget(self) -> None:
-        """Close a forked child's copy of the descriptor; the parent keeps its own."""
+        """Close a forked child's copy of the descriptor. The parent keeps its own."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -55,7 +56,7 @@ def _is_held(path: Path) -> bool:
     except BlockingIOError:
         return True
     else:
-        # Its process has died.
+        # The process of this file has died.
         path.unlink(missing_ok=True)
         return False
     finally:

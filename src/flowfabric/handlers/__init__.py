@@ -1,7 +1,8 @@
-"""Handlers: what the function of a task may do while a worker runs it, and what is recorded."""
+"""The context of a running handler, and the journal that records its durable operations."""
 
 from __future__ import annotations
 
+from flowfabric.handlers.conditions import answer, at_least, every, signal
 from flowfabric.handlers.context import Context, context_of, current, run_of
 from flowfabric.handlers.dry_run import DryRun, ReachedNewStep
 from flowfabric.handlers.durable_run import HandlerPaused, OnceCall, WorkerServices
@@ -35,7 +36,9 @@ __all__ = [
     "PauseToRestart",
     "ReachedNewStep",
     "WorkerServices",
+    "answer",
     "async_only",
+    "at_least",
     "call_and_await",
     "call_for_future",
     "call_in_new_thread",
@@ -43,5 +46,7 @@ __all__ = [
     "context_of",
     "current",
     "current_run",
+    "every",
     "run_of",
+    "signal",
 ]

@@ -1,12 +1,22 @@
-"""Context: what a handler knows about its execution, and what it can do durably."""
+"""The context of a handler: facts about its execution, and its durable operations."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+)
+from concurrent.futures import CancelledError
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
@@ -19,20 +29,32 @@ from typing import (
     TypeVarTuple,
     overload,
 )
+from uuid import UUID
 
 from flowfabric import tracing
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_payload
+from flowfabric.core.limit import Money, dimensions
 from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
+from flowfabric.core.signal import WaitAnswer, check_signal_name
 from flowfabric.core.states import StepKind
-from flowfabric.handlers.durable_run import DurableRun
+from flowfabric.handlers.conditions import Condition
+from flowfabric.handlers.durable_run import DurableRun, HandlerPaused
 from flowfabric.handlers.handler_run import HandlerRun, current_run
 from flowfabric.handlers.loops import (
     check_no_loop,
     mark_coroutine_function,
     not_awaited,
     running_loop,
+)
+from flowfabric.handlers.signal_waits import signal_step
+from flowfabric.handlers.signals import (
+    NO_DEFAULT,
+    AwaitedSignal,
+    default_or_error,
+    read_answer,
+    signal_codec,
 )
 from flowfabric.handlers.step_calls import StepCall
 from flowfabric.handlers.step_errors import error_of, stored_error
@@ -43,6 +65,7 @@ from flowfabric.handlers.steps import (
     in_step,
 )
 from flowfabric.handlers.transactions import TransactionalStep
+from flowfabric.handlers.waitpoints import Waitpoint
 from flowfabric.tasks.handler_context import HandlerContext
 
 if TYPE_CHECKING:
@@ -59,11 +82,15 @@ R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound="Storable")
 
 _SLEEP = f"{RESERVED_PREFIX}sleep"
+_WAITPOINT = f"{RESERVED_PREFIX}waitpoint "
+_ANSWER = f"{RESERVED_PREFIX}answer "
+_CONDITION = f"{RESERVED_PREFIX}condition"
 _NOW = f"{RESERVED_PREFIX}now"
+_USAGE = f"{RESERVED_PREFIX}usage"
 
 
 class ChildOptions(Protocol):
-    """The options of a task that matter to a child."""
+    """The options of a task that apply to a child."""
 
     @property
     def with_parent(self) -> bool: ...
@@ -73,7 +100,7 @@ class ChildOptions(Protocol):
 
 
 class Submittable(Protocol[P, R_co]):
-    """A task, as far as `ctx.submit` needs one; `R_co` is its run."""
+    """The part of a task that `ctx.submit` uses. `R_co` is the type of its run."""
 
     @property
     def name(self) -> str: ...
@@ -89,7 +116,7 @@ class Submittable(Protocol[P, R_co]):
 
 
 class Storable(Protocol):
-    """A flow, as far as `ctx.flow` needs one."""
+    """The part of a flow that `ctx.flow` uses."""
 
     @property
     def name(self) -> str: ...
@@ -98,7 +125,10 @@ class Storable(Protocol):
 
 
 def _awaited(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse a call of a context's async method off the worker's event loop; name its twin."""
+    """Make an async method refuse calls outside the worker's event loop.
+
+    The error names the method to use instead.
+    """
     name = getattr(function, "__name__", "")
 
     @functools.wraps(function)
@@ -111,7 +141,7 @@ def _awaited(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class PatchAnswer:
-    """The answer of `ctx.patched`, which has to be awaited."""
+    """The answer of `ctx.patched`. The caller must await it."""
 
     __slots__ = ("_decide",)
 
@@ -122,18 +152,19 @@ class PatchAnswer:
         return self._decide().__await__()
 
     def __bool__(self) -> bool:
-        # An object is true by default, so that `if ctx.patched(...)` would always be.
+        # Objects are true by default, so `if ctx.patched(...)` would always take the new code.
         raise RuntimeError("ctx.patched(...) was not awaited; write `if await ctx.patched(...)`")
 
 
 class Context(HandlerContext):
-    """The execution a handler runs: its id, its attempt, and its durable operations.
+    """The execution that a handler runs: its id, its attempt, and its durable operations.
 
-    A parameter annotated with this class receives it; `flowfabric.current` is the same object.
+    A parameter annotated with this class receives the context; `flowfabric.current` is the same
+    object.
 
-    After a crash, a sleep or a wait the handler starts again from its first line. What it did
-    through `step`, `sleep`, `now` and `submit` is not done again: each call returns what it
-    returned before.
+    After a crash, a sleep or a wait, the handler starts again from its first line. Calls of `step`,
+    `sleep`, `now` and `submit` that have already finished are not repeated: each returns its
+    recorded value.
     """
 
     __slots__ = ("_random", "_run")
@@ -143,7 +174,7 @@ class Context(HandlerContext):
         self._random: random.Random | None = None
 
     def __dir__(self) -> list[str]:
-        """List what a handler may use."""
+        """List the attributes and methods that a handler may use."""
         return [name for name in vars(Context) if not name.startswith("_")]
 
     @property
@@ -166,14 +197,14 @@ class Context(HandlerContext):
 
     @property
     def epoch(self) -> int:
-        """The fencing number of this lease; every new lease has a higher one."""
+        """The fencing number of this lease. Every new lease has a higher number."""
         return self._run.claimed.epoch
 
     @property
     def cancelled(self) -> bool:
-        """True once the lease is lost or the worker stops: nothing done from then on counts.
+        """True once the lease is lost or the worker stops. Later results do not count.
 
-        An `async def` handler is cancelled by itself; a `def` handler has to check this.
+        flowfabric cancels an `async def` handler. A `def` handler must check this attribute.
         """
         return self._run.is_cancelled
 
@@ -194,8 +225,8 @@ class Context(HandlerContext):
             self._random = random.Random(seed)
         return self._random
 
-    # Python cannot type keyword arguments of a function together with options of ours: with
-    # `retry` or `timeout` a type checker accepts positional arguments only.
+    # Python cannot type a function's keyword arguments together with our own options. So with
+    # `retry` or `timeout`, a type checker accepts positional arguments only.
 
     @overload
     async def step(
@@ -253,14 +284,14 @@ class Context(HandlerContext):
     def step(  # type: ignore[misc]
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
-        """Call a function once and record its value; a later run returns the recorded value.
+        """Call a function once and record its value. A later run returns the recorded value.
 
         A plain function runs in a thread. The value is stored as JSON by the function's return
-        type. An error is raised here; `retry` calls the function again without restarting the
-        handler. A call that takes longer than `timeout` raises TimeoutError. An error that fails
-        the attempt is not recorded, and the next attempt calls the function again. An error that
-        the handler handles is recorded, and a later run raises it here. Steps that run side by
-        side should have different names.
+        type. An error of the function is raised here; `retry` calls the function again without
+        restarting the handler. A call that takes longer than `timeout` raises TimeoutError. An
+        error that fails the attempt is not recorded: the next attempt calls the function again.
+        An error that the handler catches is recorded: a later run raises it here. Give different
+        names to steps that run concurrently.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
         prepare = self._prepare_step
@@ -325,7 +356,7 @@ class Context(HandlerContext):
         check_no_loop("ctx.step(...)")
         return self._perform_sync(self._prepare_step, name, function, args, kwargs)
 
-    # `function` gets a connection or a session first, whose type depends on the setting `connect`.
+    # The first argument of `function` is a connection or a session. `connect` decides its type.
 
     @overload
     async def transaction(
@@ -368,12 +399,12 @@ class Context(HandlerContext):
     ) -> T: ...
 
     def transaction(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Run a step whose own writes commit together with its record: exactly once.
+        """Run a step whose writes commit together with its record, so they happen exactly once.
 
         `await ctx.transaction(function, ...)` calls `function(connection, ...)` in a transaction,
-        records the value as the last statement, and commits. The name of the step is that of the
-        function, or a text before it. The data must be in the database of the execution;
-        `App(connect=...)` gives the connections.
+        records the value as the last statement, and commits. The step is named after the
+        function; to choose another name, pass it as the first argument. The data must be in the
+        database of the execution. `App(connect=...)` provides the connections.
         """
         _check_loop(self._run, "ctx.transaction(...)", "ctx.transaction_sync")
         call = _transaction_call(function, args)
@@ -448,7 +479,7 @@ class Context(HandlerContext):
         name: str,
         *call: Any,
     ) -> Any:
-        """Return the recorded value of a step, or do the step."""
+        """Return the recorded value of a step, or run the step."""
         step = prepare(name, *call)
         durable = step.durable
         entry = await durable.begin_step(name, StepKind.STEP, is_own=self._run.is_own_flow())
@@ -484,7 +515,7 @@ class Context(HandlerContext):
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
         """Sleep for a timedelta or a number of seconds.
 
-        The worker is free meanwhile, and any worker continues the handler.
+        The sleep takes no slot of the worker. Any worker may continue the handler afterwards.
         """
         await self._sleep("sleep", name, delay=_as_timedelta(duration))
 
@@ -496,7 +527,7 @@ class Context(HandlerContext):
     async def sleep_until(self, when: datetime, *, name: str | None = None) -> None:
         """Sleep until a time.
 
-        The worker is free meanwhile, and any worker continues the handler.
+        The sleep takes no slot of the worker. Any worker may continue the handler afterwards.
         """
         if not isinstance(when, datetime) or when.tzinfo is None:
             raise InvalidInput(field="when", problem="must be a datetime with a time zone")
@@ -506,9 +537,248 @@ class Context(HandlerContext):
         """`sleep_until` for a `def` handler."""
         self._call_sync(lambda: self.sleep_until(when, name=name), "ctx.sleep_until(...)")
 
+    @overload
+    async def wait_for_signal(
+        self, name: str, type: type[T], /, *, timeout: timedelta | float | None = None
+    ) -> T: ...
+    @overload
+    async def wait_for_signal(
+        self, name: str, type: type[T], /, *, timeout: timedelta | float | None, default: R
+    ) -> T | R: ...
+    @overload
+    async def wait_for_signal(
+        self,
+        name: str,
+        type: Any = ...,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = ...,
+    ) -> Any: ...
+
+    def wait_for_signal(
+        self,
+        name: str,
+        type: Any = Any,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Wait for a signal with this name and return its value, checked by `type`.
+
+        The worker is free meanwhile. Signals are kept until they are taken: one that came before
+        this call counts, and each is taken once, in the order in which they came. After `timeout`
+        returns `default`, or raises WaitTimeout without one. The timeout begins with the first call
+        and does not start again with a restart of the handler.
+        """
+        _check_loop(self._run, f"ctx.wait_for_signal({name!r})", "ctx.wait_for_signal_sync")
+        return self._wait_for_signal(name, type, timeout, default)
+
+    @overload
+    def wait_for_signal_sync(
+        self, name: str, type: type[T], /, *, timeout: timedelta | float | None = None
+    ) -> T: ...
+    @overload
+    def wait_for_signal_sync(
+        self, name: str, type: type[T], /, *, timeout: timedelta | float | None, default: R
+    ) -> T | R: ...
+    @overload
+    def wait_for_signal_sync(
+        self,
+        name: str,
+        type: Any = ...,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = ...,
+    ) -> Any: ...
+
+    def wait_for_signal_sync(
+        self,
+        name: str,
+        type: Any = Any,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """`wait_for_signal` for a `def` handler."""
+        return self._call_sync(
+            lambda: self._wait_for_signal(name, type, timeout, default), "ctx.wait_for_signal(...)"
+        )
+
+    @overload
+    def signal(self, name: str, type: type[T], /) -> AwaitedSignal[T]: ...
+    @overload
+    def signal(self, name: str, type: Any = ..., /) -> AwaitedSignal[Any]: ...
+
+    def signal(self, name: str, type: Any = Any, /) -> AwaitedSignal[Any]:
+        """Return a wait for a signal, to await or to pass to `first`.
+
+        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it wins.
+        """
+        signal_codec(name, type)
+        return AwaitedSignal(name, lambda: self._wait_for_signal(name, type, None, NO_DEFAULT))
+
+    @overload
+    def signals(self, name: str, type: type[T], /) -> AsyncIterator[T]: ...
+    @overload
+    def signals(self, name: str, type: Any = ..., /) -> AsyncIterator[Any]: ...
+
+    async def signals(self, name: str, type: Any = Any, /) -> AsyncIterator[Any]:
+        """Yield the values of all signals with this name, as they come.
+
+        The position is durable: a later run of the handler yields the same values in the same
+        order. The loop ends when the handler leaves it.
+        """
+        while True:
+            yield await self._wait_for_signal(name, type, None, NO_DEFAULT)
+
+    @overload
+    def signals_sync(self, name: str, type: type[T], /) -> Iterator[T]: ...
+    @overload
+    def signals_sync(self, name: str, type: Any = ..., /) -> Iterator[Any]: ...
+
+    def signals_sync(self, name: str, type: Any = Any, /) -> Iterator[Any]:
+        """`signals` for a `def` handler."""
+        while True:
+            yield self.wait_for_signal_sync(name, type)
+
+    @overload
+    async def wait_for(
+        self, condition: Condition[T], /, *, timeout: timedelta | float | None = None
+    ) -> T: ...
+    @overload
+    async def wait_for(
+        self, condition: Condition[T], /, *, timeout: timedelta | float | None, default: R
+    ) -> T | R: ...
+
+    def wait_for(
+        self,
+        condition: Condition[Any],
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Wait until a condition of signals is satisfied, and return its values.
+
+        `await ctx.wait_for(every(signal("a", int), at_least(1, signal("b"), signal("c"))))` returns
+        a tuple of the value of `a` and a list of one value. It takes the signals that satisfied the
+        condition, and leaves the others. After `timeout` returns `default`, or raises WaitTimeout.
+        """
+        _check_loop(self._run, "ctx.wait_for(...)", "ctx.wait_for_sync")
+        return self._wait_for(condition, timeout, default)
+
+    def wait_for_sync(
+        self,
+        condition: Condition[T],
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> T:
+        """`wait_for` for a `def` handler."""
+        found: T = self._call_sync(
+            lambda: self._wait_for(condition, timeout, default), "ctx.wait_for(...)"
+        )
+        return found
+
+    async def _wait_for(
+        self, condition: Condition[Any], timeout: timedelta | float | None, default: Any
+    ) -> Any:
+        durable = self._run.begin("wait_for")
+        if not isinstance(condition, Condition):
+            raise InvalidInput(
+                field="condition",
+                problem=f"must be signal(...), every(...) or at_least(...), not "
+                f"{type(condition).__name__}",
+            )
+        limit = None if timeout is None else _as_timedelta(timeout, "timeout")
+        answer = await durable.signals.wait(
+            _CONDITION, condition.to_json(), limit, is_own=self._run.is_own_flow(), needs_ids=True
+        )
+        if answer.taken_as != "signals" or not isinstance(answer, WaitAnswer):
+            return default_or_error(_CONDITION, answer, default)
+        signals = await durable.query(
+            durable.client.signals.list(self.execution_id, signal_ids=answer.signal_ids)
+        )
+        try:
+            return condition.read(signals)
+        except ValueError as error:
+            raise durable.hold(_CONDITION, f"the value does not fit: {error}") from None
+
+    @_awaited
+    async def waitpoint(
+        self, key: str, /, *, expires_in: timedelta | float | None = None
+    ) -> Waitpoint:
+        """Make an address for one answer: its token now, `await waitpoint.wait(...)` later.
+
+        Anyone with the token may answer, by `app.signal(token, value)` or by its link. A signal by
+        the name `key` answers as well. A later run of the handler gets the same waitpoint. With
+        `expires_in` the token dies after that time, unless the handler waits for it by then.
+        """
+        durable = self._run.begin(f"waitpoint({key!r})")
+        check_signal_name(key)
+        expires = None if expires_in is None else _as_timedelta(expires_in, "expires_in")
+        entry = await durable.begin_step(
+            f"{_WAITPOINT}{key}", StepKind.STEP, is_own=self._run.is_own_flow()
+        )
+        record = entry.record
+        if record is None:
+            try:
+                record = await durable.make_waitpoint(entry, key, expires)
+            finally:
+                durable.end_step()
+        made = json.loads(record.value or b"{}")
+        return Waitpoint(
+            key,
+            UUID(made["id"]),
+            made["token"],
+            durable.public_url,
+            self._wait_for_waitpoint,
+            lambda work: self._call_sync(work, "waitpoint.wait(...)"),
+        )
+
+    def waitpoint_sync(
+        self, key: str, /, *, expires_in: timedelta | float | None = None
+    ) -> Waitpoint:
+        """`waitpoint` for a `def` handler."""
+        return self._call_sync(
+            lambda: self.waitpoint(key, expires_in=expires_in), "ctx.waitpoint(...)"
+        )
+
+    async def _wait_for_waitpoint(
+        self,
+        key: str,
+        id: UUID,
+        type: Any,
+        timeout: timedelta | float | None,
+        default: Any,
+    ) -> Any:
+        durable = self._run.begin(f"wait for waitpoint {key!r}")
+        codec = signal_codec(key, type)
+        limit = None if timeout is None else _as_timedelta(timeout, "timeout")
+        answer = await durable.signals.wait(
+            f"{_ANSWER}{key}", {"waitpoint": str(id)}, limit, is_own=self._run.is_own_flow()
+        )
+        return read_answer(durable, key, answer, codec, default)
+
+    async def _wait_for_signal(
+        self, name: str, type: Any, timeout: timedelta | float | None, default: Any
+    ) -> Any:
+        durable = self._run.begin(f"wait_for_signal({name!r})")
+        codec = signal_codec(name, type)
+        limit = None if timeout is None else _as_timedelta(timeout, "timeout")
+        answer = await durable.signals.wait(
+            signal_step(name), {"signal": name}, limit, is_own=self._run.is_own_flow()
+        )
+        return read_answer(durable, name, answer, codec, default)
+
     @_awaited
     async def now(self, *, name: str | None = None) -> datetime:
-        """Return the time of the database, the same in every run of the handler."""
+        """Return the database's current time, recorded so that later runs get the same time."""
         durable = self._run.begin("now")
         entry = await durable.begin_step(
             _step_name(name, _NOW), StepKind.NOW, is_own=self._run.is_own_flow()
@@ -521,10 +791,11 @@ class Context(HandlerContext):
 
     @_awaited
     def patched(self, name: str) -> Awaitable[bool]:
-        """Return True to take new code, False to keep the old code of a run already past it.
+        """Return True if this run takes the new code, False if it keeps the old code.
 
-        The answer is recorded, so it is the same in every run of the handler. In a loop each call
-        gets an answer of its own. Write `if await ctx.patched("name"):`.
+        A run that passed this point with the old code keeps it. The answer is recorded, so it is
+        the same in every run of the handler. In a loop, each call gets its own answer. Write
+        `if await ctx.patched("name"):`.
         """
         return PatchAnswer(
             lambda: self._run.begin(f"patched({name!r})").is_patched(
@@ -542,7 +813,10 @@ class Context(HandlerContext):
 
     @_awaited
     async def deprecate_patch(self, name: str) -> None:
-        """Keep the name of a patch whose old code has gone; holds a run that needs the old code."""
+        """Keep the name of a patch after its old code was removed.
+
+        Holds a run that needs the old code.
+        """
         durable = self._run.begin(f"deprecate_patch({name!r})")
         await durable.deprecate_patch(name, is_own=self._run.is_own_flow())
 
@@ -552,7 +826,7 @@ class Context(HandlerContext):
 
     @_awaited
     async def scheduled_at(self) -> datetime | None:
-        """Return the time for which a schedule submitted this execution; None without one."""
+        """Return the scheduled time of this execution, or None if no schedule submitted it."""
         executions = self._run.worker.client.executions
         tag = await executions.tag(self.execution_id, SCHEDULED_AT_TAG)
         return None if tag is None else datetime.fromisoformat(tag)
@@ -563,19 +837,69 @@ class Context(HandlerContext):
 
     @_awaited
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Report how far the execution is; an argument that is left out keeps its value."""
+        """Report the progress of the execution. An omitted argument keeps its value."""
         await self._run.make_durable().report_progress(percent, message)
 
     def progress_sync(self, percent: int | None = None, message: str | None = None) -> None:
         """`progress` for a `def` handler."""
         self._call_sync(lambda: self.progress(percent, message), "ctx.progress(...)")
 
+    async def usage(
+        self, *, tokens: int | None = None, usd: Money | None = None, **amounts: int
+    ) -> None:
+        """Report what this execution used, to all its budgets.
+
+        `await ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a whole number, never
+        a float; other dimensions are whole numbers. If a budget has no room, nothing is counted:
+        the call raises BudgetExceeded, or the execution waits for the budget (`on_exceed`).
+
+        A report is recorded like a step: a later run of the handler does not count it again.
+        Inside the function of a step it is not recorded, because each call of the function uses up
+        what it reports.
+        """
+        _check_loop(self._run, "ctx.usage(...)", "ctx.usage_sync", in_steps=True)
+        usage = dimensions("usage", tokens=tokens, usd=usd, **amounts)
+        durable = self._run.make_durable()
+        key = durable.usage_key()
+        if in_step.get() is not None:
+            await durable.report_usage(usage, key)
+            return
+        await self._perform(
+            asyncio.current_task(),
+            self._prepare_usage,
+            _USAGE,
+            _report_usage,
+            (durable, usage, key),
+        )
+
+    def usage_sync(
+        self, *, tokens: int | None = None, usd: Money | None = None, **amounts: int
+    ) -> None:
+        """`usage` for a `def` handler, and for the plain function of a step."""
+        check_no_loop("ctx.usage(...)")
+        usage = dimensions("usage", tokens=tokens, usd=usd, **amounts)
+        durable = self._run.make_durable()
+        key = durable.usage_key()
+        if in_step.get() is None:
+            call = (durable, usage, key)
+            self._perform_sync(self._prepare_usage, _USAGE, _report_usage, call)
+            return
+        try:
+            self._run.call_sync(lambda: durable.report_usage(usage, key))
+        except CancelledError:
+            # The handler is async and was cancelled: stop the function of its step, too.
+            raise HandlerPaused from None
+
+    def _prepare_usage(self, name: str, function: Callable[..., Any], args: Any) -> StepCall:
+        durable = self._run.begin("usage")
+        return StepCall(self._run, durable, name, function, args, {}, None)
+
     @_awaited
     async def submit(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Submit a child once; a later run of the handler gets the same run back.
+        """Submit a child once. A later run of the handler gets the same child back.
 
-        `await run.result()` frees the worker until the child has ended. A child outlives this
-        execution, unless it was submitted by `task.using(with_parent=True)`.
+        `await run.result()` frees the worker's slot until the child has ended. When this execution
+        ends, the child continues, unless it was submitted with `task.using(with_parent=True)`.
         """
         durable = self._run.begin(f"submit of {task.name}")
         if task.options.via is not None:
@@ -596,8 +920,8 @@ class Context(HandlerContext):
         """End this run, and start the handler again with other arguments and a fresh journal.
 
         The execution keeps its id, its history, its children and its deadline; `ctx.generation`
-        counts. Use it in a handler that never ends, before its journal grows long. The arguments
-        are those of the task, and are checked here. Nothing after this call runs.
+        increases by one. Use it in a handler that never ends, before its journal grows long. Pass
+        the arguments of the task; they are checked here. Code after this call does not run.
         """
         durable = self._run.begin("continue_as")
         payload = self._run.spec.encode(args, kwargs)
@@ -613,9 +937,9 @@ class Context(HandlerContext):
     def flow(self, flow: F, /) -> F:
         """Store a flow once: `async with ctx.flow(app.flow("report")) as f: ...`.
 
-        A later run of the handler builds the flow again and gets the stored one back.
-        `await f.run.result()` frees the worker until the flow has ended. A `def` handler uses
-        `with` instead of `async with`.
+        A later run of the handler builds the flow again and gets the stored flow back.
+        `await f.run.result()` frees the worker's slot until the flow has ended. A `def` handler
+        uses `with` instead of `async with`.
         """
         if not hasattr(flow, "within"):
             raise InvalidInput(
@@ -653,9 +977,9 @@ def run_of(context: Context) -> HandlerRun:
 
 
 class _Current:
-    """The context of the handler that is running here: `current.step(...)`, `current.attempt`.
+    """The context of the current handler: `current.step(...)`, `current.attempt`.
 
-    Called, it returns that context.
+    `current()` returns the context object itself.
     """
 
     __slots__ = ()
@@ -688,15 +1012,19 @@ else:
     current = _Current()
 
 
-def _check_loop(run: HandlerRun, call: str, instead: str) -> None:
-    """Refuse a call that has to be awaited where the worker's event loop does not run."""
+async def _report_usage(durable: DurableRun, usage: Mapping[str, int], key: str) -> str:
+    return await durable.report_usage(usage, key)
+
+
+def _check_loop(run: HandlerRun, call: str, instead: str, *, in_steps: bool = False) -> None:
+    """Refuse an async call outside the worker's event loop."""
     loop = running_loop()
     if loop is not None and run.is_on_loop(loop):
         return
-    if (step := in_step.get()) is not None and loop is None:
+    if (step := in_step.get()) is not None and loop is None and not in_steps:
         raise RuntimeError(
-            f"{call} inside the function of step {step!r}: a step is done as a whole or again. "
-            "Call it from the handler"
+            f"{call} inside the function of step {step!r} is not allowed: a step is one "
+            "unit. Call it from the handler"
         )
     raise not_awaited(call, instead)
 
@@ -709,7 +1037,7 @@ def _recorded_value(step: StepCall, record: StepRecord) -> Any:
     try:
         return step.codec.read(record.value)
     except ValueError as error:
-        raise step.durable.hold(record.name, f"its value does not fit any more: {error}") from None
+        raise step.durable.hold(record.name, f"its value no longer fits: {error}") from None
 
 
 async def _record(durable: DurableRun, entry: Entry, **facts: Any) -> StepRecord:
@@ -751,14 +1079,14 @@ def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
         return None
     timeout = _as_timedelta(given, "timeout")
     if timeout <= timedelta(0):
-        raise InvalidInput(field="timeout", problem="must be more than nothing")
+        raise InvalidInput(field="timeout", problem="must be greater than zero")
     return timeout
 
 
 def _transaction_call(
     first: Any, args: tuple[Any, ...]
 ) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
-    """Return the name, the function and its arguments; the name may be left out."""
+    """Return the name, the function and its arguments. The caller may omit the name."""
     name = first if isinstance(first, str) else None
     function, *rest = (first, *args) if name is None else args or (None,)
     if not callable(function):

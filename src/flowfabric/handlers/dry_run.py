@@ -1,7 +1,8 @@
-"""Runs a handler against its journal up to its first new step. Runs no step and writes nothing."""
+"""Runs a handler against its journal up to its first new step. Calls no step, writes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReachedNewStep:
-    """The handler has reached something that no earlier run has recorded."""
+    """The handler has reached an operation that no earlier run has recorded."""
 
     name: str
 
@@ -26,18 +27,22 @@ class ReachedNewStep:
 
 
 class DryDurableRun(DurableRun):
-    """A durable run that stops where it would do something new."""
+    """A durable run that stops before its first unrecorded operation."""
 
     def _begin_anything_new(self, name: str) -> None:
         self.pause_with(ReachedNewStep(name))
         raise self.interruption()
 
     async def _decide_patch(self, entry: Entry, value: bytes) -> bytes:
-        """Give the answer that a worker would record."""
+        """Return the answer that a worker would record."""
         return value
 
     async def report_progress(self, percent: int | None, message: str | None) -> None:
         """Report nothing."""
+
+    async def report_usage(self, usage: Mapping[str, int], dedup_key: str) -> str:
+        """Report nothing."""
+        return "ok"
 
     async def _store_child(self, submission: Submission) -> Submitted:
         id = submission.id

@@ -1,21 +1,24 @@
-"""The durable part of one handler run: its steps, its children, its waits, and how it pauses."""
+"""The durable part of one handler run: its steps, its children, its waits and its pauses."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from time import monotonic
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
+    BudgetExceeded,
     ExecutionNotActive,
     FlowFabricError,
+    InvalidInput,
     LeaseLost,
     RetryExhausted,
     TooManySteps,
@@ -23,15 +26,24 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import Claimed, Ending, Submission, Submitted
 from flowfabric.core.ids import ExecutionId, child_id
 from flowfabric.core.states import StepKind
-from flowfabric.core.step import MANY_STEPS, MAX_STEPS, Step, StepRecord, check_step_name
+from flowfabric.core.step import (
+    MANY_STEPS,
+    MAX_STEPS,
+    SECRET,
+    Step,
+    StepRecord,
+    check_step_name,
+)
 from flowfabric.handlers.journal import Entry, Journal, Mismatch
 from flowfabric.handlers.loops import running_loop
 from flowfabric.handlers.run_ends import RunEnds
+from flowfabric.handlers.signal_waits import SignalWaits
 from flowfabric.handlers.step_failures import StepFailure
 from flowfabric.handlers.steps import PATCH_PREFIX, RESERVED_PREFIX, in_step
 from flowfabric.handlers.waits import (
     EndedWait,
     Pause,
+    PauseForBudget,
     PauseOnHold,
     PauseToContinue,
     PauseUntil,
@@ -42,47 +54,50 @@ from flowfabric.telemetry import WORKER_LOGGER
 
 T = TypeVar("T")
 
-# The pause between two tries to write a row that others keep locked; one try waits 2 s by itself.
+# The pause between two tries to write a locked row. Each try also waits 2 s for the lock.
 _LOCKED_SECONDS = 0.05
-# What a run records of a patch: which path it took, or that the code had only the new one left.
-# Later code need not know a patch that has only one path.
+# What a run records about a patch: it took the old path, it took the new path, or the code had only
+# the new path. In the third case, later code may drop the patch.
 _OLD_PATH, _NEW_PATH, _ONLY_PATH = b"false", b"true", b'"deprecated"'
-# A handler that runs through recorded steps lets others run after so many of them.
+# A handler that replays recorded steps lets other tasks run after this many steps.
 _REPLAYED_AT_ONCE = 200
 
 
 class HandlerPaused(BaseException):
-    """Unwinds a handler whose execution pauses. Not an error: do not catch it."""
+    """Stops a handler because its execution pauses. This is not an error: do not catch it."""
 
 
 @dataclass(slots=True, eq=False)
 class WorkerServices:
-    """What a worker gives to the handlers it runs."""
+    """The parts of a worker that its handlers use."""
 
     client: FlowFabric
     loop: asyncio.AbstractEventLoop
     lease_ttl: timedelta
     # The version of the code, recorded with every step.
     code_version: str | None
-    # Run a plain function in a thread of the worker.
+    # Runs a plain function in a thread of the worker.
     run_in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
-    # The handler is being unwound, because its execution pauses.
+    # Called when a handler is being stopped because its execution pauses.
     on_pausing: Callable[[Claimed], None]
-    # The engine refused a write: the lease is gone.
+    # Called when the database refused a write because the lease is lost.
     on_lease_lost: Callable[[Claimed, FlowFabricError], None]
-    # The handler keeps its slot while it waits for other executions.
+    # Called when a handler keeps its slot while it waits for other executions.
     on_blocking_wait: Callable[[Claimed], None]
-    # Give the connections of transactional steps; None for our own to the app's database.
+    # Provides connections for transactional steps. None means our own connections to the app's
+    # database.
     connect: Callable[[], Any] | None = None
-    # Whether one of them was found able to record a step.
+    # The address of the server that answers the links of waitpoints.
+    public_url: str | None = None
+    # Whether a connection from `connect` was checked: it can record a step.
     is_connect_checked: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class OnceCall:
-    """A call that every run of a handler makes and only the first one decides.
+    """A call that every run of a handler makes. The first run decides its value.
 
-    A later run finds `is_replayed` and, in `value`, what the first run recorded.
+    In a later run, `is_replayed` is True and `value` is the value that the first run recorded.
     """
 
     claimed: Claimed
@@ -99,9 +114,10 @@ class OnceCall:
 
 
 class DurableRun:
-    """Made for the first step, sleep or child of a handler run.
+    """The durable part of a handler run, made for its first step, sleep or child.
 
-    `root` is the task of an async handler; it is None for a plain handler, which runs in a thread.
+    `root` is the asyncio task of an async handler. It is None for a plain handler, which runs in a
+    thread.
     """
 
     def __init__(
@@ -120,9 +136,11 @@ class DurableRun:
             check_running=self.check_running,
             on_blocking_wait=worker.on_blocking_wait,
         )
+        self.signals = SignalWaits(self)
         self._children: dict[str, int] = {}
         self._failures: list[StepFailure] = []
-        # The last known time of the database, and when it was read by our own clock.
+        self._usages = self._step_usages = 0
+        # The last known time of the database, and the time of our own clock when we read it.
         self._time_seen = (claimed.lease_expires_at - worker.lease_ttl, monotonic())
         self.pause: Pause | None = None
         self.has_paused = False
@@ -141,16 +159,29 @@ class DurableRun:
         return self._worker.client
 
     @property
+    def claimed(self) -> Claimed:
+        return self._claimed
+
+    @property
+    def waits(self) -> Waits:
+        return self._waits
+
+    @property
+    def code_version(self) -> str | None:
+        """The version of the code, recorded with every step."""
+        return self._worker.code_version
+
+    @property
     def is_pausing(self) -> bool:
         return self.pause is not None
 
     @property
     def has_failures(self) -> bool:
-        """Whether steps have failed that are not recorded."""
+        """Whether a step has failed and its failure is not recorded."""
         return bool(self._failures)
 
     def now(self) -> datetime:
-        """Estimate the time of the database; the estimate is never ahead of it."""
+        """Estimate the time of the database. The estimate is never ahead of the real time."""
         at, seen = self._time_seen
         return at + timedelta(seconds=monotonic() - seen)
 
@@ -158,16 +189,17 @@ class DurableRun:
         """Refuse a durable call inside a step, or after the handler has ended."""
         if (step := in_step.get()) is not None:
             raise RuntimeError(
-                f"{what} inside the function of step {step!r}: a step is done as a whole or again. "
-                "Call it from the handler"
+                f"{what} inside the function of step {step!r} is not allowed: a step is one "
+                "unit. Call it from the handler"
             )
         if self.is_over:
-            raise RuntimeError(f"{what} after the handler has ended: nothing holds its lease now")
+            raise RuntimeError(f"{what} after the handler has ended: its lease has ended too")
 
     async def begin_step(self, name: str, kind: StepKind, *, is_own: bool) -> Entry:
         """Begin a step. Hold the execution if the step does not match the journal.
 
-        A step without a record is in flight until `end_step`: the handler does not pause before.
+        A step without a record is in flight until `end_step`. The handler does not pause before
+        that.
         """
         await self._continue(is_own)
         journal = self._journal
@@ -188,11 +220,11 @@ class DurableRun:
         return entry
 
     def _check_count(self, journal: Journal) -> None:
-        """Warn of a long journal once, and refuse a step beyond the limit."""
+        """Warn once about a long journal, and refuse a step beyond the limit."""
         if journal.count > MAX_STEPS:
             raise TooManySteps(
-                f"This execution has recorded {MAX_STEPS:,} steps, the most it may. Continue with "
-                "a fresh journal before that: ctx.continue_as(*args)",
+                f"This execution has recorded {MAX_STEPS:,} steps, which is the limit. Continue "
+                "with a fresh journal before that: ctx.continue_as(*args)",
                 limit=MAX_STEPS,
             )
         if journal.count == MANY_STEPS:
@@ -204,7 +236,7 @@ class DurableRun:
             )
 
     def _begin_anything_new(self, name: str) -> None:
-        """Called before the handler does what no earlier run has recorded."""
+        """Prepare for an operation that no earlier run has recorded."""
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
@@ -213,12 +245,12 @@ class DurableRun:
         self.check_running()
         step = self.step_of(entry, kind=kind, **facts)
         steps = self._worker.client.steps
-        record = await self._write(lambda: steps.record(self._claimed, step))
+        record = await self.write(lambda: steps.record(self._claimed, step))
         self.recorded(entry, record)
         return record
 
     def step_of(self, entry: Entry, *, kind: StepKind | None = None, **facts: Any) -> Step:
-        """Return what is recorded of a step."""
+        """Return the step as it will be recorded."""
         return Step(
             name=entry.name,
             occurrence=entry.occurrence,
@@ -236,6 +268,32 @@ class DurableRun:
         if self._journal is not None:
             self._journal.recorded(entry)
 
+    async def make_waitpoint(
+        self, entry: Entry, key: str, expires_in: timedelta | None
+    ) -> StepRecord:
+        """Create a waitpoint and record it. Its token is stored as a secret."""
+        id = uuid4()
+        client, claimed, step = self._worker.client, self._claimed, (entry.name, entry.occurrence)
+        token = await self.write(
+            lambda: client.signals.create_waitpoint(
+                claimed, id, key, expires_in=expires_in, step=step
+            )
+        )
+        value = json.dumps({"id": str(id), "token": token}).encode()
+        return await self.record(entry, value=value, encoding=SECRET)
+
+    @property
+    def public_url(self) -> str | None:
+        """The address of the server that answers links, without the path."""
+        return self._worker.public_url
+
+    def asked(self, entry: Entry, at: datetime) -> None:
+        """Note that a wait is open, since a time of the database."""
+        if entry.record is None:
+            self._time_seen = max(self._time_seen, (at, monotonic()), key=lambda seen: seen[0])
+        if self._journal is not None:
+            self._journal.recorded(entry)
+
     def fail_step(
         self,
         entry: Entry,
@@ -243,11 +301,11 @@ class DurableRun:
         task: asyncio.Task[Any] | None = None,
         caller: asyncio.Task[Any] | None = None,
     ) -> None:
-        """Keep the failure of a step, to record it if the handler handles it."""
+        """Keep the failure of a step. It is recorded if the handler catches it."""
         self._failures.append(StepFailure(entry, value, task, caller))
 
     def end_step(self) -> None:
-        """End a step that was recorded or has failed."""
+        """Note that a step was recorded or has failed."""
         self._waits.end_work()
 
     def end_step_from_thread(self) -> None:
@@ -256,7 +314,7 @@ class DurableRun:
             self.loop.call_soon_threadsafe(self.end_step)
 
     async def sleep(self, record: StepRecord) -> None:
-        """Sleep until the recorded time; the handler may pause meanwhile."""
+        """Sleep until the recorded time. The handler may pause during the sleep."""
         until = record.until_at
         if until is not None:
             self.check_running()
@@ -271,15 +329,49 @@ class DurableRun:
         self._waits.begin_work()
         report = self._worker.client.executions.report_progress
         try:
-            await self._write(lambda: report(self._claimed, percent, message))
+            await self.write(lambda: report(self._claimed, percent, message))
         finally:
             self._waits.end_work()
+
+    async def report_usage(self, usage: Mapping[str, int], dedup_key: str) -> str:
+        """Report usage to the budgets of the execution, and return the outcome.
+
+        Raises BudgetExceeded, or stops the handler if the execution now waits for a budget.
+        """
+        self.check_running()
+        self._waits.begin_work()
+        report = self._worker.client.budgets.report_usage
+        try:
+            answer = await self.write(lambda: report(self._claimed, usage, dedup_key))
+        finally:
+            self._waits.end_work()
+        if answer.outcome == "suspended":
+            self.pause_with(PauseForBudget())
+            raise self.interruption()
+        if answer.outcome == "hard_breach":
+            raise BudgetExceeded.explained({**answer.detail})
+        return answer.outcome
+
+    def usage_key(self) -> str:
+        """Return the key under which the next report of usage counts once.
+
+        It is the same in every run of the handler. In a step it is new for each call of the step's
+        function, because each call uses up what it reports.
+        """
+        claimed = self._claimed
+        if in_step.get() is not None:
+            # Counted apart: a later run may not call the function of this step.
+            self._step_usages += 1
+            return f"{claimed.lease_id}/{self._step_usages}"
+        self._usages += 1
+        place = f"{claimed.replay_count}/{claimed.generation}/{self._usages}"
+        return f"{claimed.execution_id}/{place}"
 
     async def submit(self, task: str, submission: Submission, *, is_own: bool) -> Submitted:
         """Submit a child, or find the child that an earlier run of the handler submitted."""
         await self._continue(is_own)
         parent = self._claimed.id
-        # Children with keys, and children of branches, may come in another order in a later run.
+        # In a later run, children with keys and children of branches may come in another order.
         name = task
         if submission.key is not None:
             name += f" {submission.key}"
@@ -291,18 +383,39 @@ class DurableRun:
         self.check_running()
         claimed = self._claimed
         id = child_id(parent, claimed.replay_count, name, occurrence, claimed.generation)
+        submission.id = id
+        submission.parent_id = parent
+        if submission.key is not None:
+            id = await self._place_keyed(submission)
+            self.check_running()
         try:
             journal.begin_child(is_own=is_own)
         except Mismatch as error:
-            # A child that exists is not new: it was submitted in front of the patch.
+            # If the child exists, an earlier run submitted it before it reached the patch.
             if await self.query(self._worker.client.executions.state(id)) is None:
                 raise self._hold_at(error) from None
             self.check_running()
-        submission.id = id
-        submission.parent_id = parent
         submitted = await self.query(self._store_child(submission))
         self.ends.note_existing([submitted.id])
         return submitted
+
+    async def _place_keyed(self, child: Submission) -> ExecutionId:
+        """Put a child with a key into the partition of the key, where its duplicates are found.
+
+        In another partition than its parent it has no parent, and the handler waits for it in its
+        slot.
+        """
+        client = self._worker.client
+        if child.with_parent and (await self.query(client.database.partitions.current())).keyed > 1:
+            raise InvalidInput(
+                field="with_parent",
+                problem="does not go with a key where there are several partitions: a child with "
+                "a key lives in the partition of its key",
+            )
+        await self.query(client.executions.place([child]))
+        if child.id.partition_key != self._claimed.partition_key:
+            child.parent_id = None
+        return child.id
 
     async def _store_child(self, submission: Submission) -> Submitted:
         return await self._worker.client.executions.submit(submission)
@@ -310,9 +423,10 @@ class DurableRun:
     async def once(
         self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
     ) -> Any:
-        """Record the JSON value that `work` returns in the first run; later runs return it.
+        """Call `work` and record the JSON value that it returns in the first run.
 
-        A replay of the execution calls `work` anew.
+        Later runs pass the recorded value to `work`. After a replay of the execution, `work` starts
+        without a recorded value.
         """
         step = f"{RESERVED_PREFIX}{name}"
         check_step_name(step)
@@ -337,22 +451,22 @@ class DurableRun:
         return json.loads(record.value or b"{}").get("value")
 
     async def is_patched(self, name: str, *, is_own: bool) -> bool:
-        """Decide whether a run takes the new path of a patch; later runs decide the same.
+        """Decide whether this run takes the new path of a patch. Later runs decide the same.
 
-        A run that an earlier version of the code has taken past this point keeps the old path.
+        A run keeps the old path if an earlier version of the code has already passed this point.
         """
         journal, entry = await self._begin_patch(name, is_own, may_precede=True)
         if entry.record is not None:
             return entry.record.value != _OLD_PATH
         if is_own and journal.takes_patch_at(entry.position):
-            # Newer code has put this patch in front of that one, and the run is past it. Or the
-            # code is older: then it must record nothing.
+            # The run has already taken a later patch. Either this patch was added in front of
+            # that one, or this code is older than the run and must record nothing.
             return False
         value = _OLD_PATH if journal.is_replaying else _NEW_PATH
         return await self._decide_patch(entry, value) != _OLD_PATH
 
     async def _decide_patch(self, entry: Entry, value: bytes) -> bytes | None:
-        """Record an answer; another run may have recorded one first."""
+        """Record an answer and return it. If another run recorded one first, return that."""
         self._waits.begin_work()
         try:
             record = await self.record(entry, value=value)
@@ -361,10 +475,10 @@ class DurableRun:
         return record.value
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
-        """Hold a run that took the old path of a patch, whose code has gone.
+        """Hold a run that took the old path of a patch, because that code was removed.
 
-        It recorded that path, or was past it before anybody asked. A run that comes here first
-        records that it did.
+        Such a run recorded the old path, or passed this point before the patch existed. A run that
+        reaches this point for the first time records that only the new path was left.
         """
         journal, entry = await self._begin_patch(name, is_own)
         if entry.record is not None:
@@ -374,7 +488,7 @@ class DurableRun:
         else:
             value = await self._decide_patch(entry, _ONLY_PATH)
         if value == _OLD_PATH:
-            raise self.hold(entry.name, "took the old path of this patch, which the code has lost")
+            raise self.hold(entry.name, "took the old path of this patch, which was removed")
 
     async def _begin_patch(
         self, name: str, is_own: bool, *, may_precede: bool = False
@@ -393,7 +507,7 @@ class DurableRun:
             raise self._hold_at(error) from None
 
     async def query(self, question: Awaitable[T]) -> T:
-        """Wait for an answer of the database; the handler does not pause meanwhile."""
+        """Wait for an answer of the database. The handler does not pause during this time."""
         self._waits.begin_query()
         try:
             return await question
@@ -401,23 +515,30 @@ class DurableRun:
             self._waits.end_query()
 
     def can_pause_for(self, id: ExecutionId) -> bool:
-        """Tell whether the handler can free its slot while it waits for a run."""
-        return (
-            id.partition_key == self._claimed.partition_key
-            and in_step.get() is None
-            and not self.is_over
-            and not self.ends.is_unrecorded(id)
-        )
+        """Tell whether the handler can pause and free its slot while it waits for a run."""
+        return id.partition_key == self._claimed.partition_key and self._can_wait_for(id)
+
+    def is_elsewhere(self, id: ExecutionId) -> bool:
+        """Tell whether the handler waits in its slot only because a run is in another partition."""
+        return id.partition_key != self._claimed.partition_key and self._can_wait_for(id)
+
+    def _can_wait_for(self, id: ExecutionId) -> bool:
+        return in_step.get() is None and not self.is_over and not self.ends.is_unrecorded(id)
+
+    async def prepare_to_wait(self, ids: Sequence[ExecutionId], *, is_own: bool) -> None:
+        """Record what came before a wait in the slot, and refuse runs that do not exist."""
+        await self._continue(is_own)
+        await self.ends.check_exist(ids)
 
     async def wait_for_ends(
         self, ids: Sequence[ExecutionId], needed: int, *, is_own: bool
     ) -> list[Ending]:
-        """Wait until `needed` of several runs have ended; the handler may pause meanwhile."""
+        """Wait until `needed` of several runs have ended. The handler may pause to wait."""
         await self._continue(is_own)
         return await self.ends.wait_for_ends(ids, needed)
 
     async def wait_for_end(self, id: ExecutionId, *, is_own: bool) -> Ending:
-        """Wait until a run has ended; the handler may pause meanwhile."""
+        """Wait until a run has ended. The handler may pause to wait."""
         await self._continue(is_own)
         return await self.ends.wait_for_end(id)
 
@@ -425,23 +546,23 @@ class DurableRun:
         return await self._worker.run_in_thread(self._claimed, call)
 
     async def check_journal(self) -> None:
-        """Hold the execution if the handler returned without a recorded step.
+        """Hold the execution if the handler returned before it reached every recorded step.
 
-        Record the failures of steps that the handler handled.
+        Also record the step failures that the handler has caught.
         """
         if self.is_pausing:
             return
-        self._waits.begin_work()  # branches that still run do not pause a handler that returned
+        self._waits.begin_work()  # running branches must not pause a handler that has returned
         journal = self._journal or await self._load_journal()
         self._end_journal(journal, "returned")
         await self._record_failures(is_own=True)
 
     async def continue_as(self, payload: bytes, *, is_own: bool) -> None:
-        """End this run; the execution continues with another payload and a fresh journal."""
+        """End this run. The execution continues with another payload and a fresh journal."""
         await self._continue(is_own)
         if self._waits.in_flight:
             raise RuntimeError(
-                "ctx.continue_as while steps run beside it: await them first, because their "
+                "ctx.continue_as was called while other steps run: await them first, because their "
                 "records would be lost"
             )
         journal = self._journal or await self._load_journal()
@@ -460,20 +581,20 @@ class DurableRun:
         return self.hold(error.step, error.problem, is_older=error.is_older)
 
     def hold(self, step: str, problem: str, *, is_older: bool = False) -> BaseException:
-        """Hold the execution until an operator acts; returns the exception to raise.
+        """Hold the execution until an operator acts, and return the exception to raise.
 
-        With `is_older`, it is left to newer code first.
+        With `is_older`, a worker with newer code may continue the execution instead.
         """
         pause = PauseOnHold(step, problem, bool(self._worker.code_version), is_older)
         if running_loop() is self.loop:
             self.pause_with(pause)
         else:
-            # In the thread of a plain handler, which raises the returned exception.
+            # This is the thread of a plain handler. The caller raises the returned exception.
             self.loop.call_soon_threadsafe(self.pause_with, pause)
         return self.interruption()
 
     def pause_with(self, pause: Pause) -> None:
-        """Unwind the handler; its execution then pauses in this way."""
+        """Stop the handler, and pause its execution as `pause` says."""
         if self.is_pausing or self.is_over:
             return
         self.pause = pause
@@ -484,37 +605,37 @@ class DurableRun:
             self.root.cancel()
 
     def cancel(self) -> None:
-        """Stop waiting: the lease is lost or released."""
+        """Stop all waits, because the lease is lost or released."""
         self.is_over = True
         if self.root is None:
             self._waits.unwind(HandlerPaused)
 
     def end(self) -> None:
-        """End the run; branches that the handler left behind stop waiting."""
+        """End the run, and stop the waits of branches that still run."""
         self.is_over = True
         if self._loading is not None:
             self._loading.cancel()
         self._waits.unwind(None if self.root else HandlerPaused)
 
     def interruption(self) -> BaseException:
-        """Return the exception that stops a handler which must not continue."""
+        """Return the exception that stops the handler."""
         return HandlerPaused() if self.root is None else asyncio.CancelledError()
 
     def check_running(self) -> None:
-        """Stop a handler that pauses or whose lease is lost."""
+        """Raise if the handler must stop because it pauses or has lost its lease."""
         if self.is_pausing or self.is_over:
             raise self.interruption()
 
     async def _continue(self, is_own: bool) -> None:
-        """Check that the handler may go on, and record the failures that it has handled."""
+        """Check that the handler may continue, and record the failures that it has caught."""
         self.check_running()
         if self._failures:
             await self._record_failures(is_own)
 
-    async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write under the lease, and retry until the lease ends while others lock the row.
+    async def write(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write under the lease. While the row is locked, retry until the lease ends.
 
-        What is written has happened: it must not fail because of a lock.
+        The write records work that is already done, so a lock must not make it fail.
         """
         while True:
             try:
@@ -526,20 +647,20 @@ class DurableRun:
                 self.check_running()
 
     def refused(self, error: Exception) -> BaseException:
-        """Return what to raise for a refused record; stop the handler if its lease is lost."""
+        """Return the exception for a refused record. Stop the handler if its lease is lost."""
         if isinstance(error, LeaseLost | ExecutionNotActive):
             self._worker.on_lease_lost(self._claimed, error)
             return self.interruption()
         return error
 
     async def _record_failures(self, is_own: bool) -> None:
-        """Record the failures that the handler has handled, before it does anything new."""
+        """Record the failures that the handler has caught, before it does anything new."""
         handled = [one for one in self._failures if one.is_handled(is_own)]
         for one in handled:
             if one.writing is None:
                 one.writing = asyncio.create_task(self._record_failure(one))
         if handled:
-            # Another branch may wait for the same failures.
+            # Use a shield: another branch may wait for the same writes.
             await asyncio.gather(*(asyncio.shield(one.writing) for one in handled if one.writing))
             self.check_running()
 
@@ -554,7 +675,7 @@ class DurableRun:
             self._waits.end_work()
         self._failures.remove(failure)
         if record.value != failure.value:
-            # The step was recorded and only the answer was lost: run again with its value.
+            # The value of the step was recorded, but the answer was lost. Run again with the value.
             self.pause_with(PauseUntil(self.now()))
             raise self.interruption()
 
@@ -573,7 +694,7 @@ class DurableRun:
 
 
 def _fingerprint(payload: bytes) -> str:
-    """Hash arguments regardless of the order of their lists: a list may have been a set."""
+    """Hash arguments and ignore the order in lists, because a list may come from a set."""
     try:
         return _digest(json.loads(payload))
     except (ValueError, RecursionError):

@@ -35,12 +35,12 @@ T = TypeVar("T")
 
 _creating = threading.Lock()
 
-# An execution of so many generations is held, whatever its task says.
+# After this many generations, an execution is held and no longer restarted.
 MAX_RESTARTS = 100
 
 
 class HandlerRun:
-    """Made by the worker for every handler it calls. The durable part is made when first used."""
+    """One run of a handler. The worker makes it; the durable part is made at first use."""
 
     __slots__ = (
         "_worker",
@@ -61,7 +61,7 @@ class HandlerRun:
         self.claimed = claimed
         self.spec = spec
         self._worker: WorkerServices | None = worker
-        # Made when a handler, a middleware or a provider asks for it.
+        # Made when a handler, a middleware or a provider needs it.
         self.context: HandlerContext | None = None
         self.durable: DurableRun | None = None
         # True once the lease is lost or released.
@@ -71,38 +71,41 @@ class HandlerRun:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether the handler is being unwound because its execution pauses."""
+        """Whether the handler is being stopped because its execution pauses."""
         return self.durable is not None and self.durable.pause is not None
 
     @property
     def is_restarted_on_change(self) -> bool:
-        """Whether the execution begins anew if the code does not fit its journal.
+        """Whether the execution starts over if the code does not fit its journal.
 
-        Not forever: a handler that differs from run to run would never end.
+        The number of restarts is limited: a handler that differs in every run would never end.
         """
         return self.spec.on_change == "restart" and self.claimed.generation < MAX_RESTARTS
 
     @property
     def has_step_failures(self) -> bool:
-        """Whether steps failed that have to be recorded if the handler returns now."""
+        """Whether there are step failures to record if the handler returns now."""
         return self.durable is not None and self.durable.has_failures
 
     @property
     def worker(self) -> WorkerServices:
-        """Return the worker that runs the handler; an error once the handler has ended."""
+        """The worker that runs the handler. Raises once the handler has ended."""
         if self._worker is None:
-            raise RuntimeError("no handler runs with this context: nothing can be recorded")
+            raise RuntimeError("the handler of this context has ended: nothing can be recorded")
         return self._worker
 
     def is_on_loop(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether a loop is the worker's; an ended run belongs to every loop."""
+        """Tell whether `loop` is the worker's loop. True for every loop once the run has ended."""
         return self._worker is None or self._worker.loop is loop
 
     def make_durable(self) -> DurableRun:
-        """Return the durable part of the run; stop a handler that was cancelled."""
+        """Return the durable part of the run, and make it at first use.
+
+        Raises if the handler was cancelled.
+        """
         durable = self.durable
         if durable is None:
-            with _creating:  # a plain handler may have threads of its own
+            with _creating:  # a plain handler may start its own threads
                 worker = self.worker
                 root = self.task if self.spec.is_async else None
                 make = self.durable_class
@@ -118,9 +121,9 @@ class HandlerRun:
         return durable
 
     def is_own_flow(self) -> bool:
-        """Tell whether the handler itself calls, not a task or a thread that it started.
+        """Tell whether the caller is the handler itself, not a task or thread that it started.
 
-        A call that a plain handler makes on the loop carries the contextvars of its thread.
+        A call that a plain handler makes on the loop has the contextvars of the handler's thread.
         """
         if self.spec.is_async:
             return running_loop() is not None and asyncio.current_task() is self.task
@@ -133,64 +136,68 @@ class HandlerRun:
         try:
             answer = asyncio.run_coroutine_threadsafe(coroutine, durable.loop)
         except RuntimeError:
-            # The loop is closed: the worker has ended.
+            # The loop is closed, because the worker has ended.
             coroutine.close()
             raise durable.interruption() from None
         return answer.result()
 
     def cancel(self) -> None:
-        """Stop counting what the handler does: the lease is lost or released."""
+        """Ignore later results of the handler, because the lease is lost or released."""
         self.is_cancelled = True
         if self.durable is not None:
             self.durable.cancel()
 
     def end(self) -> None:
-        """End the run; nothing more can be done with its context."""
+        """End the run. Its context cannot be used any more."""
         self._worker = None
-        # The task's contextvars refer to this run: without the cycle both are freed at once.
+        # The task's contextvars refer to this run. Break the cycle, so that both are freed at once.
         del self.task
         if self.durable is not None:
             self.durable.end()
 
     async def check_journal(self) -> None:
-        """Compare a handler that has returned with its journal."""
+        """Hold the execution if the handler returned before it reached every recorded step."""
         if self._worker is not None:
             await self.make_durable().check_journal()
 
-    # For the app: waits for other runs, and what a handler does through objects of the app.
+    # The methods below serve objects of the app that a handler uses, such as runs and flows.
 
     def is_durable_with(self, client: FlowFabric) -> bool:
-        """Tell whether a call made here with this client belongs to the handler's journal."""
+        """Tell whether a call with this client, made here, belongs in the handler's journal."""
         worker = self._worker
         return worker is not None and worker.client is client and in_step.get() is None
 
     async def wait_for_end(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
-        """Wait for a run so that the handler can pause; None if it has to wait in its slot."""
+        """Wait for a run, and let the handler pause. Return None if it must wait in its slot."""
         if self._worker is None or self._worker.client is not client:
             return None
         durable = self.make_durable()
         if not durable.can_pause_for(id):
+            if durable.is_elsewhere(id):
+                await durable.prepare_to_wait([id], is_own=self.is_own_flow())
             return None
         return await durable.wait_for_end(id, is_own=self.is_own_flow())
 
     async def wait_for_ends(
         self, ids: Sequence[ExecutionId], needed: int, client: FlowFabric
     ) -> list[Ending] | None:
-        """Wait for several runs so that the handler can pause; None if it cannot pause."""
+        """Wait for several runs, and let the handler pause. Return None if it cannot pause."""
         if not self.is_durable_with(client):
             return None
         durable = self.make_durable()
         if not all(durable.can_pause_for(id) for id in ids):
+            if all(durable.can_pause_for(id) or durable.is_elsewhere(id) for id in ids):
+                await durable.prepare_to_wait(ids, is_own=self.is_own_flow())
             return None
         return await durable.wait_for_ends(ids, needed, is_own=self.is_own_flow())
 
     async def once(self, name: str, work: Callable[[OnceCall], Awaitable[Any]]) -> Any:
-        """Decide something in the first run of the handler, for all later runs."""
+        """Record a value in the first run of the handler, for all later runs."""
         durable = self.begin(name)
         return await durable.once(name, work, is_own=self.is_own_flow())
 
     async def query(self, question: Awaitable[T]) -> T:
-        """Wait for an answer of the database; the handler does not pause meanwhile."""
+        """Wait for an answer of the database. The handler does not pause during this time."""
         return await self.make_durable().query(question)
 
     def note_existing(self, ids: Iterable[ExecutionId]) -> None:
@@ -200,13 +207,14 @@ class HandlerRun:
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
         """Note runs that the handler submitted without its context.
 
-        The next run of the handler submits others, so the handler waits for these in its slot.
+        The next run of the handler would submit them again, so the handler waits for them in its
+        slot.
         """
         if self._worker is not None and not self.is_cancelled and in_step.get() is None:
             self.make_durable().ends.note_unrecorded(ids)
 
     def report_blocking_wait(self) -> None:
-        """Tell the worker, from any thread, that the handler waits for runs in its slot."""
+        """Tell the worker that the handler waits for runs in its slot. Any thread may call this."""
         if (worker := self._worker) is not None:
             worker.loop.call_soon_threadsafe(worker.on_blocking_wait, self.claimed)
 
@@ -215,7 +223,10 @@ current_run: ContextVar[HandlerRun | None] = ContextVar("flowfabric_run", defaul
 
 
 def async_only(instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse a call in the thread of a plain handler, which cannot await it; name the twin."""
+    """Make an async function refuse calls in the thread of a plain handler.
+
+    The error names the function to call instead.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

@@ -1,4 +1,4 @@
-"""The journal of an execution: one run of the handler compares its steps with the recorded ones."""
+"""The journal of an execution. Compares the steps of a run with the steps of earlier runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowfabric.handlers.steps import PATCH_PREFIX
 
 
 class Mismatch(Exception):
-    """The code does not match the journal at a step; `is_older` if it is older than the run."""
+    """The code does not match the journal at a step. `is_older`: newer code recorded that step."""
 
     def __init__(self, step: str, problem: str, *, is_older: bool = False) -> None:
         super().__init__(f"{step}: {problem}")
@@ -21,7 +21,7 @@ class Mismatch(Exception):
 
 
 class Entry:
-    """A step that this run has begun: its position, and its record from an earlier run."""
+    """A step that this run has begun, with its position and its record from an earlier run."""
 
     __slots__ = ("follows", "is_sequential", "kind", "name", "occurrence", "position", "record")
 
@@ -47,8 +47,7 @@ class Entry:
 class Unbegun:
     """Recorded steps that this run has not begun, in their order.
 
-    `first` costs the same however many steps were taken out in front of it; the first item of a
-    dict does not.
+    `first` stays fast after many steps were taken out; reading the first item of a dict gets slow.
     """
 
     __slots__ = ("_left", "_order")
@@ -69,22 +68,25 @@ class Unbegun:
 
 
 class Journal:
-    """The steps that earlier runs recorded, and how far this run is.
+    """The steps that earlier runs recorded, and the position of this run.
 
-    A step is identified by its name and by the number of earlier steps of that name. Steps that the
-    handler itself runs one after the other must also come in the recorded order. Steps that run
-    side by side (`asyncio.gather`) share a position, because they have no order.
+    A step is identified by its name and by the number of earlier steps with that name. Steps that
+    the handler itself runs one after another must also come in the recorded order. Concurrent
+    steps (`asyncio.gather`) share a position, because they have no order.
     """
 
     def __init__(self, records: Iterable[StepRecord] = ()) -> None:
         in_order = sorted(records, key=lambda one: one.position)
         self._records = {(one.name, one.occurrence): one for one in in_order}
         steps = [one for one in in_order if not one.name.startswith(PATCH_PREFIX)]
-        # A run may omit a sleep or a reading of the clock, as the loser of a race does.
+        # A run may skip a sleep, a reading of the clock or an open wait, for example when a branch
+        # loses a race.
         self._unreached = Unbegun(
-            one for one in steps if one.kind in (StepKind.STEP, StepKind.FAILURE)
+            one
+            for one in steps
+            if one.kind in (StepKind.STEP, StepKind.FAILURE) or one.taken_as is not None
         )
-        # A run that took the new code of a patch must meet the patch again.
+        # A run that took the new code of a patch must reach the patch again.
         self._patched = Unbegun(
             one for one in in_order if one.name.startswith(PATCH_PREFIX) and one.value == b"true"
         )
@@ -94,14 +96,18 @@ class Journal:
         # How many steps this run has begun.
         self.count = 0
         self._next = 0
-        # Whether steps side by side have taken the next position.
+        # Whether concurrent steps have taken the next position.
         self._is_beside = False
-        # The highest position known to be recorded. It is stored with every step, so that a check
-        # of the journal can find a missing one.
+        # The highest position known to be recorded. Every step stores it, so that a check of the
+        # journal can find a missing step.
         self._last = -1
 
     def begin(self, name: str, kind: StepKind, *, is_own: bool, is_alone: bool) -> Entry:
-        """Begin a step of the handler's own flow or beside it, alone or with others in flight."""
+        """Begin a step and return its entry.
+
+        `is_own` says that the handler itself runs the step, not a task that it started. `is_alone`
+        says that no other step is in flight.
+        """
         occurrence = self._occurrences.get(name, 0)
         record = self._records.get((name, occurrence))
         position = self._next
@@ -128,8 +134,9 @@ class Journal:
     def begin_patch(self, name: str, *, is_own: bool, is_alone: bool, may_precede: bool) -> Entry:
         """Begin the decision about a patch.
 
-        It takes no position, because an old run may make it between two recorded steps. With
-        `may_precede`, newer code may have put it in front of a patch that the run took.
+        The decision takes no position, because an old run may make it between two recorded steps.
+        With `may_precede`, it may come before a patch that the run took: newer code may have added
+        it.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
@@ -142,12 +149,12 @@ class Journal:
         return Entry(name, occurrence, position, is_sequential, StepKind.STEP, record, self._last)
 
     def begin_child(self, *, is_own: bool) -> None:
-        """Refuse a child where the run took a path that the code does not know."""
+        """Refuse a child if the run took a patch at this point that the code does not have."""
         if is_own:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether the run took a patch there or before that the code did not ask about yet.
+        """Tell whether an earlier run took a patch up to `position` that this run has not reached.
 
         Patches of branches do not count: they have no order.
         """
@@ -165,25 +172,25 @@ class Journal:
             self._last = max(self._last, entry.position)
 
     def end(self, how: str) -> None:
-        """Refuse an end of the handler before it has begun every recorded step."""
+        """Refuse to end the handler before it has begun every recorded step."""
         if (missing := self._unreached.first or self._patched.first) is not None:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")
 
     def _check_patches(self, position: int) -> None:
-        """Refuse anything new behind a patch that the run took, but the code did not ask about."""
+        """Refuse anything new after a patch that an earlier run took and this run skipped."""
         patch = self._patched.first
         if patch is not None and self.takes_patch_at(position):
             raise _older(patch)
 
     def _mismatch(self, record: StepRecord, problem: str) -> Mismatch:
         patch = self._patched.first
-        # A step beside others may share the position of those in front of the patch.
+        # Concurrent steps share a position, so this step may come after the patch.
         if patch is not None and patch.position <= record.position + (not record.is_sequential):
             return _older(patch)
         return Mismatch(record.name, problem)
 
     def _check_order(self, name: str, position: int) -> None:
-        """Refuse a new step where another step was recorded, or behind it."""
+        """Refuse a new step at or after the position of a recorded step that was not reached."""
         first = self._sequential.first
         if first is not None and first.position <= position:
             raise self._mismatch(first, f"the code runs {_short(name)} where this was recorded")
@@ -204,7 +211,7 @@ class Journal:
 
 
 def _older(patch: StepRecord) -> Mismatch:
-    problem = "took the new path of this patch, which the code does not know"
+    problem = "took the new path of this patch, which the code does not have"
     return Mismatch(patch.name, problem, is_older=True)
 
 

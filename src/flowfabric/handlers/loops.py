@@ -1,4 +1,4 @@
-"""Tells code on an event loop from code in a thread, and names the call that belongs there."""
+"""Checks whether code runs on an event loop or in a thread, and refuses the wrong call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# asyncio's mark, before Python 3.12, on plain functions that return a coroutine.
+# Before Python 3.12, asyncio marks a plain function that returns a coroutine with this attribute.
 COROUTINE_MARK = "_is_coroutine"
 
 
@@ -36,12 +36,12 @@ def check_no_loop(instead: str) -> None:
 def not_awaited(call: str, instead: str) -> RuntimeError:
     """Return the error for an async call in the thread of a `def` task."""
     return RuntimeError(
-        f"{call} has to be awaited in an `async def` task. In a `def` task use: {instead}(...)"
+        f"{call} must be awaited in an `async def` task. In a `def` task use: {instead}(...)"
     )
 
 
 def mark_coroutine_function(call: Callable[P, R]) -> Callable[P, R]:
-    """Mark a plain function whose result must be awaited, as if it were an `async def`."""
+    """Mark a plain function as a coroutine function, because its result must be awaited."""
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(call)
     setattr(call, COROUTINE_MARK, getattr(asyncio.coroutines, COROUTINE_MARK))
@@ -49,12 +49,12 @@ def mark_coroutine_function(call: Callable[P, R]) -> Callable[P, R]:
 
 
 async def call_and_await(work: Callable[[], Awaitable[T]]) -> T:
-    """Call `work` on the loop that runs this coroutine, not where the coroutine was made."""
+    """Call `work` and await its result, both on the loop that runs this coroutine."""
     return await work()
 
 
 def call_for_future(call: Callable[[], T], what: str) -> T:
-    """Call in a thread for a future, which cannot carry a StopIteration."""
+    """Call a function whose outcome goes into a future. Replaces StopIteration by RuntimeError."""
     try:
         return call()
     except StopIteration as error:
@@ -62,9 +62,9 @@ def call_for_future(call: Callable[[], T], what: str) -> T:
 
 
 async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
-    """Call a plain function in a thread of its own, which nobody waits for if the caller gives up.
+    """Call a plain function in its own new thread. If the caller is cancelled, the thread runs on.
 
-    Not in the worker's threads: a call that does not end would keep one from the others.
+    It does not use the worker's threads: a call that never ends would block one of them.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Waits of a handler for the ends of other runs: read from the database, watched, or paused for."""
+"""Lets a handler wait for the ends of other runs: it reads, watches, or pauses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunEnds:
         self._check_running = check_running
         self._on_blocking_wait = on_blocking_wait
         self._existing: set[UUID] = set()
-        # Submitted without the context: the next run of the handler submits other runs.
+        # Runs submitted without the context. The next run of the handler submits other runs.
         self._unrecorded: set[UUID] = set()
         self._reading: dict[UUID, asyncio.Future[Ending | None]] = {}
 
@@ -45,14 +45,14 @@ class RunEnds:
         self._existing.update(id.uuid for id in ids)
 
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
-        """Note runs for which the handler cannot pause: its next run would submit others."""
+        """Note runs for which the handler cannot pause, because its next run submits other runs."""
         self._unrecorded.update(id.uuid for id in ids)
 
     def is_unrecorded(self, id: ExecutionId) -> bool:
         return id.uuid in self._unrecorded
 
     async def wait_for_end(self, id: ExecutionId) -> Ending:
-        """Wait until a run has ended; the handler may pause meanwhile."""
+        """Wait until a run has ended. The handler may pause to wait."""
         self._check_other("run", [id])
         ending = await self._read_ending(id)
         if ending is None and await self._have_ended_since([id]):
@@ -66,7 +66,7 @@ class RunEnds:
         return ending
 
     async def wait_for_ends(self, ids: Sequence[ExecutionId], needed: int) -> list[Ending]:
-        """Wait until `needed` of several runs have ended; the handler may pause meanwhile."""
+        """Wait until `needed` of several runs have ended. The handler may pause to wait."""
         self._check_other("runs", ids)
         while True:
             read = await asyncio.gather(*(self._read_ending(id) for id in ids))
@@ -89,8 +89,13 @@ class RunEnds:
         if any(id.uuid == self._claimed.execution_id for id in ids):
             raise InvalidInput(field=field, problem="a handler cannot wait for its own execution")
 
+    async def check_exist(self, ids: Sequence[ExecutionId]) -> None:
+        """Refuse runs that do not exist."""
+        await self._have_ended_since(ids)
+        self._check_running()
+
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
-        """Refuse runs that do not exist; tell whether some of the others have ended by now."""
+        """Refuse runs that do not exist, and tell whether any of the others have ended by now."""
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:
             return False
@@ -110,7 +115,7 @@ class RunEnds:
         return any(state is not None and state.is_terminal for state in states)
 
     async def _read_ending(self, id: ExecutionId) -> Ending | None:
-        """Read how a run ended, or None. Branches that ask at the same time share a call."""
+        """Return the ending of a run, or None if it runs. Concurrent branches share one call."""
         reading = self._reading.get(id.uuid)
         if reading is None:
             reading = self._reading[id.uuid] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Calls the function of a step, on the event loop or in a thread: limits its time, retries it."""
+"""Calls the function of a step on the event loop or in a thread, with timeout and retries."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The value of a step, and the record of another run that was first.
+# The value of a step, and the record if another run recorded the step first.
 Done: TypeAlias = "tuple[Any, StepRecord | None]"
-# How often a plain handler that waits for a retry checks whether it was cancelled.
+# How often a plain handler checks for cancellation while it waits for a retry.
 _CHECK_SECONDS = 0.1
 
 
 class StepCall:
-    """One step's function with its arguments, its retry policy and the time limit of each call."""
+    """The function of a step with its arguments, its retry policy and the timeout of a call."""
 
     __slots__ = (
         *("_args", "_function", "_kwargs", "_name", "_retry", "_run", "_seconds"),
@@ -78,7 +78,7 @@ class StepCall:
         return value, None if record.value == stored else record
 
     async def call(self) -> Any:
-        """Call the function until it returns or may not be retried; a plain one in a thread."""
+        """Call the function until it returns or no retry is left. Calls a `def` in a thread."""
         failures = 0
         while True:
             try:
@@ -108,7 +108,7 @@ class StepCall:
                     raise HandlerPaused()
 
     def _delay_before_retry(self, failures: int, error: Exception) -> float | None:
-        """Return the seconds until the next try, or None if there is none."""
+        """Return the seconds until the next try, or None if no retry is left."""
         if self._run.is_cancelled or self._retry is None:
             return None
         if (delay := retry_delay(self._retry, failures, error)) is None:
@@ -127,7 +127,7 @@ class StepCall:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            # A plain function goes on in its thread; its value is dropped.
+            # A plain function continues in its thread, and its value is dropped.
             raise TimeoutError(
                 f"step {self._name!r} took longer than {self._seconds:g} s"
             ) from error
@@ -158,7 +158,7 @@ class StepCall:
 
     def _call_once_sync(self) -> Any:
         if self._seconds is not None:
-            # In another thread, because this one could not stop waiting for the function.
+            # Call in another thread: this thread could not stop the function at the timeout.
             return self._run.call_sync(self._call_once)
         token = in_step.set(self._name)
         try:

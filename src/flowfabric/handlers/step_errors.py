@@ -1,4 +1,4 @@
-"""Stores the exceptions of failed steps that a handler handled, and restores them."""
+"""Stores the exceptions of failed steps that a handler has caught, and restores them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from flowfabric.core.step import StepRecord
 from flowfabric.core.trace import facts_of
 from flowfabric.tasks.failures import message_of, type_of
 
-# The limits of one argument or attribute, and of all attributes together.
+# The size limits of one argument or attribute, and of all attributes together.
 _VALUE_BYTES = 16_384
 _ATTRIBUTES_BYTES = 65_536
 
 
 def stored_error(error: Exception) -> bytes:
-    """Encode an exception. Never raises; the result always fits the limits."""
+    """Encode an exception. Never raises, and the result always fits the limits."""
     facts: dict[str, Any] = {"type": type_of(error), "message": message_of(error)}
     args = list(error.args)
     if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:
@@ -57,7 +57,7 @@ def error_of(record: StepRecord) -> Exception:
 
 
 def _size(value: object) -> int:
-    """Return the length of a value as JSON; 0 if it is too long or would not read back equal."""
+    """Return the length of a value as JSON, or 0 if it is too long or does not round-trip."""
     try:
         text = json.dumps(value, allow_nan=False)
         return len(text) if len(text) <= _VALUE_BYTES and json.loads(text) == value else 0

@@ -1,4 +1,4 @@
-"""Failed steps of one handler run, until the handler handles the failure or the attempt ends."""
+"""Failed steps of one handler run that are not recorded yet."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from flowfabric.handlers.journal import Entry
 
 @dataclass(slots=True, eq=False)
 class StepFailure:
-    """A step that failed in this run and is not recorded.
+    """A step that failed in this run and is not recorded yet.
 
-    A failure that the handler handles is recorded before the handler does anything else durable.
+    A failure that the handler catches is recorded before the handler does anything else durable.
     A failure that fails the attempt is not recorded: the next attempt calls the function again.
     """
 
     entry: Entry
     value: bytes
-    # The tasks in which the step failed and in which `ctx.step` was called; None for a thread.
+    # The asyncio task in which the step failed, and the task that called `ctx.step`. Both are None
+    # in a thread.
     task: asyncio.Task[Any] | None
     caller: asyncio.Task[Any] | None
     writing: asyncio.Task[None] | None = None
 
     def is_handled(self, is_own: bool) -> bool:
-        """Tell whether the code that runs now has handled the failure.
+        """Tell whether the running code has caught the failure.
 
-        `is_own` says that the handler's own flow runs, not a task that the handler started.
+        `is_own` says that the handler itself is running, not a task that it started.
         """
         task, here = self.task, asyncio.current_task()
         if task is None:
@@ -37,15 +38,15 @@ class StepFailure:
         if not is_exception_retrieved(task):
             return False
         if task.cancelled() or task.exception() is not None:
-            # Other branches of the handler do not know about the failure.
+            # Only the handler itself and the caller of the step can have caught the failure.
             return is_own or self.caller is here
         return True
 
 
 def is_exception_retrieved(task: asyncio.Task[Any]) -> bool:
-    """Tell whether somebody has received the exception of a finished task, without receiving it.
+    """Tell whether any code has retrieved the exception of a finished task.
 
-    asyncio keeps the answer in a private attribute and has no public way to ask: `exception()`
-    itself counts as receiving. tests/unit/test_step_failures.py pins what the attribute says.
+    asyncio keeps this in a private attribute and offers no public way to ask: a call of
+    `exception()` would itself retrieve it. tests/unit/test_step_failures.py pins the attribute.
     """
     return not getattr(task, "_log_traceback", False)

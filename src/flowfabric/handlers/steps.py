@@ -1,4 +1,4 @@
-"""Steps: their names, how their values are stored as JSON, and when they are retried."""
+"""The names of steps, the JSON of their values, and the delays of their retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flowfabric.tasks.retry_rules import decide
 # The name of the step whose function runs here.
 in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
 
-# Names of steps that the context makes begin with this.
+# Names of the context's own steps begin with this.
 RESERVED_PREFIX = "ff."
 PATCH_PREFIX = f"{RESERVED_PREFIX}patch "
 
@@ -39,22 +39,22 @@ class StepCodec:
 
     @property
     def encoding(self) -> str | None:
-        """How values are marked: a secret is never shown to people."""
+        """The mark of stored values. It says whether a value is secret and must not be shown."""
         return SECRET if self._codec.has_secrets else None
 
     def write(self, value: Any, step: str) -> bytes:
-        """Encode a value; `InvalidInput` names the step if the value would not read back equal."""
+        """Encode a value. Raises `InvalidInput` with the step's name if it does not round-trip."""
         try:
             return self._codec.write(value)
         except EncodingError as unfit:
             raise InvalidInput(
                 field=f"step {step!r}",
-                problem=f"what its function returned cannot be stored: {unfit.describe()}"
+                problem=f"the value of its function cannot be stored: {unfit.describe()}"
                 f" ({self._hint} the function)",
             ) from None
 
     def read(self, stored: bytes | None) -> Any:
-        """Decode a value by the return type; `ValueError` says why it does not fit."""
+        """Decode a value by the return type. Raises `ValueError` if the value does not fit."""
         try:
             return self._codec.read(stored or b"null")
         except ValidationError as error:
@@ -82,7 +82,7 @@ def codec_of(function: Callable[..., Any], step: str) -> StepCodec:
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Tell whether a call of a function has to be awaited."""
+    """Tell whether a call of the function must be awaited."""
     inner = _unwrap(function)
     if not (inspect.isroutine(inner) or isinstance(inner, type)):
         inner = type(inner).__call__
@@ -90,13 +90,13 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return the name of a function, for a step that has no other."""
+    """Return the name of a function. A step without its own name gets this name."""
     inner = _unwrap(function)
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that a step of a handler must not have."""
+    """Refuse a step name that is invalid or reserved."""
     check_step_name(name)
     if name.startswith(RESERVED_PREFIX):
         raise InvalidInput(
@@ -105,9 +105,9 @@ def check_name(name: str) -> None:
 
 
 def retry_delay(retry: Retry, failures: int, error: Exception) -> float | None:
-    """Return the seconds until a step is called again, or None if it is not.
+    """Return the seconds until the step is called again, or None if no retry is left.
 
-    The first failure is number 0.
+    `failures` is the number of earlier failures of this step.
     """
     if failures >= retry.max_retries:
         return None
@@ -145,7 +145,7 @@ def _unwrap(function: Callable[..., Any]) -> Any:
 def _build_codec(function: Any, hint: Any, step: str) -> StepCodec:
     names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
-        # Only the return hint: parameters may name types that exist for type checkers only.
+        # Resolve only the return hint: parameters may name types that only type checkers see.
         shown = SimpleNamespace(__annotations__={"return": hint})
         hint = get_type_hints(shown, globalns=names, include_extras=True)["return"]
         if get_origin(hint) in (Awaitable, Coroutine):

@@ -1,8 +1,8 @@
-"""Transactional steps: a step's own writes and its record commit in one transaction.
+"""Transactional steps. The writes of the step and its record commit in one transaction.
 
-The transaction calls the function first and records the step last. The record locks the execution,
-so nobody waits for user code. What the record answers decides: `recorded` commits; everything else
-rolls back, the function's writes included.
+The transaction calls the function first and records the step last. Only the record locks the
+execution, so no other session waits for user code. If the record answers `recorded`, the
+transaction commits. Every other answer rolls back, including the function's writes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _RECORD = Operation.of(functions.RECORD_STEP_JSON)
 _FIELD = "connect"
-# Serialisation failure and deadlock: the transaction changed nothing and may run again.
+# Serialisation failure and deadlock. The transaction changed nothing and may run again.
 _CONFLICTS = {"40001", "40P01"}
-# The server or the connection went away: whether the commit took effect is unknown.
+# The server or the connection was lost. It is unknown whether the commit took effect.
 _GONE = ("08", "57")
 _MAX_TRIES = 5
 _PAUSE_SECONDS = 0.05
@@ -52,20 +52,20 @@ class _RolledBack(Exception):
 
 @dataclass(slots=True)
 class _Attempt:
-    """One transaction of a step, and how far it came."""
+    """The progress of one transaction of a step."""
 
     # Whether the function was called.
     is_called: bool = False
     value: Any = None
-    # What is to be recorded; None until the function has returned.
+    # The step to record; None until the function has returned.
     step: Step | None = None
-    # The answer of the record; None until it is there.
+    # The database's answer to the record; None before it arrives.
     answer: Answer | Exception | None = None
     error: Exception | None = None
 
 
 class TransactionalStep(StepCall):
-    """One step whose function writes to the database of its execution."""
+    """A step whose function writes to the database of its execution."""
 
     __slots__ = ("_entry", "_is_async", "_tries")
 
@@ -179,11 +179,11 @@ class TransactionalStep(StepCall):
                 attempt.error = error
 
     async def _conclude(self, attempt: _Attempt) -> Done | None:
-        """Return what the step returns; None if it has to run again."""
+        """Return the outcome of the step, or None if the transaction must run again."""
         durable, answer = self.durable, attempt.answer
         self._tries += 1
         if attempt.error is not None and not attempt.is_called:
-            # The connection was lost before the function was called: nothing has happened.
+            # The connection was lost before the function was called, so nothing has happened.
             await self._prepare_again(attempt.error)
             return None
         if answer is None or (isinstance(answer, Answer) and answer.is_new and attempt.error):
@@ -201,7 +201,10 @@ class TransactionalStep(StepCall):
         return attempt.value, None if answer.is_new else answer.record
 
     async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
-        """Decide after an error of the record or of the commit, whose outcome may be unknown."""
+        """Handle an error of the record or the commit. Return None if the transaction must rerun.
+
+        After a lost connection, look in the journal whether the commit took effect.
+        """
         state = sqlstate_of(cause_of(error))
         if state not in _CONFLICTS:
             is_unknown = state.startswith(_GONE) if state else not _is_our_own(error)
@@ -210,12 +213,12 @@ class TransactionalStep(StepCall):
             if (record := await self._find_record()) is not None:
                 self.durable.recorded(self._entry, record)
                 return None, record
-        # If the first commit takes effect only now, the next transaction finds its record.
+        # If the first commit takes effect late, the next transaction finds its record.
         await self._prepare_again(error)
         return None
 
     async def _prepare_again(self, error: Exception) -> None:
-        """Wait before the next transaction; raise the error if it was the last."""
+        """Wait before the next transaction. Raise the error if no try is left."""
         if self._tries >= _MAX_TRIES:
             raise error
         await asyncio.sleep(_PAUSE_SECONDS)
@@ -247,7 +250,7 @@ class TransactionalStep(StepCall):
             text = connection.call(_RECORD, self._bound(step, database))
         return read_json_answer(self._run.claimed, step, text)
 
-    # Before the first transaction of a worker calls user code: can it record at all?
+    # Checks before the first transaction of a worker: can the connection record a step?
 
     async def _check(self, connection: AsyncConnection, database: str) -> None:
         if not self._run.worker.is_connect_checked:
@@ -272,7 +275,7 @@ class TransactionalStep(StepCall):
         if f'"{database}"' not in answer:
             raise InvalidInput(
                 field=_FIELD,
-                problem="gives a connection to another database than the one of the execution: a "
+                problem="gives a connection to a database other than the execution's: one "
                 "transaction cannot write to both. Use ctx.step",
             )
         self._run.worker.is_connect_checked = True
@@ -289,7 +292,7 @@ class TransactionalStep(StepCall):
         if connection.is_in_transaction:
             raise InvalidInput(
                 field=_FIELD,
-                problem="gives a connection that is in a transaction already; the step has to "
+                problem="gives a connection that is already in a transaction; the step must "
                 "begin and commit its own",
             )
         return connection
@@ -323,18 +326,18 @@ class TransactionalStep(StepCall):
     def _not_a_block(self, given: Any, word: str) -> InvalidInput:
         return InvalidInput(
             field=_FIELD,
-            problem=f"must return something for `{word}` that gives a connection or a session to "
-            f"the {'async def' if self._is_async else 'def'} function of step "
+            problem=f"must return a context manager for `{word}` that gives a connection or a "
+            f"session to the {'async def' if self._is_async else 'def'} function of step "
             f"{self._entry.name!r}, not {type(given).__name__}",
         )
 
 
 def _is_our_own(error: Exception) -> bool:
-    """Tell whether we raised an error, and no driver."""
+    """Tell whether flowfabric raised the error, not a database driver."""
     return isinstance(error, FlowFabricError)
 
 
 def _is_lost(error: Exception) -> bool:
-    """Tell whether a connection could not be opened, or was lost: the server says nothing else."""
+    """Tell whether the connection could not be opened or was lost."""
     state = sqlstate_of(cause_of(error))
     return state.startswith(_GONE) if state else not _is_our_own(error)

@@ -1,4 +1,4 @@
-"""What a handler waits for, and how its execution pauses when the handler can only wait."""
+"""The waits of a handler. When all its branches wait, its execution pauses."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
 
-# A branch that continues gets this many turns of the event loop to start its next step.
+# A branch that continues has this many turns of the event loop to start its next step.
 QUIET_TURNS = 8
 _REASON_BYTES = 256
 _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
-_NOBODY = ", and for 10 minutes nobody with newer code came"
-_PREVENTION = " (a code version leaves an execution to the code that began it)"
+_NOBODY = ", and no worker with newer code came within 10 minutes"
+_PREVENTION = " (with a code version, an execution stays with its own code)"
 MAX_TARGETS = 1000
-# A handler that sleeps and waits for a run at the same time checks the run after an eighth of the
-# time that has passed, within these limits.
-CHECK_SHARE = 8
-CHECK_SECONDS = (1.0, 300.0)
+# The most waits for signals that one suspension names.
+MAX_WAITS = 1000
 
 
 class Pause(Protocol):
-    """How an execution pauses after its handler was unwound.
+    """A way to pause an execution after its handler has stopped.
 
-    `apply` returns how to pause instead, if it could not pause in this way.
+    `apply` returns None, or another pause to apply if this one was not possible.
     """
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> Pause | None: ...
@@ -58,7 +56,28 @@ class PauseForRuns:
         try:
             await client.executions.wait_for_runs(claimed, self.targets, self.needed)
         except ExecutionNotFound:
+            # A target was trimmed just now. The next run of the handler raises the error.
+            await client.executions.delay(claimed, timedelta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSuspended:
+    """Pause until a signal has come, `needed` of the target runs have ended, or a time has come."""
+
+    waits: tuple[tuple[str, int], ...] = ()
+    targets: tuple[ExecutionId, ...] = ()
+    needed: int | None = None
+    until: datetime | None = None
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        try:
+            is_suspended = await client.signals.suspend(
+                claimed, waits=self.waits, targets=self.targets, k=self.needed, until=self.until
+            )
+        except ExecutionNotFound:
             # A target was trimmed just now: the next run of the handler raises the error.
+            is_suspended = False
+        if not is_suspended:
             await client.executions.delay(claimed, timedelta(0))
 
 
@@ -74,7 +93,7 @@ class PauseOnHold:
 
     @property
     def reason(self) -> str:
-        """The problem and what to do about it, as short as the engine wants it."""
+        """The problem and what to do about it, cut to the length that the database allows."""
         repair = _REPAIR if self.has_code_version else f"{_REPAIR}{_PREVENTION}"
         problem = f"{self.problem}{_NOBODY}" if self.is_older else self.problem
         text = " ".join(problem.split()).encode("utf-8", "replace")
@@ -85,8 +104,16 @@ class PauseOnHold:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseForBudget:
+    """Stay paused: the report of usage has ended the lease, and a budget has to get room first."""
+
+    async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
+        """Do nothing: the execution waits already."""
+
+
+@dataclass(frozen=True, slots=True)
 class PauseToContinue:
-    """End this generation: the next run starts with another payload and a fresh journal."""
+    """End this generation. The next run starts with another payload and a fresh journal."""
 
     payload: bytes
 
@@ -96,7 +123,7 @@ class PauseToContinue:
 
 @dataclass(frozen=True, slots=True)
 class PauseToRestart:
-    """Begin the execution anew with its arguments: the code no longer fits its journal."""
+    """Start the execution over with the same arguments: the code no longer fits its journal."""
 
     step: str
     problem: str
@@ -109,7 +136,7 @@ class PauseToRestart:
 
 @dataclass(frozen=True, slots=True)
 class PauseForNewerCode:
-    """Leave the execution to a worker whose code knows a recorded step; else pause otherwise."""
+    """Leave the execution to a worker with newer code. If there is none, pause as `otherwise`."""
 
     step: str
     otherwise: Pause
@@ -129,7 +156,7 @@ class SleepWait:
 
 @dataclass(frozen=True, slots=True)
 class RunWait:
-    """A branch of a handler waits for one run; `watch` resolves a future when the run ends."""
+    """A branch of a handler waits for one run. `watch` resolves a future when the run ends."""
 
     target: ExecutionId
     watch: Callable[[asyncio.Future[Any]], None]
@@ -146,7 +173,7 @@ class RunsWait:
 
 @dataclass(frozen=True, slots=True)
 class EndedWait:
-    """A branch of a handler waits for something that already ended, at `at`.
+    """A branch of a handler waits for something that has already ended, at `at`.
 
     Such branches continue in the order of `at`, so that a race between branches has the same
     winner in every run of the handler.
@@ -155,13 +182,23 @@ class EndedWait:
     at: datetime
 
 
-Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait
+@dataclass(frozen=True, slots=True)
+class SignalWait:
+    """A branch of a handler waits for a signal; `watch` resolves a future when it has come."""
+
+    name: str
+    occurrence: int
+    until: datetime | None
+    watch: Callable[[asyncio.Future[Any]], None]
+
+
+Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait | SignalWait
 
 
 class Waits:
-    """The branches of one handler that wait.
+    """The waiting branches of one handler.
 
-    When every branch waits and nothing is in flight, `pause` is called with how to pause.
+    When every branch waits and nothing is in flight, it calls `pause` with the way to pause.
     """
 
     def __init__(
@@ -182,7 +219,7 @@ class Waits:
         self.in_flight = 0
 
     def begin_work(self) -> None:
-        """Note work that a pause must not cut short."""
+        """Note work that must end before the handler may pause."""
         self.in_flight += 1
 
     def end_work(self) -> None:
@@ -190,7 +227,7 @@ class Waits:
         self._schedule_check()
 
     def begin_query(self) -> None:
-        """Note a question to the database: branches whose wait has ended wait for the answer."""
+        """Note a query. Until it is answered, branches with an ended wait do not continue."""
         self._queries += 1
         self.begin_work()
 
@@ -199,13 +236,13 @@ class Waits:
         self.end_work()
 
     async def wait(self, wait: Wait) -> Any:
-        """Wait here until the wait is over, or until the handler is unwound."""
+        """Wait until the wait is over or the handler is stopped."""
         future = self._loop.create_future()
         self._waits[future] = wait
         if isinstance(wait, EndedWait):
             heapq.heappush(self._ended, (wait.at, next(self._numbers), future))
         timer = None
-        if isinstance(wait, SleepWait):
+        if isinstance(wait, SleepWait | SignalWait) and wait.until is not None:
             left = (wait.until - self._now()).total_seconds()
             timer = self._loop.call_later(max(left, 0.0), _wake, future)
         self._schedule_check()
@@ -219,7 +256,7 @@ class Waits:
             self._schedule_check()
 
     def unwind(self, error: type[BaseException] | None) -> None:
-        """Raise an error in every branch that waits; without an error, cancel the branch."""
+        """Raise an error in every waiting branch. Without an error, cancel the branches."""
         for future in list(self._waits):
             if future.done():
                 continue
@@ -242,7 +279,7 @@ class Waits:
         return bool(self._queries if self._ended else self.in_flight)
 
     def _check(self, turns: int) -> None:
-        """Pause the handler if nothing has happened for so many turns of the event loop."""
+        """Pause the handler if nothing happens for `turns` turns of the event loop."""
         if self._is_busy or not self._waits:
             self._is_checking = False
             self._schedule_check()
@@ -258,9 +295,9 @@ class Waits:
                 self._pause(self._pause_for(list(self._waits.values())))
 
     def _watch(self) -> None:
-        """Watch for the ends of runs from here: work in flight may take longer than they do."""
+        """Watch for ends and signals while work is in flight: they may come before it ends."""
         for future, wait in self._waits.items():
-            if isinstance(wait, RunWait | RunsWait) and future not in self._watched:
+            if isinstance(wait, RunWait | RunsWait | SignalWait) and future not in self._watched:
                 self._watched.add(future)
                 wait.watch(future)
 
@@ -268,20 +305,22 @@ class Waits:
         sleeps = [one for one in waits if isinstance(one, SleepWait)]
         targets = dict.fromkeys(one.target for one in waits if isinstance(one, RunWait))
         groups = [one for one in waits if isinstance(one, RunsWait)]
-        # No branch can continue before so many runs have ended.
+        # No branch can continue before this many runs have ended.
         needed = 1 if targets else min((one.needed for one in groups), default=1)
         for one in groups:
             targets.update(dict.fromkeys(one.targets))
-        if not sleeps:
-            return PauseForRuns(tuple(targets)[:MAX_TARGETS], min(needed, MAX_TARGETS))
-        until = min(one.until for one in sleeps)
-        if targets:
-            # The engine waits for a time or for runs, not for whichever comes first.
-            now = self._now()
-            passed = (now - min(one.since for one in sleeps)).total_seconds()
-            least, most = CHECK_SECONDS
-            pause = min(max(passed / CHECK_SHARE, least), most)
-            until = min(until, now + timedelta(seconds=pause))
+        signals = [one for one in waits if isinstance(one, SignalWait)]
+        until = min((one.until for one in sleeps), default=None)
+        several = tuple(targets)[:MAX_TARGETS]
+        if signals or (sleeps and targets):
+            return PauseSuspended(
+                tuple((one.name, one.occurrence) for one in signals[:MAX_WAITS]),
+                several,
+                min(needed, MAX_TARGETS) if several else None,
+                until,
+            )
+        if until is None:
+            return PauseForRuns(several, min(needed, MAX_TARGETS))
         return PauseUntil(until)
 
 

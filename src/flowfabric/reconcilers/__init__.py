@@ -1,3 +1,3 @@
-"""Reconcilers: periodic work that time makes due, such as expired leases and delays."""
+"""Reconcilers: periodic work, such as handling expired leases and ended delays."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run the reconcilers of a process: pass after pass while work is left, then at their cadence."""
+"""Runs the reconcilers of a process: at once while work is left, else at their cadence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def run_reconcilers(
 
 async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
     cadence = reconciler.cadence.total_seconds()
-    # Spread the passes of processes that start together.
+    # Processes may start together, so spread their passes.
     await asyncio.sleep(random.uniform(0, cadence) / 4)
     backoff = cadence
     batch = reconciler.batch
@@ -35,7 +35,7 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
         try:
             handled, due_in = await reconciler.run_once(client, batch)
         except Exception as error:
-            # Catch everything: without this loop the work of dead workers would stay.
+            # Catch everything: if this loop ended, the leases of dead workers would never expire.
             ENGINE_LOGGER.log(
                 level_of(error),
                 "reconciler failed and will retry: %s: %s",
@@ -45,7 +45,8 @@ async def _run(client: FlowFabric, reconciler: Reconciler) -> None:
             )
             await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
             backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
-            # Ends with large hooks may take longer than a statement_timeout: handle fewer at once.
+            # The pass may have exceeded the statement_timeout, for example because of large hooks.
+            # Handle fewer rows at once.
             batch = max(batch // 4, 1)
             continue
         backoff = cadence

@@ -1,7 +1,7 @@
 """All reconcilers. Each may run in any process, any number of times at once.
 
-A pass is one call of the engine. It skips locked rows and checks each row again under its lock. No
-row can make a pass fail, because rows are checked when they are stored.
+A pass is one call of a database function. It skips locked rows and checks each row again under its
+lock. No row can make a pass fail, because rows are checked when they are stored.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from flowfabric.client import FlowFabric
 
-# The answer of a pass: how many rows it handled, and how long until the next timer is due.
+# The answer of a pass: how many rows it handled, and the time until the next timer is due.
 Pass = tuple[int, timedelta | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """A reconciler: at the latest after `cadence`, `run_once` handles up to `batch` rows."""
+    """A reconciler. `run_once` handles up to `batch` rows, and runs at least every `cadence`."""
 
     name: str
     cadence: timedelta
@@ -27,7 +27,7 @@ class Reconciler:
 
 
 async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
-    """Drop the time of the next timer: the cadence is soon enough."""
+    """Drop the time of the next timer, because the cadence is soon enough."""
     handled, _ = await answer
     return handled, None
 
@@ -52,14 +52,33 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.executions.promote_delayed(limit=batch),
     ),
-    # Finishes propagation of an end that a dead process left behind.
+    # Finishes the propagation of an end if a process died before it could.
     Reconciler(
         "wake_resolver",
         timedelta(seconds=1),
         500,
         lambda client, batch: client.executions.resolve_wakes(limit=batch),
     ),
-    # Cancels members of cancelled flows that their canceller left or could not lock.
+    # Notices signals to executions that were busy, and signals of the senders' transactions.
+    Reconciler(
+        "signal_notices",
+        timedelta(seconds=1),
+        500,
+        lambda client, batch: client.signals.notice(limit=batch),
+    ),
+    Reconciler(
+        "suspension_timeouts",
+        timedelta(seconds=2),
+        500,
+        lambda client, batch: client.signals.expire_suspensions(limit=batch),
+    ),
+    Reconciler(
+        "waitpoint_expiry",
+        timedelta(seconds=5),
+        500,
+        lambda client, batch: client.signals.expire_waitpoints(limit=batch),
+    ),
+    # Cancels members of cancelled flows if the cancelling call could not.
     Reconciler(
         "cancel_backlog",
         timedelta(seconds=15),
@@ -79,7 +98,8 @@ RECONCILERS: tuple[Reconciler, ...] = (
         50,
         lambda client, batch: client.executions.reconcile_siblings(limit=batch),
     ),
-    # Unblocks executions for which a capable worker has registered, if its call did not.
+    # Unblocks executions that a registered worker can run, if its registration did not unblock
+    # them.
     Reconciler(
         "unblocker",
         timedelta(seconds=5),
@@ -92,7 +112,20 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: _at_cadence(client.grants.reap(limit=batch)),
     ),
-    # Returns the next timer only while old rows are left; otherwise a minute is soon enough.
+    # Opens what a claim could not: slots that ran out, rates and budgets that have room again.
+    Reconciler(
+        "gate_sweep",
+        timedelta(seconds=1),
+        500,
+        lambda client, batch: _at_cadence(client.quotas.sweep(limit=batch)),
+    ),
+    Reconciler(
+        "budget_reset",
+        timedelta(seconds=15),
+        100,
+        lambda client, batch: client.budgets.reset_due(limit=batch),
+    ),
+    # Returns a next timer only while old rows are left. Otherwise a minute is soon enough.
     Reconciler(
         "retention_trimmer",
         timedelta(seconds=60),

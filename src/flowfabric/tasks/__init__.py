@@ -1,4 +1,4 @@
-"""Tasks: registered functions, how arguments and results are stored, what surrounds a call."""
+"""Tasks: registered functions, the encoding of their values, middleware and providers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from flowfabric.tasks.inputs import (
     INPUTS_ENCODING,
     ArgumentTemplate,
     Inputs,
-    Placeholder,
     describe_arguments,
     encode_argument,
     fill_inputs,
-    leaf_values,
     make_template,
 )
+from flowfabric.tasks.limits import NO_LIMITS, Limits
 from flowfabric.tasks.middleware import CallNext, check_middleware
 from flowfabric.tasks.payloads import UNFILLED_ENCODINGS, fill_payload
+from flowfabric.tasks.placeholders import Placeholder, leaf_values
 from flowfabric.tasks.providers import provided
+from flowfabric.tasks.signals import encode_signal
 from flowfabric.tasks.spec import OnChange, TaskSpec, task_name
 
 __all__ = [
     "INPUTS_ENCODING",
+    "NO_LIMITS",
     "UNFILLED_ENCODINGS",
     "ArgumentTemplate",
     "CallNext",
@@ -33,6 +35,7 @@ __all__ = [
     "Hook",
     "HookSpec",
     "Inputs",
+    "Limits",
     "OnChange",
     "Placeholder",
     "TaskSpec",
@@ -40,6 +43,7 @@ __all__ = [
     "check_middleware",
     "describe_arguments",
     "encode_argument",
+    "encode_signal",
     "failure_of",
     "fill_inputs",
     "fill_payload",

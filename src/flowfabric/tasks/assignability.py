@@ -1,4 +1,4 @@
-"""Compares type hints: whether a value of one type can be passed where another type is taken."""
+"""Compares type hints: tells whether values of one type can be passed as another type."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from typing import (
 )
 
 _UNIONS = (Union, types.UnionType)
-# As for type checkers: an int can be passed where a float is taken.
+# Type checkers accept an int for a float, and so do we.
 _WIDER: dict[type, tuple[type, ...]] = {int: (float, complex), float: (complex,)}
-# Numbers and text: an equal value reads back as the type that the hint names.
+# Numbers and text. A value of these types reads back as the type that the hint names.
 _NAMED = (int, float, complex, str, bytes)
 _ABSTRACT = "collections.abc"
 
@@ -35,14 +35,15 @@ def is_assignable(source: Any, target: Any) -> bool:
     """
     try:
         return _cached(source, target)
-    except TypeError:  # a hint need not be hashable
+    except TypeError:  # the hint is not hashable
         return _is_assignable(source, target)
 
 
 def round_trips(source: Any, target: Any) -> bool:
     """Tell whether an assignable value of `source` stays the same when it is read as `target`.
 
-    A Circle read as a Shape does not, nor does a date read as Any. Unknown hints count as True.
+    A Circle read as a Shape would change, and so would a date read as Any. Unknown hints count as
+    True.
     """
     source, target = plain(source), plain(target)
     if source is target or _is_open(source) or get_origin(source) is Literal:
@@ -78,7 +79,7 @@ def round_trips(source: Any, target: Any) -> bool:
 
 
 def accepts_none(hint: Any) -> bool:
-    """Tell whether None can be passed where this hint is taken."""
+    """Tell whether a parameter with this hint accepts None."""
     return is_assignable(type(None), hint)
 
 
@@ -91,7 +92,7 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def plain(hint: Any) -> Any:
-    """Return a hint without annotations, aliases and new names."""
+    """Return a hint without `Annotated`, type aliases and `NewType`."""
     while True:
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
@@ -102,13 +103,13 @@ def plain(hint: Any) -> Any:
         elif hint is None:
             return type(None)
         elif isinstance(hint, str | ForwardRef):
-            return Any  # a type that contains itself, as pydantic's JsonValue does
+            return Any  # a type that contains itself, such as pydantic's JsonValue
         else:
             return hint
 
 
 def element_of(hint: Any, at: int, length: int) -> Any | None:
-    """Return what a sequence or a set takes at an index; None if it takes nothing there."""
+    """Return the type of the item at an index of a sequence or set; None if none fits there."""
     if _is_open(hint):
         return Any
     origin, args = _split(hint)
@@ -130,7 +131,7 @@ def key_of(hint: Any) -> Any:
 
 
 def value_of(hint: Any, key: str) -> Any | None:
-    """Return what a mapping takes under a key; None if it takes nothing there."""
+    """Return the type of the value under a key of a mapping; None if the key is not allowed."""
     if _is_open(hint):
         return Any
     if is_typeddict(hint):
@@ -142,7 +143,7 @@ def value_of(hint: Any, key: str) -> Any | None:
 
 
 def type_text(hint: Any) -> str:
-    """Write a type as its author would."""
+    """Return a type as text, the way its author would write it."""
     if hint is None or hint is type(None):
         return "None"
     if get_origin(hint) in _UNIONS:
@@ -199,7 +200,7 @@ def _are_arguments_assignable(
     if outer is tuple:
         return _is_tuple_assignable(inner, wanted, takes)
     if len(inner) != len(takes):
-        # Such as a mapping that is passed where its keys are iterated.
+        # For example, a mapping passed as an iterable of its keys.
         return len(takes) != 1 or is_assignable(inner[0], takes[0])
     return all(is_assignable(one, other) for one, other in zip(inner, takes, strict=True))
 
@@ -221,7 +222,7 @@ def _is_literal_assignable(value: Any, target: Any) -> bool:
 
 
 def _base(kind: type) -> type:
-    """Return the number type that a class belongs to, or the class itself."""
+    """Return int or float for a subclass of it, or else the class itself."""
     if issubclass(kind, bool | int) and not issubclass(kind, Enum):
         return int
     return float if issubclass(kind, float) else kind

@@ -1,6 +1,6 @@
 """Encodes values as JSON by their type hints, and decodes them.
 
-A value that would not read back equal and of the same type is refused when it is written.
+Writing refuses a value that would change its value or its type when it is read back.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic import (
+    PydanticInvalidForJsonSchema,
+    PydanticUserError,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import CoreConfig, SchemaSerializer, from_json
 
 from flowfabric.tasks.codec_plan import CodecPlan, mapped, nodes
 from flowfabric.tasks.comparison import Comparison
 from flowfabric.tasks.encoding_error import EncodingError
 
-# JSON has no infinity and no NaN; written as null they would be refused by the reader.
+# JSON has no infinity and no NaN. Pydantic would write null, which the reader refuses.
 _AS_JSON = CoreConfig(ser_json_inf_nan="strings")
 # JSON readers refuse numbers of more than 4300 digits.
 _DIGITS = 4300
@@ -29,7 +37,7 @@ class Codec:
     """Writes the values of one type as JSON, and reads them back."""
 
     def __init__(self, hint: Any, *, is_call: bool = False) -> None:
-        """`is_call` says that the hint is a TypedDict of arguments by name."""
+        """Make a codec. `is_call` says that the hint is a TypedDict of arguments by name."""
         self._type: TypeAdapter[Any] = TypeAdapter(hint)
         schema: Any = self._type.core_schema
         plan = CodecPlan(schema, is_call=is_call)
@@ -37,9 +45,9 @@ class Codec:
         self._is_safe = plan.is_safe
         self._is_lenient = not plan.has_hidden_any
         self._enums = frozenset(plan.enums)
-        # Validated values have the types of the hint; Any has no type to check.
+        # Whether validated values have the types of the hint. Any has no type to check.
         self._is_trusted = (is_call and not plan.has_objects) or schema["type"] == "any"
-        # Whatever passes validation can be written and reads back equal.
+        # Whether every valid value can be written and reads back equal.
         self._is_certain = self._is_safe and self._is_trusted and self._check is None
         self._scalar = plan.scalar
         writer = SchemaSerializer(_writable(schema), _AS_JSON)
@@ -47,7 +55,7 @@ class Codec:
         if plan.is_for_itself:
             write = partial(write, round_trip=True)
         self._written = partial(write, warnings=False)
-        # The strict form costs a microsecond more.
+        # Writes strictly. This costs a microsecond more.
         self._written_strictly = partial(write, warnings="error")
         # We write fields by their names; other writers may use their aliases.
         validator = self._type.validator
@@ -56,12 +64,12 @@ class Codec:
 
     @cached_property
     def has_secrets(self) -> bool:
-        """Whether values may contain a secret of pydantic, which is written in clear."""
+        """Whether values may contain a pydantic secret. Secrets are written in clear text."""
         hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
         return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
 
     def write_valid(self, value: Any) -> bytes:
-        """Validate a value and encode it. Most values need no second look."""
+        """Validate a value and encode it. Most values need no further check."""
         valid = self.validated(value)
         if self._is_certain:
             try:
@@ -74,7 +82,7 @@ class Codec:
         return self.write(valid)
 
     def write(self, value: Any) -> bytes:
-        """Encode a value; `EncodingError` if it would not read back equal."""
+        """Encode a value. Raises `EncodingError` if it would not read back equal."""
         is_sure = self._is_safe and (self._is_trusted or type(value) is self._scalar)
         is_safe = self._is_safe
         if is_sure or not is_safe:
@@ -83,7 +91,7 @@ class Codec:
             try:
                 stored = self._written_strictly(value)
             except ValueError:
-                # Not the type of the hint. It may still read back equal, such as 0 for a Decimal.
+                # The value has another type than the hint. It may read back equal: 0 for a Decimal.
                 is_safe = False
                 stored = self._forced(value)
             else:
@@ -108,11 +116,18 @@ class Codec:
             return False
 
     def read(self, stored: bytes) -> Any:
-        """Decode a stored value; `ValidationError` if it does not match the hint."""
+        """Decode a stored value. Raises `ValidationError` if it does not match the hint."""
         return self._read(stored)
 
+    def json_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of the type; None if it cannot be written as one."""
+        try:
+            return self._type.json_schema(ref_template="#/$defs/{model}")
+        except (PydanticInvalidForJsonSchema, PydanticUserError):
+            return None
+
     def unfit_part(self, value: Mapping[str, Any]) -> str | None:
-        """Return the key of a mapping whose value cannot be written and read back."""
+        """Return the first key of a mapping whose value cannot be stored, or None."""
         for name in value:
             try:
                 from_json(self._written(value, include={name}))
@@ -134,36 +149,42 @@ class Codec:
             at, problem = problems(error)[0]
             if problem.startswith("Invalid JSON"):
                 raise EncodingError(_unreadable(problem)) from None
-            raise EncodingError(f"could not be read again: {problem}", at) from None
+            raise EncodingError(f"could not be read back: {problem}", at) from None
         comparison = Comparison(is_lenient=self._is_lenient, enums=self._enums)
         if (unfit := comparison.difference(value, again)) is not None:
             raise unfit
         if comparison.saw_opaque and self._forced(again) != stored:
-            raise EncodingError("would read back as something that is written differently")
+            raise EncodingError("would read back as a value with different JSON")
 
 
 def codec_for(hint: Any) -> Codec:
-    """Return a shared codec, as for functions that every run of a handler defines again."""
+    """Return a shared codec. It saves time when every run of a handler defines a function again."""
     try:
         return _cached(hint, repr(hint))
-    except TypeError:  # a hint need not be hashable
+    except TypeError:  # the hint is not hashable
         return Codec(hint)
 
 
 @lru_cache(maxsize=512)
 def _cached(hint: Any, shown: str) -> Codec:
-    """The text is part of the key: equal unions may differ in order, and order decides reading."""
+    """Return a cached codec. The text of the hint is part of the key.
+
+    Unions with the same members are equal, but their order changes how a value is read.
+    """
     return Codec(hint)
 
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """Return all places where a value does not match its hint and why, without the value."""
+    """Return every place where a value does not match its hint, with the reason.
+
+    The value itself is not included.
+    """
     found = error.errors(include_url=False, include_input=False, include_context=False)
     return [(one["loc"], one["msg"]) for one in found]
 
 
 def describe(error: ValidationError) -> str:
-    """Return all problems of a value as one text without the value: the text is logged."""
+    """Return all problems of a value as one text, without the value: the text is logged."""
     texts = [f"{path_text(at)}: {problem}" if at else problem for at, problem in problems(error)]
     more = len(texts) - _PROBLEMS_SHOWN
     return "; ".join(texts[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
@@ -175,15 +196,18 @@ def path_text(at: Sequence[Any]) -> str:
 
 def _unreadable(problem: str) -> str:
     reason = problem.removeprefix("Invalid JSON: ").partition(" at line ")[0]
-    return f"could not be read again from JSON: {reason}. Send a very long number as text"
+    return f"could not be read back from JSON: {reason}. Send a very long number as text"
 
 
 def _writable(schema: Any) -> Any:
-    """Change a schema so that all it writes can be read: secrets in clear, NaN as text."""
+    """Change a schema so that all its output can be read back.
+
+    Secrets are written in clear text, and NaN as text.
+    """
     found = mapped(schema, _writable)
     if found.get("type") in ("model", "dataclass"):
-        # A class brings a serialiser with its own settings. For a class that stands in for it,
-        # pydantic makes a serialiser with our settings.
+        # A class has a serialiser with its own settings. Pydantic makes a serialiser with our
+        # settings for a stand-in class.
         found["cls"] = _stand_in(found["cls"])
         found["config"] = {**(found.get("config") or {}), **_AS_JSON}
     how = found.get("serialization")
@@ -202,7 +226,7 @@ def _stand_in(named: type) -> type:
 
 @lru_cache(maxsize=1)
 def _maskers() -> frozenset[Any]:
-    """Return the functions with which pydantic writes secrets as asterisks."""
+    """Return the functions that pydantic uses to write secrets as asterisks."""
     serializations = (
         node["serialization"]
         for one in (SecretStr, SecretBytes, Secret[str])

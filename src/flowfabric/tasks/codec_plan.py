@@ -1,9 +1,10 @@
 """Plans how to check values of a type before they are written as JSON. Made once for each hint.
 
-Most hints need no check: pydantic writes plain numbers, text and lists of them in one way only. An
-object must be of the exact class that the hint names: a subclass is written without what it adds.
-A value under `Any` must be plain JSON. Everything else is not known to be safe, such as unions and
-types with their own serialisers, validators or constraints: its values are read back and compared.
+Most hints need no check: pydantic has only one way to write plain numbers, text and lists of them.
+An object must have exactly the class that the hint names: the fields that a subclass adds would
+not be written. A value under `Any` must be plain JSON. All other types may be unsafe, such as
+unions and types with their own serialisers, validators or constraints. Their values are read back
+and compared.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 
 from flowfabric.tasks.encoding_error import EncodingError, kind_of, wrong_class
 
-# Checks a value: returns None, or what in it would not read back.
+# Checks a value. Returns None, or an error for the part that would not read back.
 Check = Callable[[Any], "EncodingError | None"]
 Schema = Mapping[str, Any]
 
-# Allowed in the schema of a type that is written in one way only.
+# Keys that a schema may have without making the type unsafe.
 _NEUTRAL = frozenset({"type", "metadata", "ref", "strict"})
 _SCALARS = frozenset({"none", "bool", "int", "float", "str", "uuid"})
 _SCALAR_TYPES = {"none": type(None), "bool": bool, "int": int, "float": float, "str": str}
@@ -33,7 +34,7 @@ _TYPED_DICT = _NEUTRAL | {
 _CONFIG = frozenset(
     {"title", "frozen", "strict", "from_attributes", "validate_assignment", "validate_by_name"}
 )
-# Keys under which a schema contains other schemas; and those with names that users gave.
+# Keys under which a schema contains other schemas. `_BY_NAME`: by names that users chose.
 _BY_NAME = frozenset({"fields", "choices"})
 _INNER = _BY_NAME | {
     *("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "return_schema"),
@@ -45,21 +46,21 @@ _MISSING = object()
 
 
 class CodecPlan:
-    """What to check for the values of one type."""
+    """The checks for the values of one type."""
 
     def __init__(self, schema: Schema, *, is_call: bool = False) -> None:
-        """`is_call` says that the schema is a TypedDict of arguments by name."""
+        """Make a plan. `is_call` says that the schema is a TypedDict of arguments by name."""
         # Whether every value that passes the check reads back equal.
         self.is_safe = True
         # Whether there is an Any that the check does not reach.
         self.has_hidden_any = False
-        # Whether to write for the type itself: without computed fields, Json[...] as text.
+        # Whether to write in round-trip mode: without computed fields, and Json[...] as text.
         self.is_for_itself = False
-        # Whether there are objects, which validation does not copy.
+        # Whether there are objects. Validation does not copy them.
         self.has_objects = False
-        # The enumerations that the check does not reach: their members read back as members.
+        # The enumerations that the check does not reach. Their members read back as members.
         self.enums: set[type] = set()
-        # The class of the values, if it is a plain one.
+        # The class of the values, if it is a plain number or text.
         self.scalar = _SCALAR_TYPES.get(schema["type"])
         self._definitions: dict[str, Schema] = {}
         self._made: dict[str, Check | None] = {}
@@ -100,7 +101,7 @@ class CodecPlan:
                 self.enums.add(node["cls"])
 
     def _allow(self, schema: Schema, known: frozenset[str]) -> None:
-        """Mark a schema unsafe that has unknown keys, such as constraints."""
+        """Mark the plan unsafe if the schema has unknown keys, such as constraints."""
         if not schema.keys() <= known or not (schema.get("config") or {}).keys() <= _CONFIG:
             self.is_safe = False
 
@@ -148,7 +149,7 @@ class CodecPlan:
         return _exact(tuple, check)
 
     def _set(self, schema: Schema) -> Check:
-        self.is_safe = False  # different members may be written alike
+        self.is_safe = False  # different members may have the same JSON
         inner = self._of(schema.get("items_schema", _ANY))
         return _exact(
             set if schema["type"] == "set" else frozenset,
@@ -260,7 +261,7 @@ class CodecPlan:
 
 
 def _exact(cls: type, inner: Check | None) -> Check:
-    """Return a check for values of exactly this class; `inner` checks their content."""
+    """Return a check for values of exactly this class. `inner` checks their content."""
     if inner is None:
         return lambda value: None if type(value) is cls else wrong_class(value, cls)
     return lambda value: inner(value) if type(value) is cls else wrong_class(value, cls)
@@ -295,7 +296,7 @@ def _among_items(check: Check, values: Iterable[Any]) -> EncodingError | None:
 
 
 def _check_float(value: Any) -> EncodingError | None:
-    """Check a value that is written as a float: it must equal that float."""
+    """Check that a value equals the float that will be written for it."""
     if type(value) is float or value is None:
         return None
     try:
@@ -303,7 +304,7 @@ def _check_float(value: Any) -> EncodingError | None:
             return None
     except (TypeError, ValueError, OverflowError):
         pass
-    return EncodingError(f"is {kind_of(value)} that no float equals: convert it")
+    return EncodingError(f"is {kind_of(value)} and no float equals it: convert it")
 
 
 def _check_open(value: Any) -> EncodingError | None:
@@ -325,8 +326,8 @@ def _check_open(value: Any) -> EncodingError | None:
                 return unfit.under(key)
         return None
     return EncodingError(
-        f"is {kind_of(value)}, which JSON does not give back without a type: name the type in the "
-        "hint instead of Any"
+        f"is {kind_of(value)}, which does not read back from JSON without a type: name the type in "
+        "the hint instead of Any"
     )
 
 
@@ -334,13 +335,13 @@ def _check_key(key: Any) -> EncodingError | None:
     if type(key) is str:
         return None
     return EncodingError(
-        f"has {kind_of(key)} among its keys, which JSON does not give back without a type: name "
-        "the type of the keys in the hint, as in dict[int, str]"
+        f"has {kind_of(key)} among its keys, which does not read back from JSON without a type: "
+        "name the type of the keys in the hint, as in dict[int, str]"
     )
 
 
 def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a schema with every schema directly inside it changed."""
+    """Return a copy of a schema, with `change` applied to every schema directly inside it."""
     found = dict(schema)
     for name in _INNER & schema.keys():
         inner = schema[name]
@@ -354,7 +355,7 @@ def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def nodes(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """Yield every schema inside a schema, also those it refers to."""
+    """Yield every schema inside a schema, including schemas that it refers to."""
     pending, seen = [schema], set()
 
     def add(one: Any) -> Any:

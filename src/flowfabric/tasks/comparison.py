@@ -22,18 +22,18 @@ _CHANGED = "would read back with another value"
 class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
-    `is_lenient` accepts an equal value of another type where the hint names a number or text,
-    unless the value belongs to one of the `enums`, which the hint names as well.
+    `is_lenient` accepts an equal value of another type where the hint names a number or text. It
+    does not accept that for members of `enums`, because the hint names these enumerations too.
     """
 
     def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:
         self._is_lenient = is_lenient
         self._enums = enums
-        # Whether there was a value that cannot be compared with another.
+        # Whether there was a value that cannot be compared.
         self.saw_opaque = False
 
     def difference(self, value: Any, again: Any) -> EncodingError | None:
-        """Return the first difference between a value and what was read back."""
+        """Return the first difference between a value and its copy that was read back."""
         if value is again:
             return None
         if type(value) is not type(again):
@@ -67,7 +67,7 @@ class Comparison:
             return wrong_class(value, wanted)
         return EncodingError(
             f"is {kind_of(value)} and would read back as {kind_of(again)}: convert it, or use a "
-            "hint that names its type and no other type that is written alike"
+            "hint that names its type and no other type with the same JSON"
         )
 
     def _models(self, value: BaseModel, again: BaseModel) -> EncodingError | None:
@@ -117,7 +117,7 @@ class Comparison:
                 strange.append(one)
             elif (unfit := self.difference(one, others.pop(one))) is not None:
                 return unfit
-        # NaN, or values without equality.
+        # These are NaN, or values without equality.
         for one, other in zip(strange, others, strict=True):
             if (unfit := self.difference(one, other)) is not None:
                 return unfit

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class EncodingError(ValueError):
-    """A value would not read back from JSON: says where in it and why, without the value."""
+    """A value would not read back from JSON. Says where and why, without the value."""
 
     def __init__(self, problem: str, at: Iterable[Any] = ()) -> None:
         super().__init__(problem)
@@ -16,12 +16,12 @@ class EncodingError(ValueError):
         self.at = deque(at)
 
     def under(self, key: Any) -> EncodingError:
-        """Return the same error, seen from the container of the value."""
+        """Return this error with `key` added in front of the path."""
         self.at.appendleft(key)
         return self
 
     def field(self, *outer: object) -> str:
-        """Return the path to the value, behind the names in `outer`."""
+        """Return the path to the value, with the names in `outer` in front."""
         return ".".join(map(str, (*outer, *self.at)))
 
     def describe(self) -> str:
@@ -31,14 +31,14 @@ class EncodingError(ValueError):
 
 
 def kind_of(value: Any) -> str:
-    """Return the class of a value with its article."""
+    """Return the class name of a value with its article, such as "an int"."""
     kind = type(value)
     name = kind.__qualname__.rpartition("<locals>.")[2]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def wrong_class(value: Any, wanted: type) -> EncodingError:
-    """Return the error for an object of another class than the hint names."""
+    """Return the error for an object that does not have the class of the hint."""
     name = wanted.__qualname__.rpartition("<locals>.")[2]
     if not isinstance(value, wanted):
         return EncodingError(f"is {kind_of(value)}, but the hint is {name}")

@@ -1,4 +1,4 @@
-"""Extensions of an app: middleware and providers for its tasks, hooks for its workers."""
+"""The extensions of an app: middleware and providers for tasks, hooks for workers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ class Extensions:
         self.providers = Providers()
         self.on_startup: list[Hook] = []
         self.on_shutdown: list[Hook] = []
-        # Gives the connections of transactional steps; None for our own to the app's database.
+        # Provides connections for transactional steps. None means our own connections to the app's
+        # database.
         self.connect: Callable[[], Any] | None = None
+        # The beginning of the links of waitpoints.
+        self.public_url: str | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether a run calls the function of the task and nothing else."""
+        """Whether the app has no middleware and no providers, so a run only calls the function."""
         return not (self.middleware or self.providers.found)
 
     def plan(self, spec: TaskSpec) -> ProviderPlan:
-        """Plan what to provide for a task; `InvalidInput` if a parameter has no provider."""
+        """Plan the provided values of a task. Raises `InvalidInput` if a provider is missing."""
         return self.providers.plan(spec.name, spec.provided, is_async=spec.is_async)
 
     async def call(
@@ -75,7 +78,7 @@ class Extensions:
             except BaseException as error:
                 raised = error
                 raise
-        # A context manager that suppresses an error must not turn a failure into a success.
+        # If a context manager suppressed the error, the attempt must still fail.
         raise raised
 
 

@@ -14,7 +14,7 @@ from flowfabric.tasks.retry_rules import YES, decide
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
-# As JSON a character may take twice its bytes; the engine stores 64 KiB in all.
+# In JSON, a character may take twice its bytes. The database stores 64 KiB in all.
 _MESSAGE_BYTES = 4_000
 _TRACE_BYTES = 24_000
 
@@ -25,12 +25,12 @@ def failure_of(
     retry: Retry | None = None,
     attempt: int = 1,
 ) -> Failure:
-    """Convert an exception to a failure: one line for lists, and type, message and trace.
+    """Convert an exception to a failure with a one-line summary, type, message and traceback.
 
-    An error that `retry` does not retry makes the failure permanent. The first attempt is 1.
+    If the rules of `retry` exclude the error, the failure is permanent. The first attempt is 1.
 
-    It never raises and always fits the limits of the engine: a failure that could not be stored
-    would leave its execution neither ended nor released.
+    It never raises and the result always fits the database's limits: if a failure could not be
+    stored, its execution would neither end nor be released.
     """
     decision = YES
     if kind is FailureClass.TRANSIENT:
@@ -44,7 +44,7 @@ def failure_of(
         "type": name,
         "message": _head(message, _MESSAGE_BYTES),
         "trace": _tail(printable(trace, lines=True), _TRACE_BYTES),
-        # Whoever reads the trace, in another process, can tell our frames from the user's.
+        # With this, a reader in another process can tell our frames from the user's.
         "library": LIBRARY,
     }
     return Failure(

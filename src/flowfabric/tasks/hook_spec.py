@@ -1,4 +1,4 @@
-"""A hook as the worker knows it: a task that takes the end of another execution."""
+"""The worker's view of a hook: a task whose argument is the end of another execution."""
 
 from __future__ import annotations
 
@@ -17,29 +17,34 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import Outcome
+from flowfabric.core.task import TaskDeclaration
 from flowfabric.core.trace import facts_of
 from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.inputs import fill_inputs
 from flowfabric.tasks.spec import TaskSpec
 
-# The payload of a hook of a flow's node: the results of other nodes are not in its arguments yet.
+# The payload of a hook for a flow's node. The results of other nodes are still missing in it.
 ENDED_ENCODING = "json+ended"
 
 
 @dataclass(frozen=True)
 class HookSpec(TaskSpec):
-    """One registered hook. Its only argument is an `Ended`, made from what the end stored."""
+    """One registered hook. Its only argument is an `Ended`, made from the stored payload."""
 
     find_task: Callable[[str], TaskSpec | None] = field(
         default=lambda _: None, repr=False, compare=False
     )
+
+    def declaration(self, *, with_schemas: bool = True) -> TaskDeclaration:
+        """Return what the registry stores: nobody submits a hook, so it has no arguments."""
+        return TaskDeclaration(task=self.name, version=self.version)
 
     def check(self) -> None:
         _ = self._ended_name, self._result
 
     @cached_property
     def _ended_name(self) -> str:
-        """The name of the parameter that takes the Ended."""
+        """The name of the parameter that receives the `Ended`."""
         names = list(self.signature.parameters)
         if len(names) != 1 or self.signature.parameters[names[0]].kind in (
             inspect.Parameter.VAR_POSITIONAL,
@@ -47,7 +52,7 @@ class HookSpec(TaskSpec):
         ):
             raise InvalidInput(
                 field=f"hook {self.name}",
-                problem="must take one argument, an Ended, besides a context and what is provided; "
+                problem="must take one argument, an Ended, besides context and provided values; "
                 f"it takes ({', '.join(names)})",
             )
         return names[0]
@@ -60,18 +65,18 @@ class HookSpec(TaskSpec):
     def decode(
         self, payload: bytes | None, context: HandlerContext | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Decode the payload that the engine wrote for an end."""
+        """Decode the payload that the database wrote when an execution ended."""
         arguments: dict[str, Any] = {self._ended_name: self._ended(_read(self.name, payload))}
         if self.context_name is not None:
             arguments[self.context_name] = context
         return self._arranged(arguments)
 
     def ended_id(self, payload: bytes | None) -> ExecutionId:
-        """Return the execution whose end a payload describes."""
+        """Return the id of the ended execution that a payload describes."""
         return ExecutionId.parse(_read(self.name, payload)["execution_id"])
 
     def fill_inputs(self, payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
-        """Put the results of other nodes of the flow into the arguments of a node that ended."""
+        """Put the results of other nodes of the flow into the arguments of the ended node."""
         told = _read(self.name, payload)
         told["arguments"] = from_json(fill_inputs(to_json(told["arguments"]), inputs))
         return to_json(told)
@@ -96,7 +101,9 @@ class HookSpec(TaskSpec):
 def _read(name: str, payload: bytes | None) -> dict[str, Any]:
     try:
         told: dict[str, Any] = from_json(payload or b"{}")
-        return told if "execution_id" in told else _refuse(name, "no end is described in it")
+        return (
+            told if "execution_id" in told else _refuse(name, "it describes no end of an execution")
+        )
     except ValueError as error:
         _refuse(name, str(error))
 
@@ -113,7 +120,7 @@ def _arguments(task: TaskSpec | None, stored: Any) -> Mapping[str, Any]:
     try:
         return task.decode_arguments(to_json(stored))
     except InvalidInput:
-        # Perhaps the reason of the failure: the hook must hear of it all the same.
+        # The arguments do not fit the task, which may be why it failed. Pass them as stored.
         return stored
 
 
@@ -123,7 +130,7 @@ def _result(task: TaskSpec | None, stored: Any) -> Any:
     try:
         return task.decode_result(to_json(stored))
     except (InvalidInput, ValueError):
-        # The type may have changed since; the hook must hear of the end all the same.
+        # The type of the result may have changed. Pass the result as stored.
         return stored
 
 

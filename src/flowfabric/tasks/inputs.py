@@ -1,7 +1,7 @@
-"""Inputs: arguments of a flow's node that are results of other nodes.
+"""Inputs of a flow's node: arguments that are results of other nodes.
 
 The payload of such a node is JSON with two parts. `arguments` is a plain payload with null for
-every result; `inputs` says which result belongs where:
+every result. `inputs` says where each result belongs:
 
     {"at": ["parts", 0], "of": "load"}     the result of the node `load`
     {"at": ["offer"], "first": 1}          the result of the first node of group 1 to succeed
@@ -12,9 +12,9 @@ A worker fills in the results when it starts the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import PydanticSchemaGenerationError, ValidationError
 from pydantic_core import from_json, to_json
@@ -34,6 +34,7 @@ from flowfabric.tasks.assignability import (
 )
 from flowfabric.tasks.codec import codec_for, path_text, problems
 from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.placeholders import Placeholder, leaf_values
 from flowfabric.tasks.spec import TaskSpec
 
 INPUTS_ENCODING = "json+inputs"
@@ -41,81 +42,34 @@ INPUTS_ENCODING = "json+inputs"
 Path = tuple[str | int, ...]
 
 
-class Placeholder:
-    """Stands for a value that exists only once the flow runs.
-
-    `hint` is the type of the value; `origin` says in words where the value comes from.
-    """
-
-    __slots__ = ("hint", "origin")
-
-    def __init__(self, origin: str, hint: Any) -> None:
-        self.origin = origin
-        self.hint = hint
-
-    def __repr__(self) -> str:
-        return f"<{self.origin}>"
-
-    def _unknown(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            f"{self.origin} is not known before the flow runs. It can only be passed to another "
-            "node, by itself or in a list, tuple, set or dict"
-        )
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self._unknown()
-
-    __bool__ = __iter__ = __len__ = __getitem__ = __call__ = __contains__ = _unknown
-    __str__ = __format__ = __int__ = __float__ = __index__ = __await__ = _unknown
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _unknown
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _unknown
-    __hash__ = object.__hash__
-
-
 @dataclass(frozen=True, slots=True)
 class ArgumentTemplate:
-    """The arguments of a node as JSON with gaps, and the placeholders for the gaps."""
+    """The arguments of a node as JSON with gaps, and the placeholders that fill the gaps."""
 
     arguments: dict[str, Any]
     gaps: tuple[Gap, ...]
 
     def payload(self, source: Callable[[Placeholder], Mapping[str, Any]]) -> bytes:
-        """Return the payload; `source` describes for every gap what fills it."""
+        """Return the payload. `source` describes the result that fills a gap."""
         inputs = [{"at": list(gap.at), **source(gap.value)} for gap in self.gaps]
         return to_json({"arguments": self.arguments, "inputs": inputs})
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A gap in the arguments: its path, what fills it, and the type that is taken there."""
+    """A gap in the arguments: its path, its placeholder, and the expected type."""
 
     at: Path
     value: Placeholder
     hint: Any
 
 
-def leaf_values(value: Any) -> Iterator[Any]:
-    """Yield the values inside nested lists, tuples, sets and dicts."""
-    if isinstance(value, list | tuple | set | frozenset):
-        for one in value:
-            yield from leaf_values(one)
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            if isinstance(key, Placeholder):
-                yield key
-            yield from leaf_values(one)
-    else:
-        yield value
-
-
 def make_template(
     spec: TaskSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ArgumentTemplate:
-    """Check the arguments of a node and encode what is known of them.
+    """Check the arguments of a node, and encode all values that are known already.
 
-    `InvalidInput` names the parameter, and for a result its type and the type that is taken.
+    Raises `InvalidInput` with the parameter, and for a result with its type and the expected type.
     """
     arguments: dict[str, Any] = {}
     gaps: list[Gap] = []
@@ -126,7 +80,7 @@ def make_template(
 
 
 def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
-    """Encode one argument without results; `InvalidInput` if its parameter does not take it."""
+    """Encode one argument that contains no result. Raises `InvalidInput` if it does not fit."""
     return _TemplateBuilder(spec).build(value, spec.argument_hint(name), (name,), [])
 
 
@@ -218,14 +172,15 @@ class _TemplateBuilder:
             where_text, problem = unfit.field(*at), unfit.problem
         except PydanticSchemaGenerationError as error:
             where_text, problem = _path_text(at), f"cannot be written as JSON: {error}"
-        # Without its cause, which shows the value.
+        # Raise without the cause, because the cause shows the value.
         raise InvalidInput(field=where_text, problem=f"{problem} (argument of {self._spec.name})")
 
 
 def fill_inputs(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
     """Return a plain payload with the results filled in.
 
-    A result that was not counted is null, and so is the result of a node completed without one.
+    A result is null if its node completed without a result, or if it does not count (for example
+    the loser of a race).
     """
     counted = [one for one in inputs if one.is_counted]
     by_name = {one.node_name: one for one in reversed(counted)}
@@ -244,7 +199,7 @@ def fill_inputs(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
 
 
 def describe_arguments(payload: bytes | None) -> Mapping[str, Any]:
-    """Return the arguments of a payload for a reader; a gap says what fills it."""
+    """Return the arguments of a payload for display. Each gap names the result that fills it."""
     written = from_json(payload or b"{}")
     arguments: dict[str, Any] = written["arguments"]
     for gap in written["inputs"]:
@@ -274,7 +229,7 @@ def _node_name(found: FlowInput) -> str:
 
 
 class Inputs:
-    """Reads the inputs of nodes; nodes that start together share a call."""
+    """Reads the inputs of nodes. Nodes that start together share a call."""
 
     def __init__(self, client: FlowFabric) -> None:
         self._client = client

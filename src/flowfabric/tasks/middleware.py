@@ -15,7 +15,7 @@ class CallNext(Protocol):
     def __call__(self) -> Awaitable[Any]: ...
 
 
-# The first argument is the context, a class of a higher layer; `App.middleware` types it.
+# The first argument is the context. Its class belongs to a higher layer; `App.middleware` types it.
 Middleware = Callable[[Any, CallNext], Awaitable[Any]]
 
 
@@ -34,14 +34,14 @@ def check_middleware(function: Middleware) -> None:
 
 
 async def call_middleware(middleware: Sequence[Middleware], context: Any, call: CallNext) -> Any:
-    """Call a task through all middleware; the first registered is the outermost."""
+    """Call a task through all middleware. The first registered one is the outermost."""
     for one in reversed(middleware):
         call = _Link(one, context, call)
     return await call()
 
 
 class _Link:
-    """One middleware and the call that it surrounds."""
+    """One middleware and the call that it wraps."""
 
     __slots__ = ("_call_next", "_context", "_function", "_is_used")
 
@@ -56,7 +56,7 @@ class _Link:
 
     async def _once(self) -> Any:
         if self._is_used:
-            # A second call in one attempt would be a retry that is neither stored nor counted.
+            # A second call in one attempt would be a retry that the database does not count.
             raise RuntimeError(
                 "call_next() was called a second time. To retry the task, let the error pass: the "
                 "retry policy of the task decides"

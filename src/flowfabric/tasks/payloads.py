@@ -1,4 +1,4 @@
-"""Payloads that lack the results of other nodes of a flow until their execution starts."""
+"""Payloads with missing results of other nodes. The results are filled in at the start."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from flowfabric.tasks.hook_spec import ENDED_ENCODING, HookSpec
 from flowfabric.tasks.inputs import INPUTS_ENCODING, Inputs, fill_inputs
 from flowfabric.tasks.spec import TaskSpec
 
-# The encodings of such payloads: that of a node, and that of the hook of a node.
+# The encodings of such payloads: for a node, and for the hook of a node.
 UNFILLED_ENCODINGS = (INPUTS_ENCODING, ENDED_ENCODING)
 
 
 async def fill_payload(claimed: Claimed, spec: TaskSpec, inputs: Inputs) -> bytes:
-    """Read the results that a payload lacks and put them in; `InvalidInput` if that fails."""
+    """Read the missing results of a payload and fill them in. Raises `InvalidInput` on failure."""
     payload = claimed.payload
     if isinstance(spec, HookSpec):
         return spec.fill_inputs(payload, await inputs.read(spec.ended_id(payload)))

@@ -1,4 +1,4 @@
-"""Providers: values for the parameters of tasks, by type, for one execution or a whole worker."""
+"""Providers. They make values for task parameters by type, per execution or per worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class _Provided:
     """The default of a parameter that a worker provides: `session: Session = provided`.
 
-    A caller that submits the task may omit such a parameter.
+    The caller that submits the task may omit such a parameter.
     """
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class _Provided:
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"{name!r} was used on a parameter that only a worker provides; pass the parameter "
-            "when you call the function yourself"
+            "if you call the function yourself"
         )
 
 
@@ -79,7 +79,7 @@ class Provider:
 
     @cached_property
     def make(self) -> Factory:
-        """The factory; a generator function becomes a context manager."""
+        """The factory. A generator function becomes a context manager."""
         if inspect.isasyncgenfunction(self.factory):
             return asynccontextmanager(self.factory)
         if inspect.isgeneratorfunction(self.factory):
@@ -88,7 +88,7 @@ class Provider:
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether the factory needs the event loop, as far as its signature tells."""
+        """Whether the factory needs the event loop, judged by its signature."""
         inner = inspect.unwrap(_unwrap_partial(self.factory))
         called = getattr(type(inner), "__call__", None)  # noqa: B004  an object's own method
         return any(
@@ -137,8 +137,8 @@ class Provider:
 class ResolvedProvider:
     """A provider with the resolved providers of its factory's parameters.
 
-    Two are equal if they make the same value from the same values, so that an override of one
-    provider also replaces everything that depends on it.
+    Two resolved providers are equal if their factories and their dependencies are equal. So an
+    override of one provider also replaces all values that depend on it.
     """
 
     provider: Provider
@@ -154,7 +154,7 @@ class ResolvedProvider:
     async def enter(
         self, stack: AsyncExitStack, values: Values, context: HandlerContext | None
     ) -> Any:
-        """Make the value on the event loop; the stack closes it."""
+        """Make the value on the event loop. The stack closes it."""
         made = self._make(values, context)
         if not _is_manager(made) and inspect.isawaitable(made):
             made = await made
@@ -166,7 +166,7 @@ class ResolvedProvider:
         return made
 
     def enter_sync(self, stack: ExitStack, values: Values, context: HandlerContext | None) -> Any:
-        """Make the value in the thread that uses it; the stack closes it."""
+        """Make the value in the thread that uses it. The stack closes it."""
         made = self._make(values, context)
         if isinstance(made, AbstractContextManager):
             made = stack.enter_context(made)
@@ -188,7 +188,7 @@ class ResolvedProvider:
 
 @dataclass(frozen=True, slots=True)
 class ProviderPlan:
-    """What one task is provided with, and everything to make for it, in order."""
+    """The provided parameters of one task, and all values to make for them, in order."""
 
     given: Mapping[str, ResolvedProvider] = field(default_factory=dict)
     of_worker: tuple[ResolvedProvider, ...] = ()
@@ -213,14 +213,14 @@ class Providers:
     def __contains__(self, wanted: Any) -> bool:
         try:
             return wanted in self.found
-        except TypeError:  # a hint need not be hashable
+        except TypeError:  # the hint is not hashable
             return False
 
     def register(self, wanted: Any, factory: Factory, scope: str) -> None:
         if wanted in self._registered:
             raise InvalidInput(
                 field="type",
-                problem=f"{type_name(wanted)} is provided already; tests replace it with "
+                problem=f"{type_name(wanted)} already has a provider; tests replace it with "
                 "app.overriding(...)",
             )
         self._registered[wanted] = _provider(wanted, factory, scope)
@@ -240,7 +240,7 @@ class Providers:
             self._reset()
 
     def plan(self, task: str, wanted: Mapping[str, Any], *, is_async: bool) -> ProviderPlan:
-        """Plan the provided parameters of a task; `InvalidInput` if one has no provider."""
+        """Plan the provided parameters of a task. Raises `InvalidInput` if one has no provider."""
         plan = self._plans.get(task)
         if plan is None:
             plan = self._plans[task] = self._make_plan(task, wanted, is_async=is_async)
@@ -258,7 +258,7 @@ class Providers:
         own = [one for one in order if one.provider.scope is Scope.EXECUTION]
         if is_async:
             return ProviderPlan(given, tuple(of_worker), tuple(own))
-        # Values of a plain task are made in its thread, unless the loop makes or needs them.
+        # A plain task makes its values in its thread, unless they need the event loop.
         on_loop: dict[ResolvedProvider, None] = {}
         for resolved in own:
             if resolved.provider.is_async:
@@ -321,7 +321,7 @@ def _provider(wanted: Any, factory: Factory, scope: str) -> Provider:
         raise InvalidInput(
             field="type",
             problem=f"{type_name(wanted)} cannot be provided: it would replace every argument of "
-            "that type; make a class of your own",
+            "that type; define your own class",
         )
     if not callable(factory):
         raise InvalidInput(
@@ -334,7 +334,7 @@ def _provider(wanted: Any, factory: Factory, scope: str) -> Provider:
 
 
 def _put_in_order(resolved: ResolvedProvider, order: dict[ResolvedProvider, None]) -> None:
-    """Add everything that a provider depends on, then the provider itself."""
+    """Add all dependencies of a provider, then the provider itself."""
     if resolved not in order:
         for _, need in resolved.needs:
             if need is not None:

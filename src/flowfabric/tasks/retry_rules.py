@@ -1,4 +1,4 @@
-"""Decides, where the code of the task is known, whether an error is retried and after what time."""
+"""Decides in the worker whether an error is retried, and how long to wait."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from flowfabric.core.errors import WaitTimeout
 from flowfabric.core.policy import Retry, names_groups
 from flowfabric.core.retry_errors import GiveUp, RetryAfter
 from flowfabric.telemetry import WORKER_LOGGER
 
-# A longer wait in a Retry-After header counts as this one.
+# A Retry-After header with a longer wait is cut to this.
 LONGEST_HEADER = timedelta(days=1)
-# How many errors behind an error are searched for a Retry-After header.
+# How many causes of an error are searched for a Retry-After header.
 _CAUSES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an error may be retried, and for how long or until when to wait.
+    """Says whether an error may be retried, and how long or until when to wait.
 
-    Without a wait, the backoff of the policy counts. Whether retries are left is not considered.
+    Without a wait, the backoff of the policy applies. The number of retries left does not matter
+    here.
     """
 
     is_allowed: bool
@@ -32,7 +34,7 @@ class Decision:
 
     @property
     def seconds(self) -> float | None:
-        """The seconds to wait by this process's clock; None if no time was asked for."""
+        """The seconds to wait by this process's clock; None if the error asks for no wait."""
         if self.at is not None:
             return max((self.at - datetime.now(UTC)).total_seconds(), 0.0)
         return None if self.delay is None else self.delay.total_seconds()
@@ -45,8 +47,7 @@ YES = Decision(True)
 def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
     """Decide by the error itself, then by the rules of the policy. The first attempt is 1.
 
-    Never raises: an error that nobody could classify would leave its execution neither ended nor
-    released.
+    Never raises: if this failed, the execution would neither end nor be released.
     """
     try:
         return _decide(error, retry, attempt)
@@ -57,6 +58,9 @@ def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
 
 def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
     if isinstance(error, GiveUp):
+        return NO
+    if isinstance(error, WaitTimeout) and not _names(retry, type(error)):
+        # A retry would wait as long once more; only a policy that names the error asks for that.
         return NO
     if isinstance(error, RetryAfter):
         return Decision(True, error.delay, error.at)
@@ -71,8 +75,16 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
     return _header_of(error) if retry.respect_retry_after else YES
 
 
+def _names(retry: Retry | None, kind: type[BaseException]) -> bool:
+    """Tell whether a policy names an error, rather than all errors."""
+    if retry is None:
+        return False
+    named = retry.retry_on if isinstance(retry.retry_on, tuple) else (retry.retry_on,)
+    return kind in named
+
+
 def _decide_together(members: Sequence[Decision], retry: Retry | None) -> Decision:
-    """Retry a group if each member would be retried, after the longest wait."""
+    """Allow the retry of a group if every member allows it, after the longest wait."""
     if not all(member.is_allowed for member in members):
         return NO
     waits = [member for member in members if member.seconds is not None]
@@ -91,13 +103,13 @@ def _is_allowed_by_rule(error: BaseException, retry: Retry, attempt: int) -> boo
             raise TypeError("it returned a coroutine; it must return True or False")
         return bool(answer)
     except (Exception, SystemExit):
-        # A broken rule must not end executions that the policy would retry, nor the worker.
+        # A broken rule must not end the worker. It must not end an execution either.
         WORKER_LOGGER.exception("retry rule failed, the error counts as allowed: %r", retry.when)
         return True
 
 
 def _header_of(error: BaseException) -> Decision:
-    """Read the Retry-After header that an HTTP error, or an error behind it, carries."""
+    """Read the Retry-After header of an HTTP error, or of one of its causes."""
     seen: BaseException | None = error
     for _ in range(_CAUSES):
         if seen is None:
@@ -116,7 +128,7 @@ def _header_text(error: BaseException) -> str | None:
             if headers is not None and (text := headers.get("Retry-After")) is not None:
                 return str(text)
     except Exception as broken:
-        # Foreign code: a class that only looks like an HTTP error.
+        # The class only looks like an HTTP error, and its code may raise anything.
         WORKER_LOGGER.debug("headers of %s not read: %r", type(error).__name__, broken)
     return None
 
@@ -124,7 +136,7 @@ def _header_text(error: BaseException) -> str | None:
 def _parse_header(text: str) -> Decision:
     text = text.strip()
     if text.isascii() and text.isdigit():
-        # Longer numbers are beyond the limit and beyond what a timedelta takes.
+        # Longer numbers exceed our limit, and timedelta does not accept them.
         seconds = int(text[:9]) if len(text) <= 9 else 10**9
         return Decision(True, min(timedelta(seconds=seconds), LONGEST_HEADER))
     try:

@@ -1,4 +1,4 @@
-"""A task as the worker knows it: a function, its options, and the codecs of its type hints."""
+"""The worker's view of a task: a function, its options, and the codecs of its type hints."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ from flowfabric.core.policy import (
     milliseconds,
     policy_json,
 )
+from flowfabric.core.task import MAX_SCHEMA_BYTES, TaskDeclaration
 from flowfabric.tasks.codec import Codec, describe, path_text, problems
 from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.handler_context import HandlerContext, is_context
+from flowfabric.tasks.limits import NO_LIMITS, Limits
 from flowfabric.tasks.providers import Providers, provided, wanted_type
+from flowfabric.tasks.signals import check_signals, encode_signal
 
 _BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -45,7 +48,7 @@ _BY_POSITION = (
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _NAMED = inspect.Parameter.VAR_KEYWORD
 
-# What becomes of an execution whose journal the code no longer fits.
+# What happens to an execution when the code no longer fits its journal.
 OnChange: TypeAlias = Literal["hold", "restart"]
 
 
@@ -66,6 +69,9 @@ class TaskSpec:
     tags: Mapping[str, str] = field(default_factory=dict)
     version: str | None = None
     on_change: OnChange = "hold"
+    # The types of the signals that the task takes, by name; without any, every signal is taken.
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = NO_LIMITS
     providers: Providers = field(default_factory=Providers, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,9 +89,11 @@ class TaskSpec:
             raise InvalidInput(
                 field="retry", problem=f"must be a Retry, not {type(self.retry).__name__}"
             )
+        check_signals(self.signals)
         _ = self.policy
         if self.deadline is not None:
             milliseconds("deadline", self.deadline, least=1)
+        self.limits.check(self)
 
     @cached_property
     def is_async(self) -> bool:
@@ -107,7 +115,7 @@ class TaskSpec:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The parameters that a caller passes: without the context and provided ones."""
+        """The parameters that a caller passes, without the context and provided parameters."""
         signature = inspect.signature(self.function)
         return signature.replace(
             parameters=[
@@ -170,12 +178,22 @@ class TaskSpec:
             else:
                 kwargs[name] = value
 
+    def declaration(self, *, with_schemas: bool = True) -> TaskDeclaration:
+        """Return what the registry of tasks stores about this task."""
+        return TaskDeclaration(
+            task=self.name,
+            version=self.version,
+            arguments=_storable_schema(self._arguments.json_schema()) if with_schemas else None,
+            result=_storable_schema(self._result.json_schema()) if with_schemas else None,
+            limits=[one.to_json() for one in self.limits.all],
+        )
+
     def check(self) -> None:
-        """Refuse a function whose arguments or result cannot be stored."""
+        """Refuse a function if its arguments or its result cannot be stored."""
         _ = self._arguments, self._result
 
     def reset(self) -> None:
-        """Forget what was derived from the parameters: other types are provided now."""
+        """Clear all cached facts about the parameters, because other types are provided now."""
         for name in set(vars(self)) - set(self.__dataclass_fields__):
             del self.__dict__[name]
 
@@ -196,7 +214,7 @@ class TaskSpec:
         )
 
     def argument_hint(self, name: str) -> Any:
-        """Return the type of a parameter; `*args` is a list, `**kwargs` a dict."""
+        """Return the type of a parameter. `*args` is a list and `**kwargs` is a dict."""
         hint: Any = self._hints.get(name, Any)
         kind = self.signature.parameters[name].kind
         if kind is _POSITIONAL:
@@ -205,7 +223,7 @@ class TaskSpec:
 
     @property
     def result_hint(self) -> Any:
-        """The type of the result; Any without a hint."""
+        """The type of the result; Any if there is no hint."""
         return self._hints.get("return", Any)
 
     @cached_property
@@ -213,30 +231,30 @@ class TaskSpec:
         return self._codec(self.result_hint, "its result")
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Encode arguments as a payload; `InvalidInput` names the wrong one."""
-        bound = self.bind(args, kwargs)  # Says what is missing, also if a type cannot be stored.
+        """Encode arguments as a payload. Raises `InvalidInput`, which names a wrong argument."""
+        bound = self.bind(args, kwargs)  # Bind first: a missing argument is the clearer error.
         try:
             return self._arguments.write_valid(bound)
         except (ValidationError, EncodingError):
-            pass  # Named below, without this cause, which shows the value.
+            pass  # The code below raises without this cause, because the cause shows the value.
         return self._encode(args, kwargs)[1]
 
     def encode_comparable(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, bytes]:
-        """Encode arguments, and also in a form that is the same for equal arguments.
+        """Encode arguments as a payload, and in a second form that is the same for equal arguments.
 
-        The payload itself keeps sets and mappings in the order in which they iterate.
+        The payload itself keeps the iteration order of sets and mappings.
         """
         arguments, payload = self._encode(args, kwargs)
         try:
             written = _ordered(arguments, json.loads(payload))
-        except ValueError:  # a number of more digits than Python reads
+        except ValueError:  # a number has more digits than Python reads
             return payload, payload
         return payload, json.dumps(written, sort_keys=True).encode()
 
     def _encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bytes]:
-        """Return the arguments validated by their hints, and as JSON."""
+        """Return the validated arguments, and their JSON."""
         arguments = self.bind(args, kwargs)
         codec = self._arguments
         try:
@@ -249,11 +267,11 @@ class TaskSpec:
         except EncodingError as unfit:
             field = unfit.field() or codec.unfit_part(valid) or "arguments"
             problem = unfit.problem
-        # Without its cause, which shows the value.
+        # Raise without the cause, because the cause shows the value.
         raise InvalidInput(field=field, problem=f"{problem} (argument of {self.name})")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments by the names of their parameters."""
+        """Return the arguments by parameter name."""
         if not kwargs and len(args) == len(self._plain_names):
             return dict(zip(self._plain_names, args, strict=True))
         try:
@@ -267,7 +285,7 @@ class TaskSpec:
 
     @cached_property
     def _plain_names(self) -> tuple[str, ...]:
-        """The parameters, if every one can be passed by position and by name."""
+        """The parameters, if all of them can be passed both by position and by name."""
         parameters = self.signature.parameters.values()
         is_plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         return tuple(p.name for p in parameters) if is_plain else ()
@@ -295,7 +313,7 @@ class TaskSpec:
         return arguments
 
     def _arranged(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments by name as the function takes them."""
+        """Convert arguments by name to positional and keyword arguments."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
@@ -304,22 +322,26 @@ class TaskSpec:
             elif parameter.kind is _NAMED:
                 kwargs.update(arguments.get(name, {}))
             elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-                # A missing argument has a default, and those behind it need their positions.
+                # Pass the default of a missing argument, so that later arguments keep their places.
                 args.append(arguments.get(name, parameter.default))
             elif name in arguments:
                 kwargs[name] = arguments[name]
         return args, kwargs
 
     def encode_result(self, value: Any) -> bytes:
-        """Encode a result; `InvalidInput` if it cannot be stored."""
+        """Encode a result. Raises `InvalidInput` if it cannot be stored."""
         try:
             return self._result.write(value)
         except EncodingError as unfit:
             field, problem = unfit.field("result"), unfit.problem
         by = " as its type hint says" if "return" in self._hints else ""
         raise InvalidInput(
-            field=field, problem=f"what {self.name} returned cannot be stored{by}: {problem}"
+            field=field, problem=f"the result of {self.name} cannot be stored{by}: {problem}"
         )
+
+    def encode_signal(self, name: str, value: Any) -> bytes:
+        """Encode the value of a signal by its declared type; refuse what the task does not take."""
+        return encode_signal(name, value, self.signals, task=self.name)
 
     def decode_result(self, stored: bytes | None) -> Any:
         """Decode a stored result by the type hint."""
@@ -330,7 +352,8 @@ class TaskSpec:
         except ValidationError as error:
             raise InvalidInput(
                 field="result",
-                problem=f"what {self.name} stored does not fit its present type: {describe(error)}",
+                problem=f"the stored result of {self.name} does not fit its present type: "
+                f"{describe(error)}",
             ) from None
 
     def _codec(self, hint: Any, what: str, *, is_call: bool = False) -> Codec:
@@ -340,12 +363,17 @@ class TaskSpec:
             raise InvalidInput(
                 field=f"task {self.name}",
                 problem=f"{what} cannot be stored as JSON: {error.message.splitlines()[0]} "
-                "(register what a worker should provide with app.provide)",
+                "(to let a worker provide a value, use app.provide)",
             ) from error
 
 
+def _storable_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a schema that the registry takes; None if it is too large."""
+    return schema if schema and len(json.dumps(schema)) <= MAX_SCHEMA_BYTES else None
+
+
 def _ordered(value: Any, written: Any) -> Any:
-    """Return JSON in which the items of sets are sorted."""
+    """Return a copy of `written` in which the items of sets are sorted."""
     if isinstance(written, list):
         if not isinstance(value, list | tuple | Set) or len(value) != len(written):
             return written
@@ -366,7 +394,7 @@ def _sorted_json(written: Any) -> str:
 
 
 def task_name(function: Callable[..., Any]) -> str:
-    """Return `module.qualname`; functions of a script are named after its file."""
+    """Return `module.qualname`. Functions of a script are named after its file."""
     module = function.__module__
     if module == "__main__":
         main = getattr(sys.modules.get("__main__"), "__file__", None)

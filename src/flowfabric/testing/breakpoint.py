@@ -1,4 +1,4 @@
-"""Stop a handler right after a step, so that a test can look, or crash the worker there."""
+"""Stops a handler right after a step, so that a test can inspect it or crash the worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = Callable[[Claimed, Step], Awaitable[StepRecord]]
 
 
 class Breakpoint:
-    """Lets handlers pass, unless a step of an execution is set at which one must stop."""
+    """Stops a handler after the chosen step of the chosen execution. Other handlers continue."""
 
     def __init__(self) -> None:
         self._at: tuple[ExecutionId, str] | None = None

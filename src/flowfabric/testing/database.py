@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Postgres:
     """The server of a test run, and its databases for tests.
 
-    They are clones of a template, which is created with the first one.
+    The databases are clones of a template. The first request creates the template.
     """
 
     def __init__(self, server: Server) -> None:
@@ -40,12 +40,12 @@ class Postgres:
         self._has_template = False
 
     def database(self) -> Database:
-        """Return an unused database; call `drop` after use."""
+        """Return an unused database. Call `drop` after use."""
         ready, is_first = self._spare, not self._has_template
         if ready is None:
             ready = self._loop_thread.begin(self._clone())
         database = ready.result()
-        # Prepare the database of the next test while this one runs.
+        # Prepare the database of the next test while this test runs.
         self._spare = None if is_first else self._loop_thread.begin(self._clone())
         return database
 

@@ -1,4 +1,4 @@
-"""The harness runs an app's tasks under a test, which decides when they run and what time it is."""
+"""Runs an app's tasks in a test. The test decides when tasks run and what time it is."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# A drain that starts more handlers than this will probably never end.
+# A drain that starts more handlers than this will probably never end, so it fails.
 MOST_ATTEMPTS = 10_000
 # How often `run` may move the clock for one run.
 MOST_JUMPS = 1_000
 _TICK_SECONDS = 0.001
 _LOOK_SECONDS = 0.01
-# The reconcilers that remove old rows. No run waits for them; they have work only after a skip.
+# The reconcilers that remove old rows. No run waits for them, so they run only after a skip.
 _TRIMMERS = {"retention_trimmer", "event_trimmer", "key_trimmer", "worker_sweep"}
 
 
@@ -53,7 +53,8 @@ class _Session:
     workers: dict[App, Worker] = field(default_factory=dict)
     scheduled: set[App] = field(default_factory=set)
     breakpoint: Breakpoint = field(default_factory=Breakpoint)
-    # Whether timers may be due, and old rows may exist, since the last pass of the reconcilers.
+    # Whether timers may have become due since the last pass of the reconcilers, and whether old
+    # rows may exist.
     is_due: bool = True
     is_old: bool = False
     due_in: timedelta | None = None
@@ -66,7 +67,7 @@ class _Session:
 class Harness:
     """Runs tasks for a test, on its own database. Nothing runs by itself.
 
-    `timeout` is how many seconds of real time handlers may take before a call fails.
+    A call fails if handlers take more than `timeout` seconds of real time.
     """
 
     def __init__(self, database: Database, *, timeout: float = 30.0) -> None:
@@ -78,7 +79,7 @@ class Harness:
 
     @property
     def database_url(self) -> str:
-        """The URL of the test's database; all apps use it until the test ends."""
+        """The URL of the test's database. All apps use it until the test ends."""
         return self.database.url
 
     async def client(self) -> FlowFabric:
@@ -86,7 +87,7 @@ class Harness:
         return (await self._open()).client
 
     async def submit(self, task: Task[P, R, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
-        """Submit a task; it runs with the next `run`, `run_until` or `drain`."""
+        """Submit a task. It runs with the next `run`, `run_until` or `drain`."""
         _check(task, Task)
         await self._meet(task.app)
         return await task.submit(*args, **kwargs)
@@ -99,11 +100,12 @@ class Harness:
     async def run(self, task: Task[P, R, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def run(self, what: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Work until a run has ended; return its result or raise as `Run.result` does.
+        """Work until a run has ended. Return its result or raise as `Run.result` does.
 
-        A task is submitted first. When nothing can run now, the clock moves until something can:
-        after a back-off, a delay, a sleep or the lease of a crashed worker. For a flow, all nodes
-        run to their end; the result is the one of its last node, or of several by name.
+        Given a task, submit it first. When nothing can run, the clock moves to the end of the next
+        back-off, delay, sleep or lease of a crashed worker. For a flow, all nodes run to their end.
+        The result is the result of its last node; with several last nodes, it is a dict by node
+        name.
         """
         __tracebackhide__ = True
         if isinstance(what, Flow | FlowRun):
@@ -141,6 +143,8 @@ class Harness:
         while not (state := await self._state(run)).is_terminal:
             if await self._settle(session, run, state) or await self._work(session, 1):
                 continue
+            if await self._state(run) is not state:
+                continue  # The run went on between the first read and the search for work.
             if session.due_in is None or jumps == MOST_JUMPS:
                 raise AssertionError(await self._standstill(run, "its end"))
             await self.skip(max(session.due_in, timedelta()))
@@ -178,16 +182,18 @@ class Harness:
                 continue
             claimed: list[Claimed] = []
             if not await self._work(session, 1, claimed):
+                if await self._state(run) is not now:
+                    continue
                 raise AssertionError(await self._standstill(run, what))
             if wanted is PublicState.ACTIVE and any(held.id == run.id for held in claimed):
                 await asyncio.sleep(0)  # the handler begins
                 return
 
     async def drain(self, *, concurrency: int = 1) -> int:
-        """Work until nothing can run now; return how many handlers were started.
+        """Work until nothing can run now. Return how many handlers were started.
 
-        Delayed executions stay delayed; `skip` moves the clock. By default one handler runs after
-        the other, in the order of a worker's claims: priority first, then age.
+        Delayed executions stay delayed; `skip` moves the clock. By default handlers run one after
+        another, in the order of a worker's claims: priority first, then age.
         """
         __tracebackhide__ = True
         session = await self._begin()
@@ -226,11 +232,19 @@ class Harness:
         living = [worker.instance_id for worker in session.workers.values()]
         return await asyncio.to_thread(self.database.skip, span, living)
 
-    async def start_schedules(self, app: App) -> None:
-        """Start the schedules of an app now; due ones fire with the next `drain`.
+    async def signal(
+        self, run: Run[Any], name: str, value: Any = None, /, *, by: str | None = None
+    ) -> None:
+        """Send a signal to a run; a handler that waits for it goes on with the next `run`."""
+        _check(run, Run)
+        await self._begin()
+        await run.signal(name, value, by=by)
 
-        Without this call they never fire. After a `skip` their misfire rule decides about the times
-        that were skipped.
+    async def start_schedules(self, app: App) -> None:
+        """Start the schedules of an app now. Due schedules fire with the next `drain`.
+
+        Without this call, schedules never fire. After a `skip`, the misfire rule of a schedule
+        decides about its skipped times.
         """
         await self._meet(app)
         session = await self._open()
@@ -242,10 +256,10 @@ class Harness:
         return await (await self.client()).executions.server_time()
 
     async def crash_worker(self) -> list[ExecutionId]:
-        """Crash the worker as by `kill -9`: its executions are neither finished nor released.
+        """Crash the worker like `kill -9`, without finishing or releasing its executions.
 
-        Return the executions it held. Their leases expire when the clock moves; another worker
-        starts with the next `run`, `run_until` or `drain`.
+        Return the executions that it held. Their leases expire when the clock moves. Another
+        worker starts with the next `run`, `run_until` or `drain`.
         """
         session = await self._open()
         left: list[Claimed] = []
@@ -276,7 +290,7 @@ class Harness:
         times: int | None = 1,
         **kwargs: Any,
     ) -> list[Submitted]:
-        """Fail unless a task was submitted this often with these arguments; return the matches.
+        """Fail unless a task was submitted `times` times with these arguments. Return the matches.
 
         Omitted arguments and options match anything; give options by
         `task.using(lane=..., priority=..., key=..., tags=..., delay=...)`. `times=None` means at
@@ -292,12 +306,12 @@ class Harness:
         return matches
 
     def check(self) -> None:
-        """Fail if the data violate an invariant, as `flowfabric doctor` would report.
+        """Fail if the data violate an invariant that `flowfabric doctor` checks.
 
         For tests that write to the tables by hand. This is not a coroutine: do not await it.
         """
         __tracebackhide__ = True
-        # The checks of the installation would fail: this one has a movable clock.
+        # The checks of the installation would fail, because the test database has a movable clock.
         names = {check.name for check in invariants()}
         violations = [
             finding
@@ -321,7 +335,7 @@ class Harness:
         return self._runner.run(work)
 
     async def close(self) -> None:
-        """Stop everything that runs, and leave the event loop. A later call opens it again."""
+        """Stop everything that runs, and leave the event loop. A later call starts again."""
         session, self._session = self._session, None
         if session is not None:
             session.breakpoint.crash()
@@ -333,7 +347,7 @@ class Harness:
             await session.client.close()
 
     def rest(self) -> None:
-        """Close connections that a fixture opened after the test, while its loop still exists."""
+        """Close connections that a fixture opened after the test, while the loop still exists."""
         loops = {loop for app in self._redirect.used() for loop in app.loops}
         if self._session is not None:
             loops.add(self._session.loop)
@@ -351,7 +365,7 @@ class Harness:
             self._redirect.release()
 
     async def _open(self) -> _Session:
-        """Return the session of the running loop; open it if needed."""
+        """Return the session of the running loop. Open it if needed."""
         loop = asyncio.get_running_loop()
         session = self._session
         if session is not None and session.loop is not loop:
@@ -365,7 +379,7 @@ class Harness:
         return session
 
     async def _begin(self) -> _Session:
-        """Prepare for work: a handler that stopped at a step continues."""
+        """Open the session, and let a handler that stopped at a step continue."""
         session = await self._open()
         session.breakpoint.open()
         session.is_due = True
@@ -390,7 +404,7 @@ class Harness:
     async def _work(
         self, session: _Session, concurrency: int, started: list[Claimed] | None = None
     ) -> int:
-        """Run due reconcilers and start handlers; return 0 if there was nothing to do."""
+        """Run due reconcilers and start handlers. Return 0 if there was nothing to do."""
         done = await self._reconcile(session) if session.is_due else 0
         session.is_due = False
         claimed: list[Claimed] = []
@@ -424,7 +438,7 @@ class Harness:
     async def _settle(
         self, session: _Session, run: Run[Any] | None = None, state: PublicState | None = None
     ) -> bool:
-        """Wait until no handler runs, or a run has left a state. Return False if none ran."""
+        """Wait until no handler runs or a run has left a state. Return False if no handler ran."""
         __tracebackhide__ = True
         if not session.is_working:
             return False
@@ -454,7 +468,7 @@ class Harness:
         return "\n".join(lines)
 
     async def _standstill(self, run: Run[Any], wanted: str) -> str:
-        """Return why a run does not reach what the test wants."""
+        """Return a message that says why a run does not reach the wanted state or step."""
         executions = (await self.client()).executions
         state = await executions.state(run.id)
         lines = [f"{run.task} is {state} and nothing can run now: it does not reach {wanted}."]

@@ -21,7 +21,7 @@ from flowfabric.testing.server import shared_server
 
 @pytest.fixture(scope="session")
 def ff_postgres() -> Iterator[Postgres]:
-    """Return the server of this test run; FLOWFABRIC_TEST_DATABASE_URL replaces it."""
+    """Return the server of this test run. FLOWFABRIC_TEST_DATABASE_URL replaces it."""
     with shared_server() as server:
         postgres = Postgres(server)
         try:
@@ -32,7 +32,7 @@ def ff_postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def ff_db(ff_postgres: Postgres) -> Iterator[Database]:
-    """Return a fresh database with the schema; it is dropped after the test."""
+    """Return a fresh database with the schema. It is dropped after the test."""
     database = ff_postgres.database()
     try:
         yield database
@@ -42,7 +42,7 @@ def ff_db(ff_postgres: Postgres) -> Iterator[Database]:
 
 @pytest.fixture
 def ff(ff_db: Database) -> Iterator[Harness]:
-    """Return the harness; while it exists, every app uses the test's database."""
+    """Return the harness. While it exists, every app uses the test's database."""
     harness = Harness(ff_db)
     try:
         yield harness
@@ -52,7 +52,7 @@ def ff(ff_db: Database) -> Iterator[Harness]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Close the harness on the test's own event loop, whichever plugin runs it."""
+    """Close the harness on the event loop of the test, whichever async plugin runs it."""
     harness: object = getattr(item, "funcargs", {}).get("ff")
     function = getattr(item, "obj", None)
     if not isinstance(harness, Harness) or not inspect.iscoroutinefunction(function):
@@ -74,7 +74,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 def pytest_fixture_post_finalizer(request: pytest.FixtureRequest) -> None:
     """Close connections that a fixture opened after the test."""
-    # None if the session was aborted.
+    # `funcargs` is None if the session was aborted.
     harness: object = (getattr(request.node, "funcargs", None) or {}).get("ff")
     if isinstance(harness, Harness):
         harness.rest()

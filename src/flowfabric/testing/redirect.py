@@ -1,4 +1,4 @@
-"""Point every app of the process at the database of a test, and back."""
+"""Points every app of the process at the database of a test, and back afterwards."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import replace
 from flowfabric.app.app import App, apps
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 
-# The first variable wins; other programs may read the others.
+# The first variable wins. Leave the others, because other programs may read them.
 _VARIABLE = DATABASE_URL_VARIABLES[0]
 
 
 class Redirect:
-    """While it exists, no app reaches the database it was configured for.
+    """While it exists, all apps use the test's database, never their own databases.
 
-    Apps created during the test read the environment, so the variable is changed, too.
+    It also changes the environment variable, because apps created during the test read it.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,7 +28,7 @@ class Redirect:
             self.take(app)
 
     def take(self, app: App) -> None:
-        """Point an app at the database, even one that got another URL during the test."""
+        """Point an app at the database, even if the app got another URL during the test."""
         if app.settings.database_url != self._url and app not in self._restore:
             self._restore[app] = app.use_database(self._url)
 
@@ -45,7 +45,7 @@ class Redirect:
             restore()
         for app in apps:
             if app.settings.database_url == self._url:
-                # Created during the test: give it the settings it would have without the test.
+                # The app was created during the test. Give it the settings from outside the test.
                 app.portal.stop()
                 url = Settings.from_environment().database_url
                 app.settings = replace(app.settings, database_url=url)

@@ -17,12 +17,12 @@ from flowfabric.db.disposable import url_of
 
 VARIABLE = "FLOWFABRIC_TEST_DATABASE_URL"
 _PREFIX = "flowfabric-tests-"
-# The same for all xdist workers of one run; a run without xdist gets its own.
+# The same for all xdist workers of one run. A run without xdist gets its own value.
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", secrets.token_hex(8))[:8]
 # Cloning a database copies 300 files: 12 ms in memory, 60 ms and more on a disk.
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 2 * 1024**3
-# Nothing outlives the run, so nothing must reach the disk.
+# The data is removed after the run, so the server need not sync it to disk.
 _OPTIONS = {
     "autovacuum": "off",
     "checkpoint_timeout": "1h",
@@ -53,8 +53,8 @@ class Server:
 def shared_server() -> Iterator[Server]:
     """Start or join the server of this test run.
 
-    FLOWFABRIC_TEST_DATABASE_URL replaces it: any database of another server, with a user that may
-    create databases. No other variable is read, because tests drop databases.
+    To use another server, set FLOWFABRIC_TEST_DATABASE_URL to any of its databases, with a user who
+    may create databases. No other variable is read, because tests drop databases.
     """
     mark = f"{_RUN}_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     if url := os.environ.get(VARIABLE):
@@ -75,7 +75,7 @@ def _place() -> Path:
 
 @contextmanager
 def _shared_folder(folder: Path) -> Iterator[Path]:
-    """Create or enter a folder; the last process of the run removes it."""
+    """Create or enter a folder. The last process of the run removes it."""
     for other in folder.parent.glob(f"{_PREFIX}*"):
         if other != folder:
             _remove_if_unused(other)
@@ -101,7 +101,7 @@ def _enter(folder: Path) -> int:
 
 
 def _remove_if_unused(folder: Path) -> None:
-    """Remove a folder unless a process uses it; the server of a killed run then exits."""
+    """Remove a folder unless a process uses it. The server of a killed run exits after that."""
     try:
         descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

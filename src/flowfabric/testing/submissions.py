@@ -1,4 +1,4 @@
-"""The submissions of a test, and whether they match what the test expects."""
+"""The submissions of a test, and a comparison with the expected submissions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """One execution as submitted. `arguments` is the stored JSON; for a node of a flow that takes
-    results, it names the nodes."""
+    """One execution as submitted.
+
+    `arguments` is the stored JSON. For a result of another node of a flow, it names that node.
+    """
 
     id: ExecutionId
     task: str
@@ -105,11 +107,11 @@ class Expectation:
         try:
             stored = self._stored(found.arguments)
         except InvalidInput:
-            return False  # submitted with other parameters
+            return False  # the submission has other parameters
         return bool(self._stored({**found.arguments, **self._arguments}) == stored)
 
     def _stored(self, arguments: Mapping[str, Any]) -> Any:
-        """Return what a submission with these arguments stores, with defaults filled in."""
+        """Return the stored form of these arguments, with defaults filled in."""
         signature = self._spec.signature
         given = {
             name: arguments.get(name, parameter.default)
@@ -132,7 +134,7 @@ class Expectation:
         return True
 
     def message(self, submitted: list[Submitted], times: int | None) -> str:
-        """Return what was expected and what was submitted instead, the same task first."""
+        """Return a message with the expected and the actual submissions, the same task first."""
         count = sum(map(self.fits, submitted))
         wanted = "at least once" if times is None else _times(times)
         lines = [f"{self} should have been submitted {wanted}, and was {_times(count)}."]

@@ -1,4 +1,4 @@
-"""Claims executions: when, how many, and from which lane first."""
+"""Claims executions. Decides when to claim, how many, and from which lane first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from contextvars import Context
 from datetime import timedelta
 from time import monotonic
-from uuid import UUID
 
 from flowfabric.client import FlowFabric
 from flowfabric.client.executions import Floor
@@ -22,26 +21,26 @@ from flowfabric.worker.driver import Driver, Step
 from flowfabric.worker.heartbeat import Heartbeat, OnLost
 from flowfabric.worker.hints import Hints
 from flowfabric.worker.registration import Registration
+from flowfabric.worker.rotation import PartitionRotation, Turn
 from flowfabric.worker.runner import Runner
 from flowfabric.worker.settlement import RETRY_SECONDS, Settlement
 from flowfabric.worker.suspects import SuspectRunner, Suspects
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
-# How long after a hint a worker claims once more: a claim skips what is locked for a moment.
+# A worker claims once more this long after a hint, because a claim skips rows that are locked.
 SECOND_LOOK_SECONDS = 0.25
-# How often a worker polls that receives no hints.
+# How often a worker polls when it receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
-FLOOR_SECONDS = 0.1
 # At most so many executions wait here for a slot.
 MAX_AHEAD = 1000
-# How long a claimed execution may wait for a slot before it is released: another worker could run
-# it meanwhile.
+# How long a claimed execution may wait for a slot. Then the worker releases it, so that another
+# worker can run it.
 AHEAD_HOLD_SECONDS = 0.25
-# The time of an attempt begins with its claim. If it is shorter than this, nothing is claimed ahead
-# of a free slot: the attempt could time out before its handler starts.
+# The timeout of an attempt starts at its claim. If the timeout is shorter than this, the worker
+# claims only for free slots: a waiting attempt could time out before its handler starts.
 SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
-# After this many full claims in a row, hints are not needed.
+# After this many full claims in a row, the worker stops listening for hints.
 BUSY_CLAIMS = 3
 
 
@@ -80,31 +79,28 @@ class Claimer:
         self._stopping = stopping
         self._on_lost = on_lost
         self._lanes = _LaneTurns(registration.lanes, task_lanes)
-        self._floor = _ClaimFloor()
+        self._rotation = PartitionRotation(client.database.partitions, self._find_work)
         self._driver = Driver(self._begin_next, on_task_kept=self._on_task_kept)
         self._begun: Claimed | None = None
-        # Claimed, and waiting for a slot.
+        # Claimed executions that wait for a slot.
         self.waiting: deque[Claimed] = deque()
-        # Claimed and not run in time: to be released.
+        # Claimed executions that did not start in time and will be released.
         self._overdue: list[Claimed] = []
-        # When executions were accepted last, and how many have started since.
+        # When the last executions were accepted, and how many have started since then.
         self._accepted_at = 0.0
         self._started = 0
-        # Whether an attempt here had little time.
+        # Whether this worker has claimed an attempt with a short timeout.
         self._has_short_attempts = False
         self.is_claiming = False
         self.is_idle = False
-        # The id and the time of a claim whose answer is not known.
-        self._pending: tuple[UUID, float] | None = None
-        self._failures = 0
         self._full_claims = 0
         self._room_freed = asyncio.Event()
         self._woken = asyncio.Event()
-        # Whether a hint has come and the second look after it has not.
+        # Whether a hint has arrived and the second claim after it is still to come.
         self._is_hinted = False
 
     def wake(self) -> None:
-        """Claim soon: there may be work."""
+        """Claim soon, because there may be work."""
         self.is_idle = False
         self._is_hinted = True
         self._woken.set()
@@ -124,11 +120,16 @@ class Claimer:
                 await self._wait_for_room()
                 continue
             limit = self._suspects.limit(limit)
-            behind_suspects = self._suspects.floor
             self._woken.clear()
-            claimed = await self._claim(limit, behind_suspects)
+            turn = await self._next_turn()
+            if turn is None:
+                self._suspects.split([])
+                await self._adapt(None, [], limit, False)
+                continue
+            behind_suspects = self._suspects.floor_in(turn.partition)
+            claimed = await self._claim(turn, limit, behind_suspects)
             if claimed is not None:
-                await self._adapt(claimed, limit, behind_suspects is not None)
+                await self._adapt(turn, claimed, limit, behind_suspects is not None)
 
     async def claim_once(self, limit: int) -> list[Claimed]:
         """Claim at most `limit` executions once, and start them."""
@@ -154,12 +155,15 @@ class Claimer:
         return claimed
 
     def start_waiting(self) -> None:
-        """Start what waits for a slot, as far as there are slots."""
+        """Start waiting executions while slots are free."""
         if not self._driver.is_running and self._start_suspending():
             self._driver.start()
 
     def _start_suspending(self) -> bool:
-        """Start what will probably suspend, each in a task of its own, up to one that will not."""
+        """Start waiting executions that will probably suspend, each in its own asyncio task.
+
+        Stop at the first execution that will probably not suspend, and return True if there is one.
+        """
         while self.waiting and self._runner.slots.free > 0:
             if not self._runner.suspends(self.waiting[0]):
                 return True
@@ -184,51 +188,80 @@ class Claimer:
             self.start_waiting()
 
     def discard(self, gone: Collection[Claimed]) -> None:
-        """Drop executions that wait for a slot and whose leases are lost."""
+        """Drop the waiting executions among `gone`: their leases are lost."""
         if any(claimed in gone for claimed in self.waiting):
             self.waiting = deque(claimed for claimed in self.waiting if claimed not in gone)
             self.notify_room()
         self._overdue = [claimed for claimed in self._overdue if claimed not in gone]
 
     def take_waiting(self) -> list[Claimed]:
-        """Return what has not started and forget it."""
+        """Remove and return all executions that have not started."""
         waiting = [*self.waiting, *self._overdue]
         self.waiting.clear()
         self._overdue = []
         return waiting
 
     async def recover_last_claim(self) -> list[Claimed]:
-        """Return what a claim leased whose answer was not received.
+        """Return the executions of the last claim if its answer was not received.
 
-        The claim is repeated under its id for no task: it returns the leases and adds none.
+        Repeats the claim with the same id and no tasks. This returns the leases of the first claim
+        and adds none.
         """
-        if self._pending is None:
-            return []
-        claim_id, asked_at = self._pending
-        try:
-            claimed = await self._client.executions.claim(
-                worker_id=self._registration.worker_id,
-                worker_instance_id=self._registration.worker_instance_id,
-                tasks=[],
-                lease_ttl=self._ttl,
-                caller=self._session,
-                patience=1.0,
-                claim_id=claim_id,
-            )
-        except FlowFabricError as error:
-            WORKER_LOGGER.error("last claim not recovered, its leases will expire: %s", error)
-            claimed = []
-        self._pending = None
-        self._heartbeat.keep(claimed, asked_at, self._on_lost)
-        return claimed
+        recovered: list[Claimed] = []
+        for turn in self._rotation.pending:
+            assert turn.pending is not None
+            claim_id, asked_at = turn.pending
+            try:
+                claimed = await self._client.executions.claim(
+                    worker_id=self._registration.worker_id,
+                    worker_instance_id=self._registration.worker_instance_id,
+                    tasks=[],
+                    lease_ttl=self._ttl,
+                    partition=turn.partition,
+                    caller=self._session,
+                    patience=1.0,
+                    claim_id=claim_id,
+                )
+            except FlowFabricError as error:
+                WORKER_LOGGER.error("last claim not recovered, its leases will expire: %s", error)
+                claimed = []
+            turn.pending = None
+            self._heartbeat.keep(claimed, asked_at, self._on_lost)
+            recovered += claimed
+        return recovered
 
-    async def _claim(self, limit: int, behind_suspects: Floor | None) -> list[Claimed] | None:
-        """Claim and accept; None after an error that passes, to be repeated."""
-        claim_id, asked_at = self._pending or (uuid7(), monotonic())
+    async def _next_turn(self) -> Turn | None:
+        """Return the partition to claim from; None if none has work."""
+        if self._rotation.is_single:
+            return await self._rotation.next()
+        self.is_claiming = True
+        try:
+            return await self._rotation.next()
+        finally:
+            self.is_claiming = False
+
+    async def _find_work(self) -> dict[int, int]:
+        here = self._registration
+        return await self._client.executions.find_work(
+            tasks=here.tasks,
+            lanes=here.lanes,
+            capabilities=here.capabilities,
+            code_versions=here.code.served,
+            unserved=here.takeover.routes,
+            finish_only=here.finish_only,
+            caller=self._session,
+            patience=1.0,
+        )
+
+    async def _claim(
+        self, turn: Turn, limit: int, behind_suspects: Floor | None
+    ) -> list[Claimed] | None:
+        """Claim and accept executions. Return None after an error that is worth a retry."""
+        claim_id, asked_at = turn.pending or (uuid7(), monotonic())
         here = self._registration
         self.is_claiming = True
         try:
-            claimed = await self._client.executions.claim(
+            claim = self._client.executions.claim(
                 worker_id=here.worker_id,
                 worker_instance_id=here.worker_instance_id,
                 tasks=here.tasks,
@@ -236,9 +269,10 @@ class Claimer:
                 capabilities=here.capabilities,
                 limit=limit,
                 lease_ttl=self._ttl,
-                # Behind the suspects lanes do not take turns: the floor compares their places.
+                # After a suspect, lanes do not take turns: a floor needs one order for all lanes.
                 first_lane=None if behind_suspects else self._lanes.next(),
-                floor=behind_suspects or self._floor.get(),
+                floor=behind_suspects or turn.floor.get(),
+                partition=turn.partition,
                 caller=self._session,
                 patience=1.0,
                 claim_id=claim_id,
@@ -247,25 +281,27 @@ class Claimer:
                 unserved=here.takeover.routes,
                 finish_only=here.finish_only,
             )
+            claimed = await self._rotation.within_time(turn, claim)
         except Unavailable as error:
-            # The claim may have been made: it is repeated under the same id.
-            self._pending = (claim_id, asked_at)
-            delay = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
-            self._failures += 1
+            # The database may have made the claim, so the retry uses the same id.
+            turn.pending = (claim_id, asked_at)
+            delay = RETRY_SECONDS[min(turn.failures, len(RETRY_SECONDS) - 1)]
+            self._rotation.after_failure(turn, delay)
             WORKER_LOGGER.log(level_of(error), "claim failed, retrying: %s", error)
-            await self._wait(delay)
+            if self._rotation.is_single:
+                await self._wait(delay)
             return None
         except BaseException:
-            self._pending = (claim_id, asked_at)
+            turn.pending = (claim_id, asked_at)
             raise
         finally:
             self.is_claiming = False
-        self._failures, self._pending = 0, None
+        self._rotation.after(turn, claimed, is_full=len(claimed) == limit)
         self._accept(claimed, asked_at)
         return claimed
 
     def _accept(self, claimed: list[Claimed], asked_at: float) -> None:
-        """Start ordinary executions or let them wait for a slot; begin the turn of a suspect."""
+        """Start or queue the ordinary executions, and begin the turn of a suspect."""
         self._heartbeat.keep(claimed, asked_at, self._on_lost)
         ordinary, suspects = self._suspects.split(claimed)
         if ordinary:
@@ -279,54 +315,60 @@ class Claimer:
         if suspects:
             self._suspect_runner.start(suspects)
 
-    async def _adapt(self, claimed: list[Claimed], limit: int, is_behind_suspects: bool) -> None:
-        """Choose how to claim next: from a floor, at once, or after a hint."""
-        if is_behind_suspects or self._suspects.current is not None:
-            self._floor.clear()
-        elif len(claimed) == limit:
+    async def _adapt(
+        self, turn: Turn | None, claimed: list[Claimed], limit: int, is_behind_suspects: bool
+    ) -> None:
+        """Decide how to claim next: from a floor on, at once, or after a hint."""
+        if turn is not None and (is_behind_suspects or self._suspects.current is not None):
+            turn.floor.clear()
+        elif turn is not None and len(claimed) == limit:
             self._hints.wake_another()
             self._full_claims += 1
             if self._full_claims == BUSY_CLAIMS:
                 await self._hints.stop_listening()
             if not self._lanes.take_turns:
-                self._floor.set_behind(claimed[-1])
-        elif self._floor.is_set:
-            self._floor.clear()
+                turn.floor.set_behind(claimed[-1])
+        elif turn is not None and turn.floor.is_set:
+            turn.floor.clear()
+        elif turn is not None and not self._rotation.is_single:
+            self._full_claims = 0  # the next partition may have work
         elif not self._hints.is_listening:
-            # One more claim finds what came between the last one and the listening.
+            # The next claim finds work that arrived after the last claim and before listening.
             self._full_claims = 0
             await self._hints.listen()
         else:
             self._full_claims = 0
+            pause = SECOND_LOOK_SECONDS if self._is_hinted else IDLE_POLL_SECONDS
             if self._hints.are_missed:
-                await self._wait(NO_HINTS_POLL_SECONDS)
-            else:
-                await self._wait(SECOND_LOOK_SECONDS if self._is_hinted else IDLE_POLL_SECONDS)
+                pause = NO_HINTS_POLL_SECONDS
+            if (retry_in := self._rotation.retry_in) is not None:
+                pause = min(pause, retry_in)
+            await self._wait(pause)
 
     @property
     def _limit(self) -> int:
-        """How many executions to claim now: as many as end soon, so that claims are few."""
+        """Return how many executions to claim now: about as many as will end soon."""
         free, waiting = self._runner.slots.free, len(self.waiting)
         ahead = min(self._runner.pace.within_horizon, MAX_AHEAD)
         if self._has_short_attempts:
             ahead = 0
         half = (ahead + 1) // 2
         if waiting > half:
-            # Handlers have enough to run during the next claim, which brings the other half.
+            # More than half still waits. That is enough for now: claim when less is left.
             return 0
         return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
 
     def _is_short(self, claimed: Claimed) -> bool:
-        """Tell whether an attempt has so little time that it must not wait here."""
+        """Tell whether the timeout of an attempt is too short to wait for a slot."""
         end = claimed.attempt_deadline_at
         return end is not None and end - claimed.lease_expires_at + self._ttl < SHORT_ATTEMPT
 
     def _is_overdue(self, now: float) -> bool:
-        """Tell whether what waits here should have been started long ago."""
+        """Tell whether executions have waited too long for a slot."""
         return bool(self.waiting) and now - self._accepted_at > AHEAD_HOLD_SECONDS
 
     def _set_overdue_aside(self) -> None:
-        """Keep what will start soon; the rest another worker could run meanwhile."""
+        """Keep the executions that will start soon, and mark the others for release."""
         now = monotonic()
         soon = self._started * AHEAD_HOLD_SECONDS / (now - self._accepted_at)
         kept = max(self._runner.slots.free, int(soon))
@@ -350,7 +392,7 @@ class Claimer:
             async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else None):
                 await self._room_freed.wait()
         except TimeoutError:
-            return  # what waits here may be overdue
+            return  # the waiting executions may be overdue
 
     async def _wait(self, seconds: float) -> None:
         self.is_idle = True
@@ -364,12 +406,12 @@ class Claimer:
 
 
 class _LaneTurns:
-    """Which lane goes first among equals in the next claim: the lanes take turns."""
+    """Chooses the lane that goes first in the next claim, so that lanes take turns."""
 
     def __init__(self, lanes: Sequence[str] | None, task_lanes: Collection[str]) -> None:
         self._lanes: list[str | None] = [*sorted(set(lanes or task_lanes))]
         if lanes is None and len(self._lanes) > 1:
-            # One turn by age alone also serves lanes that only a submission names.
+            # One turn names no lane. It serves lanes that submissions use but no task declares.
             self._lanes.append(None)
         self._turn = 0
 
@@ -382,29 +424,3 @@ class _LaneTurns:
             return None
         self._turn = (self._turn + 1) % len(self._lanes)
         return self._lanes[self._turn]
-
-
-class _ClaimFloor:
-    """Where the next claim starts: behind the last full claim, for a moment."""
-
-    def __init__(self) -> None:
-        self._floor: Floor | None = None
-        self._since = 0.0
-
-    @property
-    def is_set(self) -> bool:
-        return self._floor is not None
-
-    def get(self) -> Floor | None:
-        """Return the floor, unless it is too old: urgent work may have come before it."""
-        if self._floor is not None and monotonic() - self._since > FLOOR_SECONDS:
-            self._floor = None
-        return self._floor
-
-    def set_behind(self, last: Claimed) -> None:
-        if self._floor is None:
-            self._since = monotonic()
-        self._floor = (last.rank, last.order_at, last.execution_id)
-
-    def clear(self) -> None:
-        self._floor = None

@@ -18,7 +18,7 @@ HURRIED_SECONDS = 1.0
 
 
 class Drain:
-    """The end of one worker. It may be cancelled anywhere and begin again."""
+    """Drains one worker. A drain that is cancelled can run again."""
 
     def __init__(
         self,
@@ -40,7 +40,10 @@ class Drain:
         self._take_waiting = take_waiting
 
     async def run(self, claiming: asyncio.Task[None]) -> None:
-        """Release what has not started, let the rest finish, and release what does not."""
+        """Release executions that have not started, and wait for the running ones.
+
+        Release the running executions that do not finish in time.
+        """
         await asyncio.wait([claiming])
         self._runner.slots.close()
         self._settlement.release_later(await self._claimer.recover_last_claim())
@@ -48,17 +51,17 @@ class Drain:
         await self._settlement.release_noted()
         finishing = [run.task for run in self._runner.stoppable if not run.is_cancelled]
         if finishing and not self._hurrying.is_set():
-            WORKER_LOGGER.info("draining: %s executions run", len(finishing))
+            WORKER_LOGGER.info("draining: %s executions still running", len(finishing))
             await self._wait_for(finishing)
         await self._cancel_running()
         await self._suspect_runner.wait()
-        # A result that cannot be stored becomes a failure to settle.
+        # A result that cannot be stored becomes a failure. The failure must be settled too.
         while not self._settlement.is_finished:
             self._settlement.release_later(self._take_waiting())
             await self._settlement.settle_all()
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Wait until the tasks have ended, the time is over, or the worker has to hurry."""
+        """Wait until the tasks have ended, the grace period is over, or the worker must hurry."""
         ended = asyncio.ensure_future(asyncio.wait(tasks))
         hurried = asyncio.ensure_future(self._hurrying.wait())
         try:
@@ -72,7 +75,7 @@ class Drain:
             hurried.cancel()
 
     async def _cancel_running(self) -> None:
-        """Cancel and release what still runs, and wait for the handlers to end."""
+        """Cancel and release the running executions, and wait for their handlers to end."""
         runs = self._runner.stoppable
         unfinished = [run.claimed for run in runs if not run.is_cancelled]
         if unfinished:
@@ -90,9 +93,10 @@ class Drain:
 
 
 async def finish(work: Callable[[], Awaitable[None]], hurry: Callable[[], None]) -> None:
-    """Finish `work` although this task or all tasks of the loop are cancelled meanwhile.
+    """Run `work` to its end, even if this task or all tasks of the loop are cancelled.
 
-    A cancellation, as by a second Ctrl-C, calls `hurry`; work that was cancelled begins again.
+    A cancellation (for example by a second Ctrl-C) calls `hurry`. If it cancelled `work`, `work`
+    starts again.
     """
     interruption: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(work())

@@ -12,20 +12,20 @@ from time import monotonic
 from typing import Any
 from weakref import getweakrefcount
 
-# How long coroutines run one after another before the event loop gets a turn.
+# How long coroutines run one after another before the event loop runs other tasks.
 SLICE_SECONDS = 0.005
 
 Step = Coroutine[Any, Any, None]
-# Begins the next coroutine in a task: returns it with its contextvars, or None if there is none.
+# Returns the next coroutine for a task with its contextvars, or None if there is none.
 BeginNext = Callable[["asyncio.Task[None]"], tuple[Context, Step] | None]
 
 
 class Driver:
     """Starts coroutines in one asyncio task, each with its own contextvars.
 
-    A coroutine that suspends keeps the task in which it began, and the next ones run in a new task.
-    So every coroutine sees one task for its whole life. A task on which a coroutine left something,
-    as a cancellation, a callback or a reference, is not used for another one.
+    A coroutine that suspends keeps the task in which it began; the next coroutines run in a new
+    task. So every coroutine sees one task for its whole life. If a coroutine leaves a cancellation,
+    a callback or a reference on its task, that task runs no other coroutine.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class Driver:
         slice_seconds: float = SLICE_SECONDS,
     ) -> None:
         self._begin_next = begin_next
-        # Called when the next coroutine needs another task; True if the last one has suspended.
+        # Called when the next coroutine needs another task. The argument says whether the last
+        # coroutine has suspended.
         self._on_task_kept = on_task_kept
         self._slice_seconds = slice_seconds
         self._loop = asyncio.get_running_loop()
@@ -45,13 +46,13 @@ class Driver:
 
     @property
     def is_running(self) -> bool:
-        """Whether a task takes the next coroutines by itself."""
+        """Whether a task is running that will begin the next coroutines."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Start a task that runs coroutines until there is none, unless one runs already."""
+        """Start a task that runs coroutines until none is left, unless such a task exists."""
         if not self.is_running:
-            # Not made by the loop: a factory of eager tasks would run it within this call.
+            # Do not use `create_task`: with an eager task factory, it would run the task at once.
             self._task = asyncio.Task(self._run(), loop=self._loop, context=self._context)
 
     async def _run(self) -> None:
@@ -66,7 +67,7 @@ class Driver:
                 except StopIteration:
                     pass
                 except BaseException:
-                    # The error ends this task: another one must start the coroutines that wait.
+                    # The error ends this task, so another task must start the next coroutines.
                     self._give_up_task(has_suspended=False)
                     raise
                 else:
@@ -93,15 +94,15 @@ class Driver:
 
 
 def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
-    """Return values that change if a coroutine leaves something on the task it shares."""
+    """Return values that change when a coroutine leaves something on its shared task."""
     return (
         # Code that keeps a reference to the task can cancel it later.
         getrefcount(task),
         getweakrefcount(task),
         task.cancelling(),
-        # Before Python 3.13 this stays true after `uncancel()`, and cancels what suspends next.
+        # Before Python 3.13 this stays true after `uncancel()`, and the next await is cancelled.
         task._must_cancel,  # type: ignore[attr-defined]
-        # Callbacks and attributes.
+        # Counts callbacks and attributes.
         len(gc.get_referents(task)),
         task.get_name(),
     )
@@ -109,7 +110,7 @@ def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
 
 @types.coroutine
 def _resume(own: Context, step: Step, awaited: Any) -> Generator[Any, Any, None]:
-    """Go on with a coroutine that has suspended, in the task that awaits this."""
+    """Continue a suspended coroutine in the task that awaits this generator."""
     error: BaseException | None
     while True:
         value = error = None
@@ -119,7 +120,7 @@ def _resume(own: Context, step: Step, awaited: Any) -> Generator[Any, Any, None]
             own.run(step.close)
             raise
         except BaseException as thrown:
-            # Without this frame in its trace.
+            # Remove this frame from the traceback.
             error = thrown.with_traceback(thrown.__traceback__ and thrown.__traceback__.tb_next)
         try:
             awaited = own.run(step.send, value) if error is None else own.run(step.throw, error)

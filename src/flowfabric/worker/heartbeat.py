@@ -1,7 +1,7 @@
-"""Renews every lease of the process, on a thread and a connection of its own.
+"""Renews every lease of the process, on its own thread and connection.
 
-User code that blocks the event loop does not lose its leases. C code that keeps the GIL for longer
-than a lease stops this thread as well, and does lose them.
+So user code that blocks the event loop keeps its leases. C code that holds the GIL blocks this
+thread too: if it holds the GIL for longer than a lease, the leases expire.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from flowfabric.telemetry import WORKER_LOGGER
 from flowfabric.worker.loop_watch import LoopWatch
 from flowfabric.worker.registration import Registration, Registrations
 
-# Called with the lost leases and how each was lost.
+# Called with the lost leases. The error says how each lease was lost.
 OnLost = Callable[[dict[Claimed, FlowFabricError]], None]
 
-# The share of a lease between two beats after a row was busy, so that its lease does not expire.
+# If a row was busy, the next beat comes after the lease time divided by this.
 _BUSY_SHARE = 15
-# The share of a lease between two regular beats.
+# A regular beat comes after the lease time divided by this.
 _REGULAR_SHARE = 3
-# How long a hint waits for others, so that many hints cost few beats.
+# How long to wait for more hints after a hint, so that many hints cost few beats.
 HINT_SECONDS = 0.02
 _FOR_THE_MAIN_THREAD = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
@@ -40,7 +40,7 @@ _FOR_THE_MAIN_THREAD = (
 
 
 class Renewer(Protocol):
-    """What the heartbeat needs of a client: it renews leases over a given session."""
+    """The part of a client that the heartbeat uses: it renews leases over a given session."""
 
     async def renew(
         self, held: list[Claimed], ttl: timedelta, *, caller: Caller | None
@@ -68,7 +68,8 @@ class _KeptLease:
 class Heartbeat:
     """Renews all leases in one call for each beat, and reports the lost ones.
 
-    A hint reports at once that somebody took a lease away; the next beat finds it anyway.
+    A hint says that a lease was revoked and makes the heartbeat beat at once. Without the hint, the
+    next regular beat finds the lost lease.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class Heartbeat:
         self._loop_watch = loop_watch
         self._connect = connect
         self._ttl = ttl
-        # Written by the loop of the workers and read by ours. Every operation on it is atomic in
-        # the interpreter, so it needs no lock. Only this thread decides that a lease is lost.
+        # The workers' loop writes this and the heartbeat's loop reads it. Every operation on it is
+        # atomic in the interpreter, so it needs no lock. Only the heartbeat's thread decides that
+        # a lease is lost.
         self._kept: dict[int, _KeptLease] = {}
         self._instance_ids: set[str] = set()
         self._stopping = False
@@ -103,7 +105,7 @@ class Heartbeat:
         started.wait()
 
     def stop(self) -> None:
-        """End the thread; leases that are still kept will expire."""
+        """End the thread. Leases that are not settled by then will expire."""
         thread, loop = self._thread, self._loop
         if thread is None or loop is None:
             return
@@ -112,20 +114,21 @@ class Heartbeat:
         thread.join(timeout=10)
 
     def keep(self, claimed: list[Claimed], asked_at: float, on_lost: OnLost) -> None:
-        """Renew these leases from now on. They were claimed at `asked_at` of the monotonic clock.
+        """Renew these leases from now on.
 
-        `on_lost` is called on the heartbeat's thread, once for each lost lease.
+        `asked_at` is the time of their claim on the monotonic clock. The heartbeat calls `on_lost`
+        on its own thread, once for each lost lease.
         """
         until = asked_at + self._ttl.total_seconds()
         for one in claimed:
             self._kept[id(one)] = _KeptLease(one, until, on_lost)
 
     def drop(self, claimed: Claimed) -> None:
-        """Stop renewing a lease: it has ended."""
+        """Stop renewing a lease, because it has ended."""
         self._kept.pop(id(claimed), None)
 
     def add_worker(self, registration: Registration) -> None:
-        """Listen to hints for a worker and register it, until it is removed."""
+        """Register a worker and listen to hints for it, until it is removed."""
         self._instance_ids.add(registration.worker_instance_id)
         if self._registrations is not None:
             self._registrations.add(registration)
@@ -143,7 +146,7 @@ class Heartbeat:
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     def _run_in_thread(self, started: threading.Event) -> None:
-        # A signal that the kernel gives to this thread would not wake a main thread that sleeps.
+        # If the kernel delivered a signal to this thread, a sleeping main thread would not wake up.
         signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_THREAD)
         asyncio.run(self._run(started))
 
@@ -166,7 +169,7 @@ class Heartbeat:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
-                        # One beat answers all hints that come together.
+                        # Wait for more hints: one beat answers all of them.
                         await asyncio.sleep(HINT_SECONDS)
             if self._registrations is not None:
                 await self._registrations.end(session)
@@ -183,19 +186,20 @@ class Heartbeat:
         try:
             await session.listen(LOST_CHANNEL, self._on_hint, trial=False)
         except Exception as error:
-            # The session listens when it connects again, and every beat finds lost leases anyway.
+            # The session listens again after it reconnects, and every beat finds lost leases too.
             WORKER_LOGGER.log(level_of(error), "listening for revoked leases failed: %s", error)
 
     def _on_hint(self, payload: str | None) -> None:
-        """Beat at once: a worker has lost a lease, or (None) hints may have been missed.
+        """Beat at once, because a worker may have lost a lease.
 
-        A hint proves nothing: anybody who may connect can send one.
+        `payload` is None if hints may have been missed. A hint proves nothing: every database user
+        who can connect can send one.
         """
         if payload is None or payload in self._instance_ids:
             self._woken.set()
 
     async def _beat(self, session: BeatSession) -> bool:
-        """Renew all leases once; True if some rows were busy and should be renewed soon."""
+        """Renew all leases once. Return True if some rows were busy and need another beat soon."""
         kept = [one for one in list(self._kept.values()) if not one.is_lost]
         if not kept:
             return False
@@ -206,7 +210,7 @@ class Heartbeat:
                 [one.claimed for one in kept], self._ttl, caller=session
             )
         except Exception as error:
-            # Any error: a heartbeat that ends loses every lease of the process.
+            # Catch every error: if the heartbeat ended, the process would lose all its leases.
             WORKER_LOGGER.log(
                 level_of(error),
                 "leases not renewed: %s",
@@ -225,13 +229,13 @@ class Heartbeat:
         return bool(missed)
 
     def _give_up_expired(self, kept: list[_KeptLease]) -> None:
-        """Give up leases that have expired by our own clock: another worker may have them."""
+        """Give up leases that have expired by our own clock: another worker may hold them."""
         now = monotonic()
         expired = LeaseExpired(not_renewed_for=self._ttl)
         self._lose({one: expired for one in kept if one.until <= now})
 
     def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
-        """Report all lost leases of a worker in one call, so that it starts none meanwhile."""
+        """Report all lost leases of a worker in one call, so that it starts none of them."""
         lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
         for one, error in several.items():
             if self._kept.get(id(one.claimed)) is one and not one.is_lost:

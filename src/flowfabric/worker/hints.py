@@ -1,18 +1,19 @@
-"""Hints of new work: one listener for the process wakes one idle worker at a time."""
+"""Listens for hints of new work. One listener per process wakes one idle worker per hint."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
-from flowfabric.client.events import READY_CHANNEL
+from flowfabric.client.events import READY_CHANNEL, SIGNAL_CHANNEL
 from flowfabric.db.outage import level_of
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
 
 
 class HintedWorker(Protocol):
-    """What the hints need of a worker."""
+    """The part of a worker that the hints use."""
 
     @property
     def is_idle(self) -> bool: ...
@@ -31,10 +32,17 @@ class HintedWorker(Protocol):
 
 
 class Hints:
-    """Listens for the workers of a process, unless all of them are busy."""
+    """Listens for hints for the workers of a process, unless all of them are busy.
 
-    def __init__(self, session: Session) -> None:
+    `on_signal` is called with the partition of signals that were stored without a lock; with None
+    if hints may have been lost.
+    """
+
+    def __init__(
+        self, session: Session, on_signal: Callable[[int | None], None] | None = None
+    ) -> None:
         self._session = session
+        self._on_signal = on_signal
         self._workers: list[HintedWorker] = []
         self.is_listening = False
 
@@ -52,7 +60,7 @@ class Hints:
 
     @property
     def is_reserved(self) -> bool:
-        """Whether a worker of the process runs a suspect alone, or waits to."""
+        """Whether a worker of the process runs a suspect alone or waits to do so."""
         return any(worker.has_suspect for worker in self._workers)
 
     def end_reservation(self) -> None:
@@ -62,14 +70,16 @@ class Hints:
 
     @property
     def are_missed(self) -> bool:
-        """Whether hints do not arrive here, so that workers have to poll more often."""
-        return self._session.can_hear is False
+        """Whether hints do not arrive here, or not all, so that workers have to poll more often."""
+        return self._session.is_distributed or self._session.can_hear is False
 
     async def listen(self) -> None:
-        """Listen for hints. Without a connection this does nothing: polling finds the work."""
+        """Listen for hints. If there is no connection, polling finds the work."""
         self.is_listening = True
         try:
             await self._session.listen(READY_CHANNEL, self._on_hint)
+            if self._on_signal is not None:
+                await self._session.listen(SIGNAL_CHANNEL, self._on_signal_hint)
         except Exception as error:
             WORKER_LOGGER.log(
                 level_of(error), "listening for hints failed, polling instead: %s", error
@@ -82,6 +92,8 @@ class Hints:
         if self.is_listening and not any(worker.is_idle for worker in self._workers):
             self.is_listening = False
             await self._session.unlisten(READY_CHANNEL)
+            if self._on_signal is not None:
+                await self._session.unlisten(SIGNAL_CHANNEL)
 
     def wake_another(self) -> None:
         """Wake an idle worker: a claim was full, so there may be more work."""
@@ -93,10 +105,19 @@ class Hints:
                 if worker.is_idle:
                     worker.wake()
             return
-        # `partition namespace lane`. Anybody may send anything: the text is not trusted.
+        # `partition namespace lane`. Do not trust the text: every database user can send a hint.
         words = payload.split(" ", 2)
         if len(words) == 3:
             self._wake_one((words[1], words[2]))
+
+    def _on_signal_hint(self, payload: str | None) -> None:
+        if self._on_signal is None:
+            return
+        # Do not trust the text: every database user can send a hint.
+        if payload is None:
+            self._on_signal(None)
+        elif payload.isascii() and payload.isdecimal() and len(payload) < 5:
+            self._on_signal(int(payload))
 
     def _wake_one(self, lane: tuple[str, str] | None) -> None:
         for position, worker in enumerate(self._workers):
@@ -105,7 +126,8 @@ class Hints:
                 self._workers.append(self._workers.pop(position))
                 worker.wake()
                 return
-        # No worker is idle: a claim that is under way may be too early, so it is repeated.
+        # No worker is idle. A claim that runs now may have missed the new work, so a worker
+        # claims once more.
         for worker in self._workers:
             if lane is not None and worker.covers(*lane):
                 worker.wake()

@@ -42,16 +42,19 @@ class Fit(StrEnum):
     CONTINUES = "continues"
     HELD = "held"
     RESTARTS = "restarts"
-    # It belongs to another code version, whose workers continue it.
+    # It belongs to another code version: workers with that version continue it.
     LEFT = "left"
     RAISES = "raises"
-    # The handler did not come to its first new step.
+    # The handler did not reach its first new step.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class JournalVerdict:
-    """Whether the journal of an execution fits the code; `step` and `problem` if it does not."""
+    """Says whether the journal of an execution fits the code.
+
+    If it does not, `step` and `problem` say where and why.
+    """
 
     id: ExecutionId
     task: str
@@ -61,7 +64,7 @@ class JournalVerdict:
 
 
 class JournalCheck:
-    """Runs handlers against their journals, each up to its first step without a record."""
+    """Runs handlers against their journals. Each handler stops at its first unrecorded step."""
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class JournalCheck:
         """Check one execution."""
         version = info.code_version
         if version is not None and version not in (self._code.name, *self._code.reads):
-            problem = f"belongs to code version {version}: keep its workers until it has ended"
+            problem = f"needs code version {version}: keep workers of that version until it ends"
             return JournalVerdict(info.id, info.task, Fit.LEFT, problem=problem)
         run = DryRun(_as_claimed(info), self._tasks[info.task], self._services())
         run.task = self._loop.create_task(self._run(run))
@@ -159,7 +162,7 @@ class JournalCheck:
 
 
 def _as_claimed(info: ExecutionInfo) -> Claimed:
-    """Return the execution as the next worker would claim it, under a lease that nobody has."""
+    """Return the execution as the next worker would claim it, with an invented lease."""
     now = datetime.now(UTC)
     return Claimed(
         execution_id=info.id.uuid,
@@ -169,7 +172,7 @@ def _as_claimed(info: ExecutionInfo) -> Claimed:
         claim_kind="check",
         rank=0,
         order_at=info.created_at,
-        # Above 1, so that the journal is read.
+        # An epoch above 1 makes the run read the journal.
         epoch=info.epoch + 1,
         attempt=info.attempt,
         attempt_id=_NIL,

@@ -18,9 +18,9 @@ _Request = tuple[ResolvedProvider, asyncio.Future[None]]
 
 
 class Lifespan:
-    """Runs the hooks, and keeps what is provided for the whole life of the workers.
+    """Runs the hooks, and keeps provided values until the last worker ends.
 
-    Both happen in one asyncio task: a context manager may have to exit in the task that entered it.
+    One asyncio task does both: some context managers must exit in the task that entered them.
     """
 
     def __init__(self, extensions: Extensions) -> None:
@@ -32,7 +32,7 @@ class Lifespan:
         self._values: Values = {}
 
     async def enter(self, specs: Iterable[TaskSpec]) -> contextvars.Context:
-        """Run the startup hooks, unless they have run; return the contextvars that they set.
+        """Run the startup hooks once, and return the contextvars that they set.
 
         Raises the error of a hook or a factory, and `InvalidInput` for a task that can never run.
         """
@@ -60,24 +60,24 @@ class Lifespan:
         return self._started.result()
 
     async def exit(self) -> None:
-        """Run the shutdown hooks after the last worker; raises the error of a hook."""
+        """Run the shutdown hooks if this is the last worker. Raises the error of a hook."""
         requests = self._requests
         if (ending := self._remove_user()) is not None:
             requests.put_nowait(None)
             await asyncio.shield(ending)
 
     async def close(self) -> None:
-        """Run the shutdown hooks now, even if workers are left."""
+        """Run the shutdown hooks now, even if other workers still run."""
         if self._users:
             self._users = 1
             await self.exit()
 
     async def shared(self, providers: tuple[ResolvedProvider, ...]) -> Values:
-        """Return what is provided for all workers; make what does not exist yet."""
+        """Return the values that all workers share, and make the missing ones."""
         for provider in providers:
             if provider not in self._values:
                 if self._task is None or self._task.done():
-                    raise RuntimeError("the worker has ended, and so has what it provided")
+                    raise RuntimeError("the worker has ended and has closed its provided values")
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._requests.put_nowait((provider, done))
                 await done
@@ -102,12 +102,12 @@ class Lifespan:
         except BaseException as error:
             failure = error
             if started.done() and isinstance(error, Exception):
-                WORKER_LOGGER.exception("closing what the worker provided failed")
+                WORKER_LOGGER.exception("closing provided values failed")
         for hook in reversed(self.extensions.on_shutdown):
             try:
                 await _call(hook)
             except Exception as error:
-                # The other hooks run anyway.
+                # Log the error, and run the other hooks.
                 WORKER_LOGGER.exception("shutdown hook failed: %s", _name(hook))
                 failure = failure or error
         if failure is not None:
@@ -117,7 +117,7 @@ class Lifespan:
 async def _provide(
     requests: asyncio.Queue[_Request | None], stack: AsyncExitStack, values: Values
 ) -> None:
-    """Make what is requested, one after the other, until the workers have ended."""
+    """Make requested values, one after another, until the last worker ends."""
     while (request := await requests.get()) is not None:
         provider, done = request
         try:

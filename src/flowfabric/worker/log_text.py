@@ -1,4 +1,4 @@
-"""How log lines of a worker name an execution, and how it was lost."""
+"""Texts for log lines of a worker: the name of an attempt, and how a lease was lost."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def attempt_text(claimed: Claimed) -> str:
 
 
 def clock_text(moment: datetime) -> str:
-    """Return the time of day of a moment, as log lines show it."""
+    """Return the time of day of `moment`, as log lines show it."""
     return moment.astimezone().strftime("%H:%M:%S")
 
 
 def loss_text(error: FlowFabricError) -> str:
-    """Say how a lease was lost, as the engine told the worker: `cancelled by ada: wrong order`."""
+    """Say how a lease was lost: `cancelled by ada: wrong order`."""
     facts = error.facts
     by, because = facts.get("ended_by"), facts.get("because")
     source = facts.get("source") or ""

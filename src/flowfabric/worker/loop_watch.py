@@ -1,4 +1,4 @@
-"""Watches, from the heartbeat's thread, for a handler that blocks the workers' event loop."""
+"""Detects a handler that blocks the workers' event loop. Runs on the heartbeat's thread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flowfabric.telemetry import WORKER_LOGGER, execution_in_log, named
 
 # The loop counts as blocked after this long.
 BLOCKED_SECONDS = 5.0
-# How often the loop is probed in BLOCKED_SECONDS.
+# How many times the loop is probed within BLOCKED_SECONDS.
 _PROBES = 5
 
-# Returns the handlers on the loop, with their asyncio tasks.
+# Returns the asyncio tasks of the handlers on the loop, with their executions.
 Handlers = Callable[[], Iterable[tuple[asyncio.Task[None], Claimed]]]
 
 
@@ -49,7 +49,7 @@ class LoopWatch:
             async with asyncio.timeout(self._seconds):
                 await answered.wait()
         except TimeoutError:
-            if not self._loop.is_running():  # nobody runs it
+            if not self._loop.is_running():  # a stopped loop is not blocked
                 return
             WORKER_LOGGER.warning(
                 "event loop blocked for %g s: %s. Leases are renewed, but nothing else runs. Make "
@@ -67,7 +67,7 @@ class LoopWatch:
         for task, claimed in handlers:
             if task is current:
                 return f"by {claimed.task} {claimed.id}"
-        # A task that a handler started; before Python 3.12 a task does not show its context.
+        # The handler may have started this task. Before Python 3.12 a task has no `get_context`.
         context_of = getattr(current, "get_context", None)
         about = context_of().get(execution_in_log) if context_of else None
         if about is not None:

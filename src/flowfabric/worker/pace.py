@@ -1,23 +1,23 @@
-"""How fast a worker ends executions: the size of its claims."""
+"""Measures how fast a worker ends executions, to choose the size of its claims."""
 
 from __future__ import annotations
 
-# A claim brings as much as the worker ends in this time.
+# A claim brings as many executions as the worker ends in this time.
 HORIZON_SECONDS = 0.05
-# If handlers take longer than this on average, nothing is claimed ahead of a free slot: another
-# worker could run it meanwhile.
+# If handlers take longer than this on average, the worker claims only for free slots: another
+# worker could run the waiting executions sooner.
 SLOW_SECONDS = 0.1
-# The pace is computed anew after so many executions or so much time.
+# The pace is computed again after this many executions or this much time.
 _WINDOW_COUNT = 100
 _WINDOW_SECONDS = 0.025
 
 
 class Pace:
-    """The rate at which executions end, in the time in which the worker has any."""
+    """The rate at which executions end. Time without executions does not count."""
 
     def __init__(self) -> None:
         self._per_second = 0.0
-        # The window: since when, without the time in which there was nothing to do.
+        # The start of the window, moved forward by the time without executions.
         self._since = 0.0
         self._last_end = 0.0
         self._ended = 0
@@ -25,16 +25,16 @@ class Pace:
 
     @property
     def within_horizon(self) -> int:
-        """How many executions the worker can be expected to end soon; 0 if handlers are slow."""
+        """Number of executions that will probably end soon; 0 if handlers are slow."""
         return int(self._per_second * HORIZON_SECONDS)
 
     def resume(self, now: float) -> None:
-        """Note that there is work again: the time since the last end does not count."""
+        """Note that there is work again. The time since the last end does not count."""
         self._since += now - self._last_end
         self._last_end = now
 
     def end(self, seconds: float, now: float) -> None:
-        """Note an execution that has ended now, after so many seconds."""
+        """Count an execution that has ended now and took `seconds`."""
         self._last_end = now
         self._ended += 1
         self._seconds += seconds
@@ -46,5 +46,5 @@ class Pace:
             self._since, self._ended, self._seconds = now, 0, 0.0
 
     def forget(self) -> None:
-        """Expect nothing until executions end again: the handlers have become slow."""
+        """Expect no quick ends until executions end again: the handlers have become slow."""
         self._per_second = 0.0

@@ -1,6 +1,6 @@
 """Registers the workers of this process, on the heartbeat's thread and connection.
 
-No work depends on it: a failure is logged, and a later beat retries.
+Executions run without it. If a registration fails, the failure is logged and a later beat retries.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from flowfabric.telemetry import WORKER_LOGGER
 
 # A worker counts as dead after this many lease times without a beat.
 _LIVENESS_SHARE = 2
-# A beat is due a little before a sixth of that, so that it falls on every beat of the leases. After
-# two missed ones `worker ls` says that the worker is silent.
+# A registry beat is due after the liveness time divided by this. That is a little less than the
+# time between two lease beats, so every lease beat carries one. After two missed beats,
+# `worker ls` says that the worker is silent.
 _BEAT_SHARE = 7
-# Leases must not wait for the registry longer than this share of their time.
+# Registry calls may delay the renewal of leases by the lease time divided by this, at most.
 _LEASE_SHARE = 10
 
 
 class Takeover:
-    """The routes of other code versions that a worker takes over because nobody serves them."""
+    """The routes of other code versions that a worker takes over because no worker serves them."""
 
     __slots__ = ("on_change", "routes")
 
@@ -37,7 +38,7 @@ class Takeover:
         self.on_change = on_change
 
     def replace(self, routes: Sequence[int]) -> None:
-        """Called on the heartbeat's thread."""
+        """Replace the routes. The heartbeat's thread calls this."""
         is_more = not set(routes) <= set(self.routes)
         self.routes = routes
         if is_more and self.on_change is not None:
@@ -46,7 +47,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a worker says about itself to the registry."""
+    """The facts about a worker that the registry stores."""
 
     worker_id: str
     worker_instance_id: str
@@ -60,7 +61,7 @@ class Registration:
 
 
 class Registry(Protocol):
-    """What registrations need of a client: the registry, over a given session."""
+    """The part of a client that registrations use: the registry, over a given session."""
 
     async def register(
         self,
@@ -91,30 +92,30 @@ class Registry(Protocol):
 
 
 class Registrations:
-    """The workers of this process to register and to sign off."""
+    """Registers the workers of this process, and signs them off when they end."""
 
     def __init__(self, registry: Registry, lease_ttl: timedelta) -> None:
         self._registry = registry
         self._lease_ttl = lease_ttl
         self._ttl = lease_ttl * _LIVENESS_SHARE
-        # Written by the loops of the workers and read by the heartbeat's. Every operation on them
-        # is atomic in the interpreter. Only the heartbeat's thread touches the other two.
+        # The workers' loops write these two and the heartbeat's loop reads them. Every operation on
+        # them is atomic in the interpreter. Only the heartbeat's thread uses the other two.
         self._workers: dict[str, Registration] = {}
         self._removed: deque[str] = deque()
         self._registered: set[str] = set()
         self._due_at = 0.0
 
     def add(self, registration: Registration) -> None:
-        """Register a worker with the next beat; from any thread."""
+        """Register a worker with the next beat. Any thread may call this."""
         self._workers[registration.worker_instance_id] = registration
 
     def remove(self, worker_instance_id: str) -> None:
-        """Sign a worker off with the next beat; from any thread."""
+        """Sign a worker off with the next beat. Any thread may call this."""
         if self._workers.pop(worker_instance_id, None) is not None:
             self._removed.append(worker_instance_id)
 
     async def beat(self, caller: Caller) -> bool:
-        """Update the registry; True if there was not enough time for all workers."""
+        """Update the registry. Return True if there was not enough time for all workers."""
         deadline = monotonic() + self._lease_ttl.total_seconds() / _LEASE_SHARE
         try:
             await self._sign_off(caller)
@@ -172,7 +173,7 @@ class Registrations:
                 patience=0.0,
             )
         except InvalidInput as error:
-            # A retry would be refused as well: the worker works without being registered.
+            # The database would refuse a retry too, so the worker runs without a registration.
             WORKER_LOGGER.warning(
                 "worker not registered: %s: %s", registration.worker_instance_id, error
             )

@@ -1,4 +1,4 @@
-"""Runs executions, from the payload to the settlement."""
+"""Runs executions: decodes the payload, calls the handler, settles the result."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from flowfabric.worker.slots import Slots
 from flowfabric.worker.suspects import Suspects
 from flowfabric.worker.threads import Threads
 
-# How long a handler that was cancelled or told to pause may take to end.
+# How long a handler may take to end after it was cancelled or asked to pause.
 UNWIND_SECONDS = 5.0
-# A handler that ends sooner is not worth a task of its own, if it did not suspend.
+# A handler that ends sooner and did not suspend does not need its own asyncio task.
 QUICK_SECONDS = 0.0001
 
 
@@ -91,13 +91,13 @@ class Runner:
         self._inputs = Inputs(client)
         self._pause_timers: dict[Claimed, asyncio.TimerHandle] = {}
         self.unwind_seconds = UNWIND_SECONDS
-        # What the app's startup hooks set in contextvars.
+        # The contextvars that the app's startup hooks set.
         self.contextvars = contextvars.copy_context()
         self.running: dict[Claimed, HandlerRun] = {}
         self.pace = Pace()
-        # The tasks whose handlers suspend.
+        # Names of the tasks with handlers that suspend.
         self._suspending: set[str] = set()
-        # For plain handlers and plain steps.
+        # Runs plain handlers and plain steps.
         self.threads = Threads(concurrency, "flowfabric-task")
         self.slots = Slots(
             concurrency,
@@ -118,25 +118,26 @@ class Runner:
             on_lease_lost=self._on_write_refused,
             on_blocking_wait=suspects.end_turn_of,
             connect=lifespan.extensions.connect,
+            public_url=lifespan.extensions.public_url,
         )
 
     def start(self, claimed: Claimed) -> asyncio.Task[None]:
-        """Start an execution in a task of its own."""
+        """Start an execution in its own asyncio task."""
         run = self._make_run(claimed)
-        # Not with the contextvars of the handler that freed the slot.
+        # Pass the contextvars: the current ones belong to the handler that freed the slot.
         run.task = self._loop.create_task(self._run(run), context=self.contextvars.copy())
         return run.task
 
     def begin(
         self, claimed: Claimed, task: asyncio.Task[None]
     ) -> tuple[contextvars.Context, Coroutine[Any, Any, None]]:
-        """Return the run of an execution, to be started in a task, and its contextvars."""
+        """Return the contextvars and the coroutine of an execution that will run in `task`."""
         run = self._make_run(claimed)
         run.task = task
         return self.contextvars.copy(), self._run(run)
 
     def suspends(self, claimed: Claimed) -> bool:
-        """Tell whether the handler will probably suspend: then it needs a task of its own."""
+        """Tell whether the handler will probably suspend, so that it needs its own asyncio task."""
         return claimed.task in self._suspending
 
     def note_suspended(self, claimed: Claimed) -> None:
@@ -191,7 +192,7 @@ class Runner:
             raise
 
     def _decode(self, run: HandlerRun, payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
-        """Decode the arguments. A payload that cannot be read now cannot be read later."""
+        """Decode the arguments. An error is permanent: a retry would read the same payload."""
         try:
             context = None if run.spec.context_name is None else context_of(run)
             return run.spec.decode(payload, context)
@@ -200,7 +201,7 @@ class Runner:
             raise
 
     def _prepare(self, run: HandlerRun, args: list[Any], kwargs: dict[str, Any]) -> Awaitable[Any]:
-        """Return the call of the handler: through the app's extensions, here or in a thread."""
+        """Return the handler call, wrapped by extensions. A plain handler runs in a thread."""
         spec = run.spec
         if not self._extensions.is_empty:
             return self._extensions.call(
@@ -217,7 +218,7 @@ class Runner:
         return self._run_in_thread(run.claimed, functools.partial(spec.function, *args, **kwargs))
 
     def _encode(self, run: HandlerRun, value: Any) -> bytes:
-        """Encode the result. A result that cannot be stored now cannot be stored later."""
+        """Encode the result. An error is permanent: a retry would most likely fail the same way."""
         try:
             return run.spec.encode_result(value)
         except BaseException:
@@ -228,7 +229,7 @@ class Runner:
         """Settle an execution whose handler did not return a result."""
         claimed = run.claimed
         if isinstance(error, HandlerPaused):
-            # Not an end: the execution pauses, or was cancelled by somebody else.
+            # The execution has not ended: it pauses, or someone else cancelled it.
             return
         if isinstance(error, asyncio.CancelledError):
             if run.is_cancelled or run.is_pausing:
@@ -237,25 +238,26 @@ class Runner:
                 run.cancel()
                 self._settlement.fail_interrupted(claimed, self._failure_of(run, error), error)
             else:
-                # Something that the handler awaited was cancelled: an ordinary failure.
+                # Something that the handler awaited was cancelled. This is an ordinary failure.
                 self._settlement.fail(claimed, self._failure_of(run, error), error)
         elif isinstance(error, KeyboardInterrupt):
             self._end_by_keyboard(run)
         elif isinstance(error, GeneratorExit):
-            # The loop has ended: nobody can release the lease any more, so it expires.
+            # The loop has ended and cannot release the lease any more, so the lease expires.
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
             if isinstance(error, TooManySteps):
-                run.failure_class = FailureClass.PERMANENT  # the journal stays as long as it is
+                run.failure_class = FailureClass.PERMANENT  # a retry has the same journal
             self._settlement.fail(claimed, self._failure_of(run, error), error)
 
     def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:
         return failure_of(error, run.failure_class, run.spec.retry, run.claimed.attempt)
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
-        """End the worker: Ctrl-C hit this handler, or the handler raised KeyboardInterrupt.
+        """End the worker, because Ctrl-C hit this handler or it raised KeyboardInterrupt.
 
-        That ends the event loop. The caller that ends its tasks gives us time to release all.
+        KeyboardInterrupt ends the event loop. `asyncio.run` then cancels all tasks and waits for
+        them, which gives the worker time to release its executions.
         """
         WORKER_LOGGER.error(
             "worker interrupted, it releases its executions: KeyboardInterrupt in %s",
@@ -263,12 +265,15 @@ class Runner:
         )
         run.cancel()
         self._settlement.release_later([run.claimed])
-        # The loop raises the exception itself; nobody else retrieves it from this task.
+        # The loop raises the exception itself. Retrieve it here, because no other code does.
         run.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._on_interrupt()
 
     async def _report_start(self, claimed: Claimed) -> bool:
-        """Tell the database that an execution which crashed before starts now."""
+        """Tell the database that an execution with earlier crashes starts now.
+
+        Return False if it must not start.
+        """
         is_alone = self._suspects.is_alone and self._suspects.current is claimed
         try:
             await self._client.executions.start(claimed, alone=is_alone)
@@ -284,7 +289,7 @@ class Runner:
         return False
 
     async def _run_in_thread(self, claimed: Claimed, call: Callable[[], Any]) -> Any:
-        # The thread sees our contextvars. It cannot be interrupted: a late result is dropped.
+        # The thread sees our contextvars. It cannot be interrupted, so a late result is dropped.
         inherited = contextvars.copy_context()
         thread = self.threads.submit(
             functools.partial(inherited.run, call_for_future, call, "the handler")
@@ -302,11 +307,11 @@ class Runner:
         )
 
     def _pause_without_handler(self, claimed: Claimed) -> None:
-        """Pause an execution whose handler goes on although it was told to pause."""
+        """Pause an execution although its handler did not stop when it was asked to pause."""
         if (run := self.running.get(claimed)) is not None:
             WORKER_LOGGER.warning(
-                "handler does not stop, its execution pauses without it and what the handler "
-                "still does will not count: %s",
+                "handler does not stop, its execution pauses without it and later results of the "
+                "handler will not count: %s",
                 attempt_text(claimed),
             )
             self._pause(run)
@@ -331,11 +336,11 @@ class Runner:
         self._settlement.pause(run.claimed, pause)
 
     def is_running(self, claimed: Claimed) -> bool:
-        """Tell whether the handler runs and its lease counts."""
+        """Tell whether the handler runs and still holds its lease."""
         return claimed in self.running and not self.running[claimed].is_cancelled
 
     def cancel(self, claimed: Claimed) -> None:
-        """Cancel a handler; what it still does will not count."""
+        """Cancel a handler and ignore its later results."""
         run = self.running[claimed]
         run.cancel()
         run.task.cancel()
@@ -352,7 +357,7 @@ class Runner:
             self.slots.request_stop(claimed)
 
     def _on_write_refused(self, claimed: Claimed, error: FlowFabricError) -> None:
-        """Cancel a handler: the engine refused to record what it did."""
+        """Cancel a handler, because the database refused its write."""
         self._heartbeat.drop(claimed)
         if (run := self.running.get(claimed)) is None:
             return
@@ -365,6 +370,6 @@ class Runner:
 
     @property
     def stoppable(self) -> list[HandlerRun]:
-        """The runs that end when they are told to; a handler that lost its slot does not."""
+        """The runs that can be stopped: all except handlers that lost their slot."""
         lost = self.slots.lost
         return [run for claimed, run in self.running.items() if claimed not in lost]

@@ -1,4 +1,4 @@
-"""Settles executions: completes, fails, pauses or releases them, and handles the answers."""
+"""Settles executions: completes, fails, pauses or releases them in the database."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ from flowfabric.telemetry import WORKER_LOGGER, about
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.log_text import attempt_text, clock_text, loss_text
 
-# How long to wait before a handler that somebody cancelled fails: the program may be ending.
+# How long to wait before the attempt of a cancelled handler fails. If the program is ending, the
+# worker releases the execution in this time instead.
 INTERRUPT_SECONDS = 1.0
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 SHUTDOWN = "worker_shutdown"
 
 
 class Settlement:
-    """The executions of one worker that have ended here and are not settled in the database."""
+    """Settles the executions of one worker whose handlers have ended or must stop."""
 
     def __init__(
         self, client: FlowFabric, heartbeat: Heartbeat, *, on_wait: Callable[[], None]
     ) -> None:
         self._client = client
         self._heartbeat = heartbeat
-        # Called when an execution has begun to wait for others, which a claim may have missed.
+        # Called when an execution begins to wait for other executions: a claim may have skipped
+        # them.
         self._on_wait = on_wait
         self._loop = asyncio.get_running_loop()
         self._completing = 0
         self._all_completed = asyncio.Event()
         self._settling: set[asyncio.Future[None]] = set()
         self._interrupted: dict[Claimed, tuple[Failure, BaseException]] = {}
-        # Released when the worker ends.
+        # Executions to release when the worker ends.
         self._to_release: dict[Claimed, None] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether no execution waits for its answer or for the end of an interruption."""
+        """Whether no settlement is waiting for the database, and no execution is interrupted."""
         return not (self._completing or self._settling or self._interrupted)
 
     @property
     def is_finished(self) -> bool:
-        """Whether, besides, nothing is left to release."""
+        """Whether the settlement is idle and has nothing left to release."""
         return self.is_idle and not self._to_release
 
     def complete(self, claimed: Claimed, result: bytes | None) -> None:
-        """Complete an execution with its result; the call is batched with others."""
+        """Complete an execution with its result. The call is batched with others."""
         try:
             self._client.executions.hand_in(claimed, result, self._on_completed)
         except Unavailable as error:
@@ -75,23 +77,23 @@ class Settlement:
             self._completing += 1
 
     def fail(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
-        """Fail an attempt with its error; the stored policy decides whether it is retried."""
+        """Fail an attempt with its error. The stored retry policy decides about a retry."""
         self._settle(
             self._fail(claimed, failure, error),
             functools.partial(self._on_failed, claimed, failure, error),
         )
 
     def fail_interrupted(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
-        """Fail an attempt whose task was cancelled by somebody else, unless the worker ends soon.
+        """Fail an attempt whose asyncio task was cancelled by other code, after a short wait.
 
-        Most likely the event loop is ending, and the worker with it. Then the execution is
-        released: work must not fail because a program stops.
+        Most likely the event loop and the worker are ending. Then the execution is released
+        instead, because an attempt must not fail when a program stops.
         """
         self._interrupted[claimed] = (failure, error)
         self._loop.call_later(INTERRUPT_SECONDS, self._end_interruption, claimed)
 
     def pause(self, claimed: Claimed, pause: Pause) -> None:
-        """Pause an execution whose handler was unwound."""
+        """Pause an execution after its handler has stopped, as `pause` says."""
         self._settle(
             self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
         )
@@ -101,7 +103,7 @@ class Settlement:
         self._to_release.update(dict.fromkeys(claimed))
 
     async def release(self, several: Sequence[Claimed], cause: str = SHUTDOWN) -> None:
-        """Release executions now. They stay noted until the release was answered."""
+        """Release executions now. They stay in `_to_release` until the database has answered."""
         self.release_later(several)
         if several:
             await self._release(several, cause)
@@ -109,12 +111,12 @@ class Settlement:
                 self._to_release.pop(claimed, None)
 
     async def release_noted(self) -> None:
-        """Release what was noted, and the executions that were interrupted."""
+        """Release the executions in `_to_release`, and the interrupted ones."""
         self.release_later(self.take_interrupted())
         await self.release(list(self._to_release))
 
     async def settle_all(self) -> None:
-        """Release what was noted and wait for all answers; an answer may bring more to settle."""
+        """Release and settle everything, and repeat while answers bring more to settle."""
         await self.release_noted()
         if self._completing:
             self._all_completed.clear()
@@ -123,7 +125,7 @@ class Settlement:
             await asyncio.wait(self._settling)
 
     def take_interrupted(self) -> list[Claimed]:
-        """Return the interrupted executions and forget them."""
+        """Remove and return the interrupted executions."""
         interrupted = list(self._interrupted)
         self._interrupted.clear()
         return interrupted
@@ -167,7 +169,7 @@ class Settlement:
         if error is None:
             self._heartbeat.drop(claimed)
         elif isinstance(error, asyncio.CancelledError):
-            # All tasks of the loop were cancelled, the call's with them: complete it again.
+            # All tasks of the loop were cancelled, including the task of this call. Repeat it.
             self.complete(*item)
         else:
             self._on_answer(claimed, error, has_result=True)
@@ -197,7 +199,7 @@ class Settlement:
         if isinstance(error, LeaseLost | ExecutionNotActive):
             log_loss("handler ended too late, its result does not count", claimed, error)
         elif isinstance(error, InvalidInput) and has_result:
-            # The database cannot store the result, but it can store the failure.
+            # The database refused the result, but it can store the failure.
             self.fail(claimed, failure_of(error, FailureClass.PERMANENT), error)
         elif error is not None:
             WORKER_LOGGER.error(
@@ -212,7 +214,7 @@ class Settlement:
             return
         self._heartbeat.drop(claimed)
         if isinstance(pause, PauseForRuns):
-            # The pause locked rows for a moment: a claim may have skipped what it waits for.
+            # The pause locked rows for a moment, so a claim may have skipped them.
             self._on_wait()
         if (error := future.exception()) is None:
             return
@@ -247,10 +249,10 @@ class Settlement:
 
 
 def _log_pause(claimed: Claimed, pause: Pause) -> None:
-    """Log a pause that is not ordinary."""
+    """Log a pause that an operator should know about."""
     if isinstance(pause, PauseForNewerCode):
         WORKER_LOGGER.info(
-            "execution left to newer code, which knows step %s: %s",
+            "execution left to newer code that has step %s: %s",
             pause.step,
             attempt_text(claimed),
         )
@@ -263,7 +265,7 @@ def _log_pause(claimed: Claimed, pause: Pause) -> None:
         )
     elif isinstance(pause, PauseToRestart):
         WORKER_LOGGER.warning(
-            "execution begins anew, the code does not fit step %s: %s: %s",
+            "execution starts over, the code does not fit step %s: %s: %s",
             pause.step,
             attempt_text(claimed),
             pause.problem,
@@ -271,7 +273,7 @@ def _log_pause(claimed: Claimed, pause: Pause) -> None:
 
 
 def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: BaseException) -> None:
-    """Log an error of a handler with its traceback, from the handler's own frames on."""
+    """Log an error of a handler with its traceback, without the worker's own frames."""
     WORKER_LOGGER.log(
         level,
         "%s: %s: %s",
@@ -284,7 +286,7 @@ def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: Bas
 
 
 def log_loss(event: str, claimed: Claimed, error: FlowFabricError) -> None:
-    """Log that a lease was lost and how; as an error if the execution has expired by that."""
+    """Log how a lease was lost. The level is error if the execution has expired."""
     is_end = isinstance(error, ExecutionNotActive) and error.is_late and error.delayed_until is None
     WORKER_LOGGER.log(
         logging.ERROR if is_end else logging.WARNING,

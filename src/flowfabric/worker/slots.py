@@ -1,4 +1,4 @@
-"""The slots of a worker, and the slots lost to handlers and threads that do not stop."""
+"""The slots of a worker. A handler or thread that does not stop costs a slot."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from flowfabric.worker.threads import Threads
 class Slots:
     """Counts the handlers that occupy a slot.
 
-    A handler that was told to stop keeps its slot for `grace` seconds. Then the slot is lost and
-    another one opens in its place, until all slots are lost.
+    A handler that was asked to stop keeps its slot for `grace` seconds. Then the slot is lost and
+    another slot opens. When as many slots are lost as the worker has, no other slot opens.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Slots:
         self._stop_requested: set[Claimed] = set()
         self._abandoned: dict[Claimed, set[Future[Any]]] = {}
         self._timers: dict[Claimed, asyncio.TimerHandle] = {}
-        # With the number of threads that were added in place of its own.
+        # Lost slots, each with the number of threads that were added to replace its threads.
         self._lost: dict[Claimed, int] = {}
 
     @property
     def taken(self) -> int:
-        """How many slots are in use, without the lost ones."""
+        """Number of slots in use, without the lost slots."""
         if not self._abandoned and not self._lost:
             return len(self._running)
         return len({*self._running, *self._abandoned}.difference(self._lost))
@@ -60,7 +60,7 @@ class Slots:
 
     @property
     def has_abandoned_threads(self) -> bool:
-        """Whether threads run for which nobody waits any more."""
+        """Whether any thread still runs after its handler stopped waiting for it."""
         return bool(self._abandoned)
 
     @property
@@ -68,18 +68,18 @@ class Slots:
         return self._lost.keys()
 
     def request_stop(self, claimed: Claimed) -> None:
-        """Note that a handler was told to stop."""
+        """Note that a handler was asked to stop."""
         self._stop_requested.add(claimed)
         self._arm(claimed)
 
     def abandon_thread(self, claimed: Claimed, thread: Future[Any]) -> None:
-        """Note that a thread runs on although nobody waits for it any more."""
+        """Note that a thread still runs although its handler no longer waits for it."""
         self._abandoned.setdefault(claimed, set()).add(thread)
         thread.add_done_callback(partial(self._on_thread_ended, claimed))
         self._arm(claimed)
 
     def end_handler(self, claimed: Claimed) -> None:
-        """Free the slot of a handler that has ended, unless a thread of it runs on."""
+        """Free the slot of a handler that has ended, unless one of its threads still runs."""
         self._stop_requested.discard(claimed)
         self._free_if_unused(claimed)
 
@@ -104,7 +104,7 @@ class Slots:
             self._on_free()
 
     def close(self) -> None:
-        """Stop losing slots: the worker stops."""
+        """Stop counting slots as lost, because the worker stops."""
         for claimed in list(self._timers):
             self._disarm(claimed)
 
@@ -121,7 +121,7 @@ class Slots:
         if claimed in self._stop_requested or claimed not in self._running:
             self.lose(claimed)
         else:
-            # The handler gave up on a step in a thread, and itself still works.
+            # The handler stopped waiting for a step in a thread, and still runs itself.
             self._arm(claimed)
 
     def _on_thread_ended(self, claimed: Claimed, thread: Future[Any]) -> None:

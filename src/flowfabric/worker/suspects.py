@@ -1,6 +1,6 @@
-"""Suspects: executions with which two workers in a row crashed.
+"""Runs suspects: executions during which two workers in a row crashed.
 
-A worker runs a suspect alone, so that a crash takes no other execution with it.
+A worker runs a suspect alone, so that a crash interrupts no other execution.
 """
 
 from __future__ import annotations
@@ -24,48 +24,53 @@ if TYPE_CHECKING:
     from flowfabric.worker.runner import Runner
     from flowfabric.worker.settlement import Settlement
 
-# How long a suspect waits here until nothing else runs, before it is postponed.
+# How long a suspect waits for other executions to end before it is postponed.
 QUIET_SECONDS = 30.0
 # How often a worker checks whether anything else still runs.
 QUIET_POLL_SECONDS = 0.02
-# How long a worker takes no other work beside a running suspect.
+# How long a suspect runs alone. Then the worker takes other work too.
 ALONE_SECONDS = 30.0
-# The longest turn of ordinary work: an urgent suspect waits that long.
+# The longest turn of ordinary work. An urgent suspect waits at most this long.
 ORDINARY_SECONDS = 2.0
-# How long a suspect is postponed, and how often by one worker; then it runs beside other work, so
-# that it does not wait for ever for handlers that never end.
+# How long a suspect is postponed, and how often by one worker. After that it runs beside other
+# work, because it must not wait for ever for handlers that never end.
 POSTPONE = timedelta(seconds=15)
 MAX_POSTPONES = 3
 
 
 class Suspects:
-    """Whose turn it is in a worker: one suspect and nothing else, or ordinary work.
+    """Decides whether a worker runs one suspect alone or ordinary work.
 
-    The two take turns, so that neither waits for ever. The turn of ordinary work is as long as that
-    of the suspect was, but short; it ends at once if there is no ordinary work.
+    The two take turns, so that neither waits for ever. The turn of ordinary work is as long as the
+    turn of the suspect was, up to a limit. It ends at once if there is no ordinary work.
     """
 
     def __init__(self) -> None:
-        # The suspect that waits or runs here; meanwhile nothing else is claimed.
+        # The suspect that waits or runs here. The worker claims nothing else until its turn ends.
         self.current: Claimed | None = None
-        # Whether the database is to know that the suspect runs alone.
+        # Whether to tell the database that the suspect runs alone.
         self.is_alone = False
-        # Set when a suspect does not stop, or itself waits for other executions.
+        # Set when the suspect does not stop, or when it waits for other executions.
         self.turn_ended = asyncio.Event()
         self._exist = False
         self._last: Floor | None = None
+        self._partition = 0
         self._since = 0.0
         self._ordinary_until = 0.0
         self._postpones: dict[UUID, int] = {}
 
     def limit(self, limit: int) -> int:
-        """Return how many executions to claim: only one if it could be a suspect."""
+        """Return how many executions to claim: one if the claim could return a suspect."""
         return 1 if self._exist and self.floor is None else limit
 
     @property
     def floor(self) -> Floor | None:
-        """Where ordinary work starts behind the suspects, during the turn of ordinary work."""
+        """The place after the suspects where claims start in the turn of ordinary work."""
         return self._last if monotonic() < self._ordinary_until else None
+
+    def floor_in(self, partition: int) -> Floor | None:
+        """Return the floor if the suspects are in this partition."""
+        return self.floor if partition == self._partition else None
 
     def split(self, claimed: Sequence[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
         """Split claimed executions into ordinary ones and suspects."""
@@ -74,6 +79,7 @@ class Suspects:
             last = found[-1]
             self._exist = True
             self._last = (last.rank, last.order_at, last.execution_id)
+            self._partition = last.partition_key
             return [one for one in claimed if one.crash_count < 2], found
         if not claimed and self.floor is not None:
             self._ordinary_until = 0.0
@@ -87,7 +93,7 @@ class Suspects:
         self._since = monotonic()
 
     def end_turn(self) -> None:
-        """Begin the turn of ordinary work: the suspect has ended, or others may run beside it."""
+        """Begin the turn of ordinary work. The suspect has ended, or may run beside others."""
         self.current = None
         now = monotonic()
         self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)
@@ -139,7 +145,8 @@ class SuspectRunner:
     def start(self, suspects: Sequence[Claimed]) -> None:
         """Begin the turn of the first suspect, and release the others.
 
-        They are released before the first one starts: a worker that crashes must not hold them.
+        It releases them before the first suspect starts: if the worker crashes, it must not hold
+        their leases.
         """
         self._suspects.begin_turn(suspects[0])
         self._task = asyncio.create_task(self._run(suspects[0], suspects[1:]))
@@ -165,7 +172,7 @@ class SuspectRunner:
         except FlowFabricError as error:
             WORKER_LOGGER.warning("turn of a suspect ended: %s: %s", attempt_text(suspect), error)
         except asyncio.CancelledError:
-            # The loop is ending: the suspect stays current, to be released.
+            # The loop is ending. The suspect stays current, so that the drain releases it.
             self._stop()
             raise
         finally:
@@ -178,7 +185,7 @@ class SuspectRunner:
         self._suspects.turn_ended.clear()
         WORKER_LOGGER.warning(
             "suspect runs %s: %s, %s workers in a row crashed with it",
-            "alone" if is_alone else "beside others, which have not ended for long",
+            "alone" if is_alone else "beside others, because they do not end",
             attempt_text(suspect),
             suspect.crash_count,
         )
@@ -190,7 +197,7 @@ class SuspectRunner:
         self._suspects.forget_postpones(suspect)
 
     async def _wait_for_turn_end(self, task: asyncio.Task[None]) -> None:
-        """Wait until the suspect has ended, its turn has, or the worker stops."""
+        """Wait until the suspect or its turn has ended, or the worker stops."""
         stopping = asyncio.create_task(self._stopping.wait())
         turn_ended = asyncio.create_task(self._suspects.turn_ended.wait())
         try:
@@ -204,7 +211,7 @@ class SuspectRunner:
             turn_ended.cancel()
 
     async def _wait_until_quiet(self, suspect: Claimed) -> bool:
-        """Wait until nothing else runs in the process; False if that takes too long."""
+        """Wait until nothing else runs in the process. Return False if that takes too long."""
         until = monotonic() + QUIET_SECONDS
         while not self._is_quiet():
             if self._suspects.current is not suspect or self._stopping.is_set():

@@ -1,7 +1,7 @@
-"""Threads for plain handlers.
+"""Daemon threads for plain handlers.
 
-Unlike threads of the standard library's pool, they do not keep the process alive: the execution of
-a handler that does not end was released, and nobody has to wait for it.
+Threads of the standard library's pool keep the process alive until they end. These do not: the
+worker releases the execution of a handler that does not end, so it need not wait for the thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Item = tuple[Future[Any], Callable[[], Any]]
 
 
 class Threads(Executor):
-    """At most `size` daemon threads, started when needed. To be used from one thread only."""
+    """At most `size` daemon threads, started when needed. Use it from one thread only."""
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -40,11 +40,11 @@ class Threads(Executor):
         return future
 
     def resize(self, by: int) -> None:
-        """Allow more threads, in place of threads that do not end, or fewer again."""
+        """Allow more threads to replace threads that do not end, or allow fewer again."""
         self._size += by
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """Drop what has not started; every thread ends with its handler. Never waits."""
+        """Drop calls that have not started. Never waits: each thread ends after its own call."""
         while True:
             try:
                 item = self._work.get_nowait()
@@ -73,4 +73,4 @@ class Threads(Executor):
                 else:
                     future.set_result(answer)
                     del answer
-            del item, future, call  # an idle thread keeps nothing alive
+            del item, future, call  # an idle thread must not keep these objects alive

@@ -1,4 +1,4 @@
-"""One worker: it claims executions of its tasks, runs and settles them, and drains when stopped."""
+"""The worker. It claims, runs and settles executions of its tasks, and drains when stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CRASH_SECONDS = 1.0
 
 
 def new_instance_id(worker_id: str) -> str:
-    """Return a name for one worker of one process that was never used before."""
+    """Return a unique name for one worker of one process."""
     return f"{worker_id}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -160,14 +160,14 @@ class Worker:
 
     @property
     def is_working(self) -> bool:
-        """Whether something runs here, waits for a slot, or is not settled yet."""
+        """Whether an execution runs here, waits for a slot, or is not settled yet."""
         return self._suspects.current is not None or not self._is_empty
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing runs here that could crash the process or would be hit by a crash.
+        """Whether nothing runs here that could crash the process or suffer from a crash.
 
-        A suspect that waits does not count.
+        A waiting suspect does not count.
         """
         return (
             self._is_empty
@@ -177,25 +177,25 @@ class Worker:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether a suspect waits or runs alone: no worker of the process takes other work."""
+        """Whether a suspect waits or runs alone. Then no worker of the process takes other work."""
         return self._suspects.current is not None
 
     @property
     def has_stuck_handlers(self) -> bool:
-        """Whether handlers go on although they were cancelled and their executions released."""
+        """Whether handlers still run after they were cancelled and their executions released."""
         return any(not run.task.done() for run in self._runner.running.values())
 
     @property
     def claimed(self) -> list[Claimed]:
-        """The executions that run here or wait to."""
+        """The executions that run here or wait for a slot."""
         return [*self._runner.running, *self._claimer.waiting, *self._waiting_suspect]
 
     @property
     def handlers(self) -> list[tuple[asyncio.Task[None], Claimed]]:
-        """The executions that run here, with their asyncio tasks; from any thread."""
+        """The running executions with their asyncio tasks. Any thread may read this."""
         found = []
         for claimed, run in list(self._runner.running.items()):
-            # A run that has ended meanwhile has no task.
+            # A run that has just ended has no task.
             if (task := getattr(run, "task", None)) is not None:
                 found.append((task, claimed))
         return found
@@ -216,7 +216,7 @@ class Worker:
         )
 
     def wake(self) -> None:
-        """Claim soon: there may be work."""
+        """Claim soon, because there may be work."""
         self._claimer.wake()
 
     def notify_room(self) -> None:
@@ -224,18 +224,18 @@ class Worker:
         self._claimer.notify_room()
 
     def stop(self) -> None:
-        """Claim no more, finish what runs, then end."""
+        """Claim no more, finish the running executions, then end."""
         self._stopping.set()
         self._claimer.wake()
         self._claimer.notify_room()
 
     def stop_at_once(self) -> None:
-        """Claim no more, and release what runs without waiting for it."""
+        """Claim no more, and release the running executions without waiting for them."""
         self._hurrying.set()
         self.stop()
 
     async def stopped(self) -> None:
-        """Wait until the worker has ended; returns at once if it never started."""
+        """Wait until the worker has ended. Returns at once if it never started."""
         await self._ended.wait()
 
     async def begin(self) -> None:
@@ -249,10 +249,11 @@ class Worker:
             tracing.look()  # a hook may have set a tracer provider
 
     async def run(self) -> None:
-        """Work until stopped or cancelled, then drain. The app's hooks run before and after.
+        """Run executions until stopped or cancelled, then drain.
 
-        Cancelled a second time, it releases what runs instead of waiting for it. Raises `SlotsLost`
-        if so many handlers do not stop that no slot is left.
+        The app's hooks run before and after. A second cancellation releases the running executions
+        instead of waiting for them. Raises `SlotsLost` if handlers that do not stop have taken all
+        slots.
         """
         self._ended.clear()
         try:
@@ -272,16 +273,15 @@ class Worker:
     async def claim_once(self, limit: int) -> list[Claimed]:
         """Claim at most `limit` executions and start them, without `run()`.
 
-        For tests, which pace a worker themselves. The executions have ended when `is_working` is
-        False.
+        For tests that control each claim. The executions have ended when `is_working` is False.
         """
         await self.begin()
         return await self._claimer.claim_once(limit)
 
     async def crash(self) -> list[Claimed]:
-        """Abandon everything as a killed process would, and return what was abandoned.
+        """Abandon all executions as a killed process would, and return them.
 
-        Nothing is settled or released: the leases expire.
+        Settles and releases nothing, so the leases expire.
         """
         abandoned = [*self.claimed, *self._settlement.take_interrupted()]
         self._claimer.take_waiting()
@@ -318,7 +318,7 @@ class Worker:
         try:
             await asyncio.shield(claiming)
         except BaseException:
-            # Cancelled, or a claim was refused: what runs is drained anyway.
+            # The worker was cancelled or a claim was refused. Drain the running executions anyway.
             self.stop()
             await finish(drain, self.stop_at_once)
             raise
@@ -332,7 +332,7 @@ class Worker:
             self._runner.threads.shutdown()
 
     def _take_waiting(self) -> list[Claimed]:
-        """Return what waits for a slot or for its turn alone, and forget it."""
+        """Remove and return the executions that wait for a slot, and the suspect that waits."""
         waiting = [*self._claimer.take_waiting(), *self._waiting_suspect]
         self._suspects.current = None
         return waiting
@@ -343,7 +343,7 @@ class Worker:
             self._claimer.start_waiting()
 
     def _stop_without_slots(self) -> None:
-        """Drain and end, so that a new process has all its slots again."""
+        """Drain and end, so that a new process can start with all its slots."""
         if not self._stopping.is_set():
             self._slots_lost = SlotsLost(
                 f"All {self._concurrency} slots are lost to handlers that do not stop: "
@@ -358,11 +358,11 @@ class Worker:
         self.wake()
 
     def _on_takeover(self) -> None:
-        """Called on the heartbeat's thread."""
+        """Wake the worker's loop. The heartbeat's thread calls this."""
         self._loop.call_soon_threadsafe(self.wake)
 
     def _on_leases_lost_elsewhere(self, several: dict[Claimed, FlowFabricError]) -> None:
-        """Called on the heartbeat's thread."""
+        """Pass lost leases to the worker's loop. The heartbeat's thread calls this."""
         self._loop.call_soon_threadsafe(self._on_leases_lost, several)
 
     def _on_leases_lost(self, several: dict[Claimed, FlowFabricError]) -> None:
@@ -384,7 +384,7 @@ def _check_options(
     if not tasks:
         raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise InvalidInput(field="concurrency", problem="must be a whole number from 1 on")
+        raise InvalidInput(field="concurrency", problem="must be a whole number, 1 or more")
     if isinstance(lanes, str) or (lanes is not None and not lanes):
         raise InvalidInput(field="lanes", problem="must be a list of lanes, or None for all")
     for lane in lanes or ():

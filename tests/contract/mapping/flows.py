@@ -87,7 +87,7 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "0012", "ruling: eligible when all groups are satisfied"],
 )
 async def _(world: World, see: See) -> None:
-    """A circle is refused with its path. Edges may be in several groups of one downstream node. A
+    """A cycle is refused with its path. Edges may be in several groups of one downstream node. A
     decided group accepts no more edges. The same edge with the same expected revision gets the
     first answer, since the caller may have lost its connection.
     """
@@ -280,7 +280,7 @@ async def _(world: World, see: See) -> None:
     "set_flow_tag",
     sql=["set_flow_tags"],
     python=["flows.set_tag", "flows.set_tags"],
-    reasons=["ruling: tags of flows are those of executions"],
+    reasons=["ruling: tags of flows follow the rules for tags of executions"],
 )
 async def _(world: World, see: See) -> None:
     """One call sets several tags, at most 64; a value is at most 1024 bytes."""
@@ -296,7 +296,7 @@ async def _(world: World, see: See) -> None:
     "get_flow_tag",
     sql=["describe_flow"],
     python=["flows.tag"],
-    reasons=["ruling: tags of flows are those of executions"],
+    reasons=["ruling: tags of flows follow the rules for tags of executions"],
 )
 async def _(world: World, see: See) -> None:
     """No difference."""
@@ -384,7 +384,8 @@ async def _left_over(world: World, lanes: str) -> Any:
 async def _(world: World, see: See) -> None:
     """The transaction that decides a group cancels the upstream nodes that are not needed any more,
     as many as it can; this function cancels the rest. An upstream node that another open group
-    waits for is retained. A locked upstream node stays on the list, without the rest of its group.
+    waits for is retained. A locked upstream node stays on the list; the others of its group are
+    cancelled.
     """
     sibling = await _left_over(world, "abcd")
     before = await world.state(sibling)

@@ -153,8 +153,8 @@ async def _(world: World, see: See) -> None:
 async def _(world: World, see: See) -> None:
     """A lease that expired unnoticed is marked first. There is one limit of reclaims, in the
     policy. It counts only losses that the execution may have caused itself, not losses beside
-    another execution's crash. Reaching the limit, or crashing alone three times, ends the execution
-    here.
+    another execution's crash. Reaching the limit, or three crashes while it ran alone, ends the
+    execution here.
     """
     issue = world.client.grants.issue_reclaim_grant
     held = await world.claimed(lane="a")

@@ -25,8 +25,8 @@ async def _(world: World, see: See) -> None:
     default, needs no lease and ignores a fence. `lease_holder` always shows the whole fence, not
     only the epoch. Any other source shows the fence while the execution is active. Every
     cancellation writes its event, frees the lease and drops grants. Cancelling a cancelled
-    execution again gets the same answer, whoever asks; an execution that ended otherwise is refused
-    as ended, not as bad input.
+    execution again gets the same answer, whoever asks; if an execution ended otherwise, the error
+    says so and is not InvalidInput.
     """
     cancel = world.executions.cancel
     held = await world.claimed()
@@ -138,7 +138,7 @@ async def _(world: World, see: See) -> None:
     "replay_execution",
     sql=["replay_execution"],
     python=["executions.replay"],
-    reasons=["0023", "D-59", "D-66", "ruling: retries and reclaims count anew"],
+    reasons=["0023", "D-59", "D-66", "ruling: retries and reclaims are counted from 0 again"],
 )
 async def _(world: World, see: See) -> None:
     """Every outcome may be replayed, cancelled ones included, up to the limit of the policy (10).

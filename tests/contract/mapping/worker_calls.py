@@ -35,7 +35,7 @@ async def without_a_fence(world: World, function: str, held: Claimed, **more: An
     reasons=["0010", "ruling: a handle is a dataclass with the fence"],
 )
 async def _(world: World, see: See) -> None:
-    """One form for both: a handle is a dataclass with the fence in it."""
+    """The same call as `renew`: a handle is a dataclass that holds the fence."""
     held = await world.claimed()
     lost, _ = await world.client.leases.renew([held], TTL)
     see("lost", len(lost), 0)
@@ -54,9 +54,9 @@ async def _(world: World, see: See) -> None:
     reasons=["0010", "D-27", "ruling: no terminal call of a worker without its fence"],
 )
 async def _(world: World, see: See) -> None:
-    """One form for both, and always with a fence: an operator cannot complete an execution that a
-    worker holds. A second, unguarded way to complete would break the promise that a result comes
-    from its holder. To stop a worker, use cancel; to take its work away, use revoke.
+    """The same call as `complete`, always with a fence: an operator cannot complete an execution
+    that a worker holds. A second, unguarded way to complete would break the promise that a result
+    comes from its holder. To stop a worker, use cancel; to take its work away, use revoke.
     """
     held = await world.claimed()
     refused = await without_a_fence(world, "complete_executions", held, p_results=[b"1"])
@@ -79,7 +79,7 @@ async def _(world: World, see: See) -> None:
     ],
 )
 async def _(world: World, see: See) -> None:
-    """One form for both, always with a fence. The stored policy decides, not the caller's."""
+    """The same call as `fail`, always with a fence. The stored policy decides, not the caller's."""
     held = await world.claimed()
     more: Facts = {"p_classes": ["permanent"], "p_reasons": ["broken"]}
     see("without_a_fence", await without_a_fence(world, "fail_executions", held, **more), "invalid")

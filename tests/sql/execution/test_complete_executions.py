@@ -318,6 +318,45 @@ async def test_of_two_items_for_one_execution_the_first_counts(engine, make):
     assert (await engine.kinds(execution.id)).count("completed") == 1
 
 
+FORGED = {"good": {}, "lease": {"lease_id": uuid4()}, "epoch": {"epoch": 9}}
+FORGED["attempt"] = {"attempt_id": uuid4()}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+async def test_a_value_that_all_items_share_may_be_given_once(engine, forged):
+    leases = await leases_of(engine, 3)
+    ids = [lease.execution_id for lease in leases]
+    missing = new_id()
+    fence = replace(leases[0], **FORGED[forged])
+    answers = await engine.complete_alike([*ids, missing, ids[0]], fence, b"7")
+    words = [answer.word for answer in answers]
+    if forged == "good":
+        assert words[:4] == ["completed"] * 3 + ["not_found"]
+        assert {(await engine.row(id_))["result"] for id_ in ids} == {b"7"}
+        assert await engine.complete_alike(ids, fence, b"8") == answers[:3]
+    else:
+        assert words == ["stale_lease"] * 3 + ["not_found", "duplicate"]
+        assert {(await engine.row(id_))["public_state"] for id_ in ids} == {"active"}
+
+
+@pytest.mark.parametrize("name", ["lease_id", "epoch", "attempt_id", "result"])
+async def test_a_value_is_given_once_or_in_an_array(engine, name):
+    """Given both ways, the value filled gaps of the array: a result of nothing became another."""
+    (lease,) = await leases_of(engine, 1)
+    fence = {key: getattr(lease, key) for key in ("lease_id", "epoch", "attempt_id")}
+    values = fence | {"result": b"7"}
+    with refused("WF001", field="lease_id"):
+        await engine.connection.execute(
+            "select ff.complete_executions(p_partition_key => $1, p_namespace => $2, "
+            "p_execution_ids => $3, p_lease_ids => array[$4::uuid], "
+            "p_epochs => $5, p_attempt_ids => $6, p_results => array[null::bytea], "
+            f"p_{name} => $7)",
+            *(engine.partition_key, engine.namespace, [lease.execution_id], lease.lease_id),
+            *([lease.epoch], [lease.attempt_id], values[name]),
+        )
+    assert (await engine.row(lease.execution_id))["public_state"] == "active"
+
+
 # Replay
 
 

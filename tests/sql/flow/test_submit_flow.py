@@ -403,7 +403,7 @@ BAD = [
     (_set(["groups", 0, "k"], 0), "groups[0].k", "quorum k must be >= 1"),
     (_set(["groups", 0, "k"], 1.5), "groups[0].k", "quorum k must be >= 1"),
     (_drop(["groups", 0, "k"]), "groups[0].k", "quorum k must be >= 1"),
-    (_set(["groups", 0, "policy"], "any_of"), "groups[0].k", "only a quorum has one"),
+    (_set(["groups", 0, "policy"], "any_of"), "groups[0].k", "belongs to a quorum only"),
     (_set(["groups", 0, "on_satisfied"], "stop"), "groups[0].on_satisfied", "cancel_remaining"),
 ]
 

@@ -36,6 +36,7 @@ async def test_a_route_and_its_lane_are_stored(db, clock, engine):
         "capabilities": ["gpu", "smtp"],
         "registered_at": now,
         "code_version": None,
+        "is_limited": False,
     }
     (lane,) = await db.fetch("select * from ff.lane")
     assert dict(lane) == {

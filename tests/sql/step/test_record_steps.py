@@ -35,6 +35,8 @@ async def test_a_step_is_recorded_with_its_value_and_who_recorded_it(engine, mak
         "recorded_at": now,
         "until_at": None,
         "attempt_index": 0,
+        "ready_at": None,
+        "taken_as": None,
     }
 
 

@@ -132,6 +132,18 @@ async def test_the_first_step_moves_an_execution_to_its_version(engine, fleet):
     assert await engine.kinds(submitted.id) == ["submitted", "claimed"]
 
 
+async def test_the_first_wait_moves_an_execution_to_its_version(engine, fleet):
+    submitted = await engine.submit()
+    (lease,) = await fleet.claim("1")
+    unknown = await engine.ask(lease, code_version="1")
+    assert (unknown.word, unknown.detail["code_version"]) == ("unknown_route", "1")
+    assert await engine.steps(submitted.id) == []
+    await fleet.register_route("1", **{"lane": lease.lane} | unknown.detail)
+    asked = await engine.ask(lease, code_version="1")
+    assert asked.word == (await engine.ask(lease)).word != "unknown_route"
+    assert await fleet.version(submitted.id) == "1"
+
+
 async def test_only_workers_that_serve_the_version_claim_it_from_then_on(engine, fleet):
     lease = await fleet.begun("1")
     assert await fleet.claim("2") == []

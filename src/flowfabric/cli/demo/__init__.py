@@ -1,4 +1,4 @@
-"""`flowfabric demo`: watch an execution survive the kill of its worker."""
+"""`flowfabric demo`: kill a worker, and watch another worker finish its execution."""
 
 from __future__ import annotations
 

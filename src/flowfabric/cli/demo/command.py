@@ -62,7 +62,7 @@ def demo(
     ),
 ) -> None:
     """Kill a worker and watch its execution recover, on a Postgres that starts by itself."""
-    # With --json, stdout has only the summary.
+    # With --json, stdout contains only the summary.
     console = Console(stderr=as_json, highlight=False)
     try:
         summary = asyncio.run(_play(console, folder.resolve()))
@@ -99,7 +99,7 @@ async def _play(console: Console, folder: Path) -> dict[str, int]:
 
 
 async def _connected(server: Server) -> App:
-    """Return the app of the demo: on the demo's server, in its own namespace."""
+    """Return an app on the demo's own server, in the demo's own namespace."""
     app = tasks.app
     app.settings = replace(
         app.settings, database_url=server.url, namespace=f"demo-{secrets.token_hex(4)}"

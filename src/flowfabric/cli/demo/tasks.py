@@ -18,7 +18,7 @@ async def greet(name: str) -> str:
 
 @app.task
 def resize(picture: str, width: int) -> str:
-    """A plain function runs in a thread."""
+    """Do some work in a plain function, which runs in a thread."""
     return f"{picture}@{width}px"
 
 
@@ -32,6 +32,6 @@ async def charge_card(ctx: Context, order: int) -> str:
 
 @app.task
 async def sleeper(ctx: Context, seconds: float) -> str:
-    """Work for a while; the demo kills the first worker meanwhile."""
+    """Work for a while, so that the demo can kill the first worker."""
     await asyncio.sleep(seconds)
     return f"finished in attempt {ctx.attempt} with epoch {ctx.epoch}"

@@ -1,7 +1,7 @@
 """The worker that `flowfabric dev` restarts after every save.
 
-It sends what it has loaded over a socket and receives the database to use. It ends on a signal or
-when the command has ended.
+Over a socket, it sends the list of loaded files and receives the URL of the database. It ends on a
+signal, or when the command has ended.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from flowfabric.tasks import CallNext
 from flowfabric.telemetry import WORKER_LOGGER, install_logging
 from flowfabric.worker import Worker
 
-# Running executions get this long after a save; then they are released and run on the new code.
+# After a save, running executions have this long to finish. Then they are released and run again
+# with the new code.
 DRAIN = timedelta(seconds=2)
 LOOK_SECONDS = 1.0
-# Completed executions that are logged one by one in a second.
+# At most this many completed executions per second are logged one by one.
 MAX_LOGGED_PER_SECOND = 20
 EXIT_BROKEN = 3
 # The signal to stop at once; SIGTERM lets running executions finish.
@@ -105,7 +106,7 @@ async def _work(
             loop.remove_reader(parent)
             worker.stop()
 
-        # The command sends nothing more: readable means that it has ended.
+        # The command sends no further message. If the socket is readable, the command has ended.
         loop.add_reader(parent, stop)
 
     def on_started() -> None:
@@ -131,7 +132,7 @@ def _is_machinery(trace: TracebackType) -> bool:
 
 
 class LogCompleted:
-    """Middleware that logs completed executions: each one, or their number if there are many."""
+    """Middleware that logs each completed execution, or only their number if there are many."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -151,7 +152,7 @@ class LogCompleted:
 
 
 async def _watch(send: Callable[..., None]) -> None:
-    """Send the files of modules that are imported later."""
+    """Send the files of modules that are imported after the start."""
     number = len(sys.modules)
     while True:
         await asyncio.sleep(LOOK_SECONDS)
@@ -164,7 +165,7 @@ async def _watch(send: Callable[..., None]) -> None:
 
 
 def _app_facts(app: App, reference: str) -> dict[str, Any]:
-    """Return what the command needs to know about the app."""
+    """Return the facts about the app that the command needs."""
     if not app.tasks:
         raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
     return {

@@ -1,4 +1,4 @@
-"""The command: it keeps the database and restarts the worker after every save."""
+"""The command: it runs the database, and restarts the worker after every save."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from flowfabric.embedded import start as start_server
 
 T = TypeVar("T")
 
-# Releasing executions and closing connections take time after the drain.
+# Extra time after the drain, to release executions and close connections.
 KILL_SECONDS = DRAIN.total_seconds() + 10.0
-# How long a worker that must stop at once may take to release its executions.
+# How long a worker may take to release its executions after the signal to stop at once.
 AT_ONCE_SECONDS = 8.0
 RESEND_SECONDS = 0.2
 RESTART_SECONDS = 1.0
 _LABEL = 10
-# Ctrl-C reaches all processes of the terminal; the command decides what it means.
+# Ctrl-C signals all processes of the terminal. The child ignores it; the command decides what to
+# do.
 _CHILD = """
 import signal
 signal.signal(signal.SIGINT, lambda *_: None)
@@ -75,8 +76,8 @@ def dev(
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
 
-    Without a configured database, it uses an embedded Postgres in .flowfabric/. Ctrl-C stops
-    everything; a second Ctrl-C releases running executions instead of waiting for them.
+    If no database is configured, it uses an embedded Postgres in .flowfabric/. Ctrl-C waits a
+    moment for running executions and stops everything; a second Ctrl-C releases them at once.
     """
     check_app_reference(app)
     settings = Settings.from_environment()
@@ -111,7 +112,7 @@ class Child:
     is_working: bool = False
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message of the worker; None when it has ended."""
+        """Return the next message from the worker, or None when it has ended."""
         with suppress(ConnectionError):
             if line := await self.lines.readline():
                 message: dict[str, Any] = json.loads(line)
@@ -137,9 +138,10 @@ class Child:
         self._send_until_ended()
 
     def _send_until_ended(self) -> None:
-        """Send the signal, and again until the worker has ended.
+        """Send the signal repeatedly until the worker has ended.
 
-        The kernel may deliver it to another thread than the one that a handler blocks.
+        One signal may not be enough: if the kernel delivers it to another thread, it does not
+        interrupt the thread that a handler blocks.
         """
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
@@ -222,14 +224,16 @@ class Session:
     async def _start(self) -> Child:
         started = time()
         ours, theirs = socket.socketpair()
-        # The worker inherits the mask: Ctrl-C waits until the worker has its own handler.
+        # The worker inherits the signal mask: Ctrl-C stays blocked until the worker has a handler
+        # for it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-c", _CHILD, str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
-                    # A file that is saved twice within a second can look as old as its bytecode.
+                    # A file that is saved twice within a second can have the same time stamp as its
+                    # bytecode.
                     env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
                 )
         finally:
@@ -267,7 +271,7 @@ class Session:
         self.is_introduced = True
 
     async def _handle_end(self, child: Child) -> None:
-        """Restart a worker that ended by itself, or wait for the next save if it is broken."""
+        """Restart a worker that ended by itself. If it could not start, wait for the next save."""
         code = await child.process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == EXIT_BROKEN or not child.is_working:

@@ -1,4 +1,4 @@
-"""The files of a project, and whether one was saved. It polls: that works on every file system."""
+"""Watch the files of a project for changes. Polling works on every file system."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TypeAlias
 
 POLL_SECONDS = 0.2
-# A walk through a folder that is not a project could take very long.
+# Stop a walk after this many files: a folder that is not a project may be huge.
 MAX_FILES = 5000
 
 _Look: TypeAlias = dict[str, tuple[int, int, int] | None]
 
 
 class Watch:
-    """Watched files, and a saved file that was not reported yet."""
+    """Watched files, and the last saved file that has not been reported."""
 
     def __init__(self) -> None:
         self._seen: _Look = {}
         self._noticed: str | None = None
 
     def follow(self, files: Iterable[str], since: float = inf) -> None:
-        """Watch these files, too. A file saved after `since` counts as just saved."""
+        """Watch these files as well. A file that was saved after `since` counts as just saved."""
         for file in files:
             if file not in self._seen:
                 look = self._seen[file] = _look_at(file)
@@ -36,8 +36,8 @@ class Watch:
     async def saved(self, folder: Path | None = None, since: float = inf) -> str:
         """Wait until a file is saved and a burst of saves has ended; return one saved file.
 
-        With a folder, any module in it counts, too: it may be the one that was missing. A file
-        saved after `since` counts as well.
+        With a folder, saving or creating any module in it counts as well: an import may have failed
+        because the module was missing. A file that was saved after `since` counts as just saved.
         """
         if folder is not None:
             self.follow(await asyncio.to_thread(modules_below, folder), since)
@@ -49,9 +49,9 @@ class Watch:
                 return file
 
     def _look(self, folder: Path | None) -> bool:
-        """Return whether a file changed since the last look.
+        """Return whether a file has changed since the last call.
 
-        The change is noted at once, so that it is not lost if the waiter is cancelled.
+        Remember the changed file at once, so that it is not lost if the waiter is cancelled.
         """
         has_changed = False
         for file in {*list(self._seen), *(modules_below(folder) if folder else ())}:
@@ -64,7 +64,7 @@ class Watch:
 
 
 def project_files() -> list[str]:
-    """Return the files of the imported modules, without Python's own and installed ones."""
+    """Return the files of imported modules, except Python's own and installed modules."""
     installed = tuple(
         {
             os.path.join(sysconfig.get_path(name), "")
@@ -83,7 +83,7 @@ def project_files() -> list[str]:
 
 
 def modules_below(folder: Path) -> list[str]:
-    """Return the Python files below a folder, without hidden folders and virtual environments."""
+    """Return the Python files in a folder tree, except hidden folders and virtual environments."""
     found: list[str] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [

@@ -1,2 +1,2 @@
--- The clock of the server.
+-- Read the clock of the server.
 select clock_timestamp() as now

@@ -1,4 +1,4 @@
--- All that the invariants look at of one execution, part by part, as JSON.
+-- Read all facts about one execution that the invariants check, part by part, as JSON.
 select x.part, x.facts::text as facts
 from (
   select 1 as number, 'execution' as part, 0::bigint as place,

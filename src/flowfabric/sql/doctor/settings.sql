@@ -1,5 +1,5 @@
--- For the length of a transaction: names are found where they are written, no time limit that is
--- meant for an application, memory for large joins.
+-- Set the settings of the transaction: names without a schema are looked up in pg_catalog only, no
+-- statement timeout applies, and large joins get memory.
 select pg_catalog.set_config(s.name, s.value, true)
 from (values
   ('search_path', 'pg_catalog'), ('statement_timeout', '0'), ('jit', 'off'), ('work_mem', '64MB')

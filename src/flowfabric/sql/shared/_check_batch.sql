@@ -1,6 +1,13 @@
--- Refuse a batch whose arrays differ in length. A null array does not count.
+-- Refuse a batch whose arrays differ in length or do not count from 1, because functions find an item
+-- by its number. p_sizes holds the lengths, and the upper bound of the ids; p_firsts holds the lower
+-- bounds of other arrays. Null arrays are not compared.
 drop function if exists ff._check_batch;
-create function ff._check_batch(p_size integer, p_sizes integer[], p_wait boolean default false)
+create function ff._check_batch(
+  p_size   integer,
+  p_sizes  integer[],
+  p_wait   boolean default false,
+  p_firsts integer[] default '{}'
+)
 returns void
 language plpgsql
 immutable
@@ -10,9 +17,10 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'execution_ids', 'problem', 'must hold 1 to 1000 items'));
   end if;
-  if p_size <> any (p_sizes) then
+  if p_size <> any (p_sizes) or 1 <> any (p_firsts) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'execution_ids', 'problem', 'arrays of one call must have the same length'));
+      'field', 'execution_ids', 'problem',
+      'arrays of one call must have the same length, one dimension, and count from 1'));
   end if;
   if p_wait and p_size > 1 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

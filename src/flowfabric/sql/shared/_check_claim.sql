@@ -1,4 +1,4 @@
--- Refuse malformed arguments of a claim, before anything is read.
+-- Refuse malformed arguments of a claim before any table is read.
 drop function if exists ff._check_claim;
 create function ff._check_claim(
   p_worker_id          text,
@@ -31,7 +31,7 @@ begin
      or array_to_string(p_capabilities, '') ~ E'[\x01-\x20\x7f,]'
      or array_position(p_capabilities, '') is not null then
     v_field := 'capabilities';
-    v_problem := 'tokens must not be empty nor hold commas, whitespace or control characters';
+    v_problem := 'tokens must not be empty or contain commas, whitespace or control characters';
   elsif p_limit is null or p_limit not between 1 and 1000 then
     v_field := 'limit'; v_problem := 'must be 1 to 1000';
   elsif p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then

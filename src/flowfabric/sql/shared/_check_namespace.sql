@@ -1,9 +1,9 @@
 -- Refuse a namespace that the caller may not use. Every public function with a namespace calls this
 -- first.
 --
--- A login that is bound to a namespace (ff.namespace_grant) may use only that one. Any other login
--- may use any; only an operator may pass null, which means all. The login is session_user, which
--- `set role` does not change.
+-- A login that is bound to a namespace (ff.namespace_grant) may use only that namespace. Any other
+-- login may use every namespace. Only an operator may pass null, which means all namespaces at
+-- once. The login is session_user, which `set role` does not change.
 drop function if exists ff._check_namespace;
 create function ff._check_namespace(p_namespace text)
 returns void
@@ -22,7 +22,7 @@ begin
     end if;
   elsif p_namespace is null and not ff._is_operator() then
     perform ff._refuse('WF501', 'forbidden', jsonb_build_object(
-      'problem', 'all namespaces at once need the role flowfabric_operator; name one'));
+      'problem', 'only flowfabric_operator may use all namespaces at once; name one'));
   end if;
 end;
 $$;

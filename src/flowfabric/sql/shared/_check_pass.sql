@@ -1,5 +1,5 @@
--- Refuse a reconciler's pass with a batch size that is out of range, or with an old snapshot: it
--- would judge parents, flows and keys of all namespaces by what they were.
+-- Refuse a pass of a reconciler if its batch size is out of range or its snapshot is old. With an
+-- old snapshot the pass would work on past states of parents, flows and keys.
 --
 -- A call that is its own transaction has a new snapshot at any isolation level.
 drop function if exists ff._check_pass;

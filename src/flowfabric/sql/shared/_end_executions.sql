@@ -1,9 +1,10 @@
--- End executions from any state (T5, T22, T23, T24). The caller holds the row locks.
+-- End executions from any state (T5, T22, T23, T24, T25). The caller holds the row locks.
 --
--- A live lease is taken away: the epoch rises, so every later call of the holder is refused, and
--- the holder gets a hint. An open attempt ends as p_ended_as; an attempt that had ended keeps its
--- end and its failure. Without an attempt the state stays pending_first_attempt. Waits of the
--- execution are deleted, its hooks are submitted, and its end is propagated. Returns whether propagation is pending.
+-- A live lease is taken away: the epoch rises, so that every later call of the holder is refused,
+-- and the holder gets a hint. An open attempt ends as p_ended_as; an attempt that had ended keeps
+-- its end and its failure. If there was no attempt, the attempt state stays pending_first_attempt.
+-- The waits of the execution are deleted, its suspension and its waitpoints are closed, its hooks are
+-- submitted, and its end is propagated. Returns whether propagation is pending.
 drop function if exists ff._end_executions;
 create function ff._end_executions(
   p_partition_key smallint,
@@ -34,22 +35,40 @@ as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
   v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_ids        uuid[];
+  v_leases     uuid[];
+  v_workers    text[];
+  v_owned      boolean[];
+  v_failing    boolean[];
   v_losers     uuid[];
   v_idlers     uuid[];
   v_awaited    uuid[];
+  v_asleep     uuid[];
   v_wakes      record;
 begin
+  -- Read the lease before the update, because the event names it.
+  select array_agg(u.id), array_agg(x.lease_id), array_agg(x.worker_instance_id),
+         array_agg(x.ownership = 'leased'),
+         array_agg(p_class is not null and x.attempt_ended_as is null),
+         array_agg(u.id) filter (where x.ownership = 'leased'),
+         array_agg(u.id) filter (where x.wait_left is not null),
+         array_agg(u.id) filter (where x.is_awaited),
+         array_agg(u.id) filter (where x.phase = 'suspended')
+    into v_ids, v_leases, v_workers, v_owned, v_failing, v_losers, v_idlers, v_awaited, v_asleep
+  from unnest(p_execution_ids) u(id)
+  cross join lateral (
+    select e.lease_id, e.worker_instance_id, e.ownership, e.attempt_ended_as, e.wait_left,
+           e.is_awaited, e.phase
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = u.id
+    offset 0
+  ) x;
+
   with item as materialized (
-    select p_partition_key as pk, u.execution_id, x.lease_id, x.worker_instance_id, x.ownership,
-           x.wait_left, p_class is not null and x.attempt_ended_as is null as is_failing
-    from unnest(p_execution_ids) u(execution_id)
-    cross join lateral (
-      -- Read before the update: the event names the lease that ended.
-      select e.lease_id, e.worker_instance_id, e.ownership, e.attempt_ended_as, e.wait_left
-      from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = u.execution_id
-      offset 0
-    ) x
+    select p_partition_key as pk, u.execution_id, u.lease_id, u.worker_instance_id, u.is_leased,
+           u.is_failing
+    from unnest(v_ids, v_leases, v_workers, v_owned, v_failing)
+      u(execution_id, lease_id, worker_instance_id, is_leased, is_failing)
     offset 0
   ),
   ended as (
@@ -57,12 +76,13 @@ begin
       phase = 'terminal',
       ownership = 'unowned',
       eligibility = 'not_applicable',
+      line_id = null,
       blocking_reason = 'none',
       blocking_detail = null,
       blocked_at = null,
       outcome = p_outcome,
-      attempt_state = case e.attempt_state when 'pending_first_attempt' then e.attempt_state
-                                           else 'attempt_terminal' end,
+      attempt_state = case when e.attempt_state = 'pending_first_attempt' then e.attempt_state
+                           else 'attempt_terminal' end,
       cause = p_cause,
       version = e.version + 1,
       epoch = e.epoch + (e.ownership = 'leased')::integer,
@@ -80,7 +100,8 @@ begin
       delayed_until = null,
       reclaim_at = null,
       due_at = null,
-      trim_at = greatest(p_now, e.transitioned_at) + e.retention,
+      trim_at =
+        (greatest(p_now, e.transitioned_at) at time zone 'UTC' + e.retention) at time zone 'UTC',
       attempt_deadline_at = null,
       attempt_time_left = null,
       wait_left = null,
@@ -101,24 +122,17 @@ begin
     where e.partition_key = i.pk and e.execution_id = i.execution_id
     returning e.execution_id, e.version, e.attempt_index, e.total_attempt_count, e.epoch,
               e.route_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
-              e.is_awaited, i.lease_id, i.worker_instance_id, i.ownership, i.wait_left
-  ),
-  logged as (
-    insert into ff.event (
-      partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
-      epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, actor,
-      detail)
-    select p_partition_key, v_generation, v_xid, d.execution_id, d.version, p_kind, p_outcome,
-           case when d.total_attempt_count > 0 then d.attempt_index end,
-           case when d.ownership = 'leased' or p_cause = 'exceed_reclaims' then d.lease_id end,
-           d.epoch, d.worker_instance_id, d.route_id, d.flow_id, d.namespace, d.instance_tag,
-           d.transitioned_at, p_actor, p_detail
-    from ended d
+              i.lease_id, i.worker_instance_id, i.is_leased
   )
-  select array_agg(d.execution_id) filter (where d.ownership = 'leased'),
-         array_agg(d.execution_id) filter (where d.wait_left is not null),
-         array_agg(d.execution_id) filter (where d.is_awaited)
-    into v_losers, v_idlers, v_awaited
+  insert into ff.event (
+    partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
+    epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, actor,
+    detail)
+  select p_partition_key, v_generation, v_xid, d.execution_id, d.version, p_kind, p_outcome,
+         case when d.total_attempt_count > 0 then d.attempt_index end,
+         case when d.is_leased or p_cause = 'exceed_reclaims' then d.lease_id end,
+         d.epoch, d.worker_instance_id, d.route_id, d.flow_id, d.namespace, d.instance_tag,
+         d.transitioned_at, p_actor, p_detail
   from ended d;
 
   if v_idlers is not null then
@@ -127,9 +141,28 @@ begin
     where w.partition_key = i.pk and w.waiter_id = i.id;
   end if;
 
+  if v_asleep is not null then
+    update ff.suspension s set
+      closed_at = greatest(p_now, s.suspended_at),
+      close_reason = case
+        when p_cause = 'time_out_suspension' then concat('timed_out_', s.timeout_behavior)
+        when p_cause = 'expire' then 'expired:execution_deadline'
+        when p_cause = 'skip' then 'skipped'
+        else 'cancelled' end
+    from (select p_partition_key as pk, u.id from unnest(v_asleep) u(id) offset 0) i
+    where s.partition_key = i.pk and s.execution_id = i.id and s.closed_at is null;
+  end if;
+
+  update ff.waitpoint w set closed_at = greatest(p_now, w.created_at), close_reason = 'ended'
+  from (select p_partition_key as pk, u.id from unnest(p_execution_ids) u(id) offset 0) i
+  where w.partition_key = i.pk and w.execution_id = i.id and w.closed_at is null;
+
   delete from ff.grant g
   using (select p_partition_key as pk, u.id from unnest(p_execution_ids) u(id) offset 0) i
   where g.partition_key = i.pk and g.execution_id = i.id;
+  if v_losers is not null then
+    perform ff._release_gates(p_partition_key, v_losers);
+  end if;
   perform ff._hint_lease_lost(p_partition_key, v_losers);
   perform pg_notify('ff_ended', p_partition_key::text);
   perform ff._submit_hooks(p_partition_key, p_execution_ids);

@@ -1,4 +1,5 @@
--- Return the id of a route: a hash of it. The upper half of the ids has a code version.
+-- Return the id of a route: a hash of its columns. Ids in the upper half of the range have a code
+-- version, ids in the lower half have none.
 drop function if exists ff._hash_route;
 create function ff._hash_route(
   p_namespace    text,

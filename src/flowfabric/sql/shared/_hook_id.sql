@@ -1,8 +1,8 @@
--- Return the id of the execution of a hook: one id for each end of an execution and each hook.
+-- Return the id of the execution of a hook. Each end of an execution has one id for each hook.
 --
--- A UUIDv8 like the ids of children: the time of the ended execution's id, and a digest of that id,
--- its replay count, the name of the hook and the secret of this database. Nobody who knows an
--- execution can submit another under the id of its hook, because no role may read the secret.
+-- The id is a UUIDv8, like the ids of children. It holds the time of the ended execution's id, and
+-- a digest of that id, the replay count, the name of the hook and the secret of this database. No
+-- role may read the secret, so no caller can compute the id and submit another execution under it.
 drop function if exists ff._hook_id;
 create function ff._hook_id(
   p_secret text, p_execution_id uuid, p_replay_count integer, p_name text)

@@ -1,8 +1,9 @@
--- End the leases of executions whose attempts resume later (T15, T16, T30, T31). The caller holds the
--- row locks and has checked the fences. p_until_at is null unless they wait until a given time.
+-- End the leases of executions whose attempts resume later (T15, T16, T17, T30, T31). The caller
+-- holds the row locks and has checked the fences. p_until_at is the time that the executions wait
+-- for; null if they wait for no time.
 --
 -- The attempt is interrupted, not ended: the next claim resumes it with its remaining time. Crashes
--- stay counted, else an execution that sleeps between its crashes would never meet a limit.
+-- stay counted. Otherwise an execution that sleeps between its crashes would never reach a limit.
 drop function if exists ff._interrupt_executions;
 create function ff._interrupt_executions(
   p_partition_key   smallint,
@@ -17,7 +18,9 @@ create function ff._interrupt_executions(
   p_until_at        timestamptz default null,
   p_blocking_detail text default null,
   p_detail          jsonb default null,
-  p_wait_left       integer default null
+  p_wait_left       integer default null,
+  p_suspension_id   uuid default null,
+  p_line_id         bigint default null
 )
 returns void
 language plpgsql
@@ -31,52 +34,56 @@ as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
   v_generation constant integer := ff._lock_generation(p_partition_key);
-  v_routes     bigint[];
+  v_route      bigint;
+  v_routes     bigint[] := '{}';
 begin
-  with item as materialized (
-    select p_partition_key as pk, u.execution_id
-    from unnest(p_execution_ids) u(execution_id)
-    offset 0
-  ),
-  interrupted as (
-    update ff.execution e set
-      phase = 'runnable',
-      ownership = 'unowned',
-      eligibility = p_eligibility,
-      blocking_reason = p_blocking_reason,
-      blocking_detail = p_blocking_detail,
-      blocked_at = case when p_eligibility = 'blocked_by_operator'
-                     then greatest(p_now, e.transitioned_at) end,
-      attempt_state = 'attempt_interrupted',
-      cause = p_cause,
-      version = e.version + 1,
-      delayed_until = p_until_at,
-      due_at = least(p_until_at, e.deadline_at),
-      last_lease_id = e.lease_id,
-      last_lease_end = p_lease_end,
-      last_lease_retry_at = p_until_at,
-      last_worker_id = e.worker_id,
-      last_worker_instance_id = e.worker_instance_id,
-      lease_id = null,
-      lease_expires_at = null,
-      worker_id = null,
-      worker_instance_id = null,
-      attempt_paused_at = greatest(p_now, e.transitioned_at),
-      attempt_pause_cause = p_pause_cause,
-      attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
-        e.attempt_deadline_at - greatest(p_now, e.transitioned_at), interval '0')
-        else e.attempt_time_left end,
-      attempt_deadline_at = null,
-      wait_no = e.wait_no + (p_cause = 'wait_for_runs')::integer,
-      wait_left = p_wait_left,
-      transitioned_at = greatest(p_now, e.transitioned_at),
-      mutated_at = greatest(p_now, e.transitioned_at)
-    from item i
-    where e.partition_key = i.pk and e.execution_id = i.execution_id
-    returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
-              e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
-  ),
-  logged as (
+  perform ff._release_gates(p_partition_key, p_execution_ids);
+  for v_route in
+    with item as materialized (
+      select p_partition_key as pk, u.execution_id
+      from unnest(p_execution_ids) u(execution_id)
+      offset 0
+    ),
+    interrupted as (
+      update ff.execution e set
+        phase = case when p_suspension_id is null then 'runnable'::ff.phase else 'suspended' end,
+        ownership = 'unowned',
+        eligibility = p_eligibility,
+        blocking_reason = p_blocking_reason,
+        blocking_detail = p_blocking_detail,
+        line_id = p_line_id,
+        blocked_at = case when p_eligibility in ('blocked_by_operator', 'blocked_by_budget')
+                       then greatest(p_now, e.transitioned_at) end,
+        attempt_state = 'attempt_interrupted',
+        cause = p_cause,
+        version = e.version + 1,
+        delayed_until = p_until_at,
+        due_at = least(p_until_at, e.deadline_at),
+        last_lease_id = e.lease_id,
+        last_lease_end = p_lease_end,
+        last_lease_retry_at = p_until_at,
+        last_worker_id = e.worker_id,
+        last_worker_instance_id = e.worker_instance_id,
+        lease_id = null,
+        lease_expires_at = null,
+        worker_id = null,
+        worker_instance_id = null,
+        attempt_paused_at = greatest(p_now, e.transitioned_at),
+        attempt_pause_cause = p_pause_cause,
+        attempt_time_left = case when e.attempt_deadline_at is not null then greatest(
+          e.attempt_deadline_at - greatest(p_now, e.transitioned_at), interval '0')
+          else e.attempt_time_left end,
+        attempt_deadline_at = null,
+        wait_no = e.wait_no + (p_cause = 'wait_for_runs' or p_wait_left is not null)::integer,
+        wait_left = p_wait_left,
+        suspension_id = p_suspension_id,
+        transitioned_at = greatest(p_now, e.transitioned_at),
+        mutated_at = greatest(p_now, e.transitioned_at)
+      from item i
+      where e.partition_key = i.pk and e.execution_id = i.execution_id
+      returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
+                e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
+    )
     insert into ff.event (
       partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
       worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
@@ -84,8 +91,12 @@ begin
            r.last_lease_id, r.epoch, r.last_worker_instance_id, r.route_id, r.flow_id, r.namespace,
            r.instance_tag, r.transitioned_at, p_detail
     from interrupted r
-  )
-  select array_agg(distinct r.route_id) into v_routes from interrupted r;
+    returning route_id
+  loop
+    if v_route <> all (v_routes) then
+      v_routes := v_routes || v_route;
+    end if;
+  end loop;
 
   if p_eligibility = 'eligible_now' then
     perform ff._hint_ready(p_partition_key, v_routes);

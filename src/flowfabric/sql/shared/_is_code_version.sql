@@ -1,4 +1,4 @@
--- Tell whether a code version is valid; null is.
+-- Tell whether a code version is valid. Null is valid.
 drop function if exists ff._is_code_version;
 create function ff._is_code_version(p_code_version text)
 returns boolean

@@ -1,4 +1,5 @@
--- Tell whether bytes are one JSON value, in UTF-8. Nesting that the parser cannot follow is none.
+-- Tell whether bytes are one JSON value, in UTF-8. A value that is nested too deeply for the parser
+-- is not valid.
 drop function if exists ff._is_json;
 create function ff._is_json(p_bytes bytea)
 returns boolean

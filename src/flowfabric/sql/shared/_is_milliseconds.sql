@@ -1,5 +1,5 @@
--- Tell whether a JSON value is a duration in milliseconds that we can store: 0, or a microsecond up
--- to a hundred years.
+-- Tell whether a JSON value is a duration in milliseconds that can be stored: 0, or between a
+-- microsecond and a hundred years.
 drop function if exists ff._is_milliseconds;
 create function ff._is_milliseconds(p_value jsonb, p_least numeric default 1)
 returns boolean

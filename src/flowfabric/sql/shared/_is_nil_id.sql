@@ -1,4 +1,4 @@
--- Tell whether an id is null or the nil uuid, at which every scan over ids starts.
+-- Tell whether an id is null or the nil uuid. Every scan over ids starts at the nil uuid.
 drop function if exists ff._is_nil_id;
 create function ff._is_nil_id(p_id uuid)
 returns boolean

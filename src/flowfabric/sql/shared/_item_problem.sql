@@ -1,5 +1,5 @@
--- Return the first problem in the form of an item of submit_json as field and text, or null. The
--- submit judges options and ranges of values.
+-- Return the first problem in the form of an item of submit_json, as field and problem; null if
+-- there is none. The submit itself checks options and ranges of values.
 drop function if exists ff._item_problem;
 create function ff._item_problem(p_item jsonb)
 returns text[]
@@ -24,7 +24,7 @@ begin
     return array['delay_ms', 'must be a number of milliseconds, at most a hundred years'];
   end if;
   if abs(nullif((p_item ->> 'delay_ms')::numeric, 0)) < 0.001 then
-    return array['delay_ms', 'must be nothing or at least a microsecond'];
+    return array['delay_ms', 'must be 0 or at least a microsecond'];
   end if;
   begin
     v_field := 'execution_id';
@@ -33,7 +33,7 @@ begin
       return array[v_field, v_problem];
     end if;
     v_field := 'route_id';
-    v_problem := 'must be an id that register_routes gave';
+    v_problem := 'must be an id that register_routes returned';
     if (p_item ->> v_field)::bigint is null then
       return array[v_field, v_problem];
     end if;

@@ -1,6 +1,6 @@
 -- Judge the items of a submit: return a verdict for each item that cannot be stored, with the field
--- and the problem. Arrays and options are those of submit_executions: an array of one value applies
--- to all items. Reads no executions and locks nothing.
+-- and the problem. The arrays and options are the same as in submit_executions. An array of one
+-- value applies to all items. Reads no executions and locks nothing.
 drop function if exists ff._judge_submits;
 create function ff._judge_submits(
   p_namespace         text,
@@ -56,7 +56,7 @@ begin
               then array['payload', 'is larger than 1 MiB (1048576 bytes)']
             when octet_length(i.encoding) > 64
               then array['payload_encoding', 'must be at most 64 bytes']
-            -- an infinite delay, or one that leaves the calendar, would make every sum fail
+            -- a time outside the calendar would make every later sum fail
             when i.delay not between interval '-36525 days' and interval '36525 days'
               then array['delay', 'must be at most a hundred years']
             when i.problem is not null then i.problem

@@ -1,5 +1,5 @@
--- Lock one execution for a call about it alone, waiting up to 2 s. Refuses with not_found if it
--- does not exist in the caller's namespace.
+-- Lock one execution, waiting up to 2 s. Refuses with not_found if the execution does not exist in
+-- the caller's namespace.
 drop function if exists ff._lock_execution;
 create function ff._lock_execution(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Make a waiting execution eligible (T4, T7, T8). The caller holds the row lock. With a null p_kind
--- the move is quiet: no event, same version.
+-- Make a waiting execution eligible (T4, T7, T8). The caller holds the row lock. If p_kind is null,
+-- the move is quiet: it writes no event and keeps the version.
 drop function if exists ff._make_eligible;
 create function ff._make_eligible(
   p_partition_key smallint,
@@ -24,9 +24,13 @@ declare
   v_generation constant integer := ff._lock_generation(p_partition_key);
   v_route      bigint;
 begin
+  v_route := (
+    select e.route_id from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_id);
   with eligible as (
     update ff.execution e set
       eligibility = 'eligible_now',
+      line_id = null,
       blocking_reason = 'waiting_for_worker',
       blocking_detail = null,
       blocked_at = null,
@@ -37,18 +41,15 @@ begin
       transitioned_at = greatest(p_now, e.transitioned_at),
       mutated_at = greatest(p_now, e.transitioned_at)
     where e.partition_key = p_partition_key and e.execution_id = p_execution_id
-    returning e.version, e.route_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
-  ),
-  logged as (
-    insert into ff.event (
-      partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
-      instance_tag, occurred_at, actor, detail)
-    select p_partition_key, v_generation, v_xid, p_execution_id, e.version, p_kind, e.route_id,
-           e.flow_id, e.namespace, e.instance_tag, e.transitioned_at, p_actor, p_detail
-    from eligible e
-    where p_kind is not null
+    returning e.version, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
   )
-  select e.route_id into v_route from eligible e;
+  insert into ff.event (
+    partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
+    instance_tag, occurred_at, actor, detail)
+  select p_partition_key, v_generation, v_xid, p_execution_id, e.version, p_kind, v_route,
+         e.flow_id, e.namespace, e.instance_tag, e.transitioned_at, p_actor, p_detail
+  from eligible e
+  where p_kind is not null;
   perform ff._hint_ready(p_partition_key, array[v_route]);
 end;
 $$;

@@ -1,5 +1,6 @@
--- Return the first problem of the options of a submission as field and text, or null. Options are the
--- rare fields that submit_executions documents, as one JSON object. No other function judges them.
+-- Return the first problem of the options of a submission, as field and problem; null if there is
+-- none. Options are the rare fields that submit_executions documents, as one JSON object. No other
+-- function checks them.
 drop function if exists ff._options_problem;
 create function ff._options_problem(p_options jsonb)
 returns text[]
@@ -18,26 +19,27 @@ begin
   if jsonb_typeof(p_options) <> 'object' then
     return array['options', 'must be an object'];
   end if;
-  -- The options of most submissions by the Python client, which always sets this field.
+  -- Most submissions of the Python client have only this field, which the client always sets.
   if p_options - 'max_reclaims' = '{}' and ff._is_count(p_options -> 'max_reclaims') then
     return null;
   end if;
   v_rest := p_options - array[
     'delayed_until', 'deadline_ms', 'deadline_at', 'policy', 'max_reclaims', 'tags', 'creator',
     'key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'parent_id', 'with_parent',
-    'trace_context', 'task_version'];
+    'trace_context', 'task_version', 'quotas', 'budgets', 'fair_key'];
   if v_rest <> '{}' then
     return array[(select min(k.field) from jsonb_object_keys(v_rest) k(field)),
                  'is not a field of an item'];
   end if;
 
-  -- The type of each field.
+  -- Check the type of each field.
   v_field := case
     when jsonb_typeof(p_options -> 'creator') not in ('string', 'null') then 'creator'
     when jsonb_typeof(p_options -> 'key') not in ('string', 'null') then 'key'
     when jsonb_typeof(p_options -> 'key_scope') not in ('string', 'null') then 'key_scope'
     when jsonb_typeof(p_options -> 'trace_context') not in ('string', 'null') then 'trace_context'
-    when jsonb_typeof(p_options -> 'task_version') not in ('string', 'null') then 'task_version' end;
+    when jsonb_typeof(p_options -> 'task_version') not in ('string', 'null') then 'task_version'
+    when jsonb_typeof(p_options -> 'fair_key') not in ('string', 'null') then 'fair_key' end;
   if v_field is not null then
     return array[v_field, 'must be text'];
   end if;
@@ -71,12 +73,28 @@ begin
   if jsonb_typeof(p_options -> 'with_parent') not in ('boolean', 'null') then
     return array['with_parent', 'must be true or false'];
   end if;
+  if p_options ?| array['quotas', 'budgets'] then
+    foreach v_field in array array['quotas', 'budgets'] loop
+      continue when p_options ->> v_field is null;
+      if jsonb_typeof(p_options -> v_field) <> 'array'
+         or jsonb_array_length(p_options -> v_field) > 20
+         or exists (
+           select from jsonb_array_elements(p_options -> v_field) g(id)
+           where jsonb_typeof(g.id) not in ('string', 'number')
+             or (g.id #>> '{}') !~ '^[0-9]{1,19}$'
+             or (g.id #>> '{}')::numeric not between
+                case when v_field = 'quotas' then 0 else 4611686018427387904 end and
+                case when v_field = 'quotas' then 4611686018427387903
+                     else 9223372036854775807 end) then
+        return array[v_field, 'must be at most 20 ids from register_gates'];
+      end if;
+    end loop;
+  end if;
   if p_options ->> 'key_fingerprint' !~* '^([0-9a-f]{2})*$' then
     return array['key_fingerprint', 'must be bytes in hexadecimal'];
   end if;
 
-  -- The range of each value. An infinite value, or one that leaves the calendar, would make every
-  -- sum fail.
+  -- Check the range of each value. A time outside the calendar would make every later sum fail.
   if p_options ?| array['policy', 'tags'] then
     v_problem := ff._policy_problem(p_options ->> 'policy');
     if v_problem is not null then
@@ -94,7 +112,7 @@ begin
       then array['deadline', 'must be at most a hundred years']
     -- a double cannot store less
     when abs(nullif((p_options ->> 'deadline_ms')::numeric, 0)) < 0.001
-      then array['deadline', 'must be nothing or at least a microsecond']
+      then array['deadline', 'must be 0 or at least a microsecond']
     when (p_options ->> 'deadline_at')::timestamptz < timestamptz '0001-01-02 00:00:00+00'
       or (p_options ->> 'deadline_at')::timestamptz >= timestamptz '9999-01-01 00:00:00+00'
       then array['deadline_at', 'must be between the years 1 and 9999']
@@ -111,15 +129,17 @@ begin
       then array['key_scope', 'must be window or unfinished']
     when p_options ->> 'key' is not null
       and (p_options ->> 'key_window_ms')::numeric not between 0 and 315576000000
-      then array['key_window', 'must be between nothing and ten years']
+      then array['key_window', 'must be between 0 and ten years']
     when p_options ->> 'key' is not null
       and nullif((p_options ->> 'key_window_ms')::numeric, 0) < 0.001
-      then array['key_window', 'must be nothing or at least a microsecond']
+      then array['key_window', 'must be 0 or at least a microsecond']
     when (p_options ->> 'with_parent')::boolean and p_options ->> 'parent_id' is null
       then array['parent_id', 'is needed for a child that ends with its parent']
     when octet_length(p_options ->> 'trace_context') > 4096
       then array['trace_context', 'must be at most 4096 bytes']
     when octet_length(p_options ->> 'task_version') not between 1 and 256
-      then array['task_version', 'must be 1 to 256 bytes'] end;
+      then array['task_version', 'must be 1 to 256 bytes']
+    when octet_length(p_options ->> 'fair_key') > 256
+      then array['fair_key', 'must be at most 256 bytes'] end;
 end;
 $$;

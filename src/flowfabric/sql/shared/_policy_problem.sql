@@ -1,4 +1,5 @@
--- Return what is wrong with a policy, or null. An unknown or malformed field is a problem.
+-- Return the problem of a policy; null if there is none. An unknown or malformed field is a
+-- problem.
 drop function if exists ff._policy_problem;
 create function ff._policy_problem(p_policy text)
 returns text

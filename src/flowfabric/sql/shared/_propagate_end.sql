@@ -1,14 +1,14 @@
--- Propagate the end of executions: wake the executions that wait for them (_wake_waiters), cancel
--- the children bound to them (_cancel_bound_children), resolve the edges out of them
--- (_resolve_edges), and do the same for every execution that ends on the way. Then pass on the new
+-- Propagate the end of executions. Wake the executions that wait for them (_wake_waiters), cancel
+-- the children bound to them (_cancel_bound_children), and resolve the edges out of them
+-- (_resolve_edges). Do the same for every execution that ends on the way. Then pass on the new
 -- results of members that succeeded again (_refresh_inputs). The caller holds the row locks of the
--- ended.
+-- ended executions.
 --
--- Locked rows are skipped, and p_limit bounds the rows touched; as many siblings may be cancelled
--- besides. Sets `wakes_pending` on ended executions that have something left to propagate, and
--- clears it once nothing is left. Returns how many rows were handled, which of the given executions
--- are still pending, and whether more is left than these tell: other ended executions are pending,
--- or siblings are left to cancel.
+-- Locked rows are skipped. p_limit is the most rows that are handled, and also the most siblings
+-- that are cancelled. Sets `wakes_pending` on ended executions that have something left to
+-- propagate, and clears it once nothing is left. Returns how many rows were handled, and which of
+-- the given executions are still pending. has_more says whether anything else is left: other ended
+-- executions are pending, or siblings are left to cancel.
 drop function if exists ff._propagate_end;
 create function ff._propagate_end(
   p_partition_key  smallint,

@@ -1,4 +1,5 @@
--- Raise a refusal: a WFnnn code, its stable name, and what the caller needs to correct the call.
+-- Raise a refusal: a WFnnn code, its stable name, and the facts that the caller needs to correct
+-- the call.
 drop function if exists ff._refuse;
 create function ff._refuse(p_code text, p_name text, p_detail jsonb default '{}')
 returns void

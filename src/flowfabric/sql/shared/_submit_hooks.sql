@@ -1,13 +1,13 @@
 -- Submit the hooks of executions that have just ended: one execution per hook of their task, in the
--- transaction of the end. The caller holds the row locks of the ended.
+-- transaction of the end. The caller holds the row locks of the ended executions.
 --
 -- The payload of a hook is a JSON object: the facts of the end, the arguments, the result and the
--- error. What is JSON is copied as it is, other bytes as base64. A hook gets the tags and the trace
--- of the ended execution, which is its parent, and does not end with it. It is stored in a closed
--- lane, too: an end cannot be refused. The end of a hook calls no hooks.
+-- error. Valid JSON is copied as it is, other bytes as base64. A hook gets the tags and the trace
+-- of the ended execution, which is its parent; the hook is not bound to it. It is stored even if
+-- its lane is closed, because an end cannot be refused. The end of a hook calls no hooks.
 --
--- Hooks are stored in chunks of at most 100 and of about 32 MiB, because an array holds at most
--- 1 GiB and an end must not fail.
+-- Hooks are stored in chunks of at most 100 and of about 32 MiB. A larger array could exceed the
+-- limit of 1 GiB, and an end must not fail.
 drop function if exists ff._submit_hooks;
 create function ff._submit_hooks(p_partition_key smallint, p_ended_ids uuid[])
 returns void
@@ -71,7 +71,7 @@ begin
     group by c.namespace, (c.number - 1) / 100, div(c.bytes, 33554432)
     order by c.namespace, min(c.number)
   loop
-    -- All hooks of an end get the same payload, made once.
+    -- Make the payload once: all hooks of an end get the same.
     with ended as materialized (
       select x.execution_id, x.replay_count, r.task, b.tags, b.trace_context,
              k.is_copied and a.encoding = 'json+inputs' as has_inputs,
@@ -107,7 +107,7 @@ begin
                coalesce(x.result_encoding, 'json') as result_encoding
         offset 0) a
       cross join lateral (
-        -- The encoding is a word of the submitter: what does not parse could forge facts.
+        -- The submitter chose the encoding. Text that is not valid JSON could forge other fields.
         select case when a.arguments is null then true
                     when a.encoding in ('json', 'json+inputs') then ff._is_json(a.arguments)
                     else false end as is_copied,
@@ -145,7 +145,8 @@ begin
              'trace_context', d.trace_context,
              'tags', nullif(coalesce(d.tags, '{}') || coalesce(h.options -> 'tags', '{}'), '{}'))))
              as options,
-           -- The worker fills in the inputs of a flow's node, as for the node itself.
+           -- If the ended execution is a node of a flow, the worker fills in its inputs, as it did
+           -- for the node.
            array_agg(case when d.has_inputs then 'json+ended' end) as encodings,
            array_agg(d.told) as payloads
       into v_batch

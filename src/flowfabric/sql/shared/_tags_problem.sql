@@ -1,4 +1,4 @@
--- Return what is wrong with tags, or null. Keys carry a namespace: `team.field`.
+-- Return the problem of tags; null if there is none. A key has the form `team.field`.
 drop function if exists ff._tags_problem;
 create function ff._tags_problem(p_tags text)
 returns text

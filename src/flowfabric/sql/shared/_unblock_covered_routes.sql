@@ -1,5 +1,6 @@
--- Make executions eligible that were blocked because no capable worker was alive, on routes that a
--- live worker covers: any worker, or the named one. Skips locked rows. Returns how many.
+-- Unblock executions that were blocked because no capable worker was alive, if a live worker covers
+-- their route now. With a worker name, only that worker counts. Skips locked rows. Returns how many
+-- executions became eligible.
 drop function if exists ff._unblock_covered_routes;
 create function ff._unblock_covered_routes(
   p_partition_key      smallint,
@@ -20,7 +21,7 @@ as $$
 declare
   v_ids uuid[];
 begin
-  -- One lookup in an index that is nearly always empty.
+  -- This is one lookup in an index that is nearly always empty.
   if not exists (
       select from ff.execution e
       where e.partition_key = p_partition_key and e.eligibility = 'blocked_by_route') then

@@ -1,6 +1,6 @@
--- Count down the executions that wait for the ended ones; at 0 they become eligible (T4, quiet).
--- The caller holds the row locks of the ended. Locked waiters are skipped. Returns how many were
--- handled.
+-- Count down the executions that wait for the ended ones; at 0 they become eligible (T4, quiet), and
+-- suspended ones are woken (T18). The caller holds the row locks of the ended executions. Locked
+-- waiters are skipped. Returns how many waits were handled.
 drop function if exists ff._wake_waiters;
 create function ff._wake_waiters(
   p_partition_key smallint,
@@ -21,6 +21,7 @@ declare
   v_waiters uuid[];
   v_woken   uuid[];
   v_routes  bigint[];
+  v_asleep  uuid[];
 begin
   -- Waits change only under the lock of the waiter.
   v_waiters := array(
@@ -29,7 +30,7 @@ begin
       select distinct w.waiter_id
       from unnest(p_ended_ids) u(id)
       cross join lateral (
-        -- `offset 0`: without it the plan of a small table would scan all waits in this order.
+        -- Without `offset 0` the plan for a small table would scan all waits in this order.
         select x.waiter_id
         from (
           select y.waiter_id from ff.run_wait y
@@ -71,22 +72,31 @@ begin
   counted_down as (
     update ff.execution e set
       wait_left = case when e.wait_left > c.number then e.wait_left - c.number end,
-      eligibility = case when e.wait_left > c.number then e.eligibility
+      eligibility = case when e.phase = 'suspended' then e.eligibility
+                         when e.wait_left > c.number then e.eligibility
                          else 'eligible_now' end,
-      blocking_reason = case when e.wait_left > c.number then e.blocking_reason
+      blocking_reason = case when e.phase = 'suspended' then e.blocking_reason
+                             when e.wait_left > c.number then e.blocking_reason
                              else 'waiting_for_worker' end,
-      cause = case when e.wait_left > c.number then e.cause else 'satisfy_dependencies' end,
-      transitioned_at = case when e.wait_left > c.number then e.transitioned_at
+      cause = case when e.phase = 'suspended' then e.cause
+                   when e.wait_left > c.number then e.cause else 'satisfy_dependencies' end,
+      transitioned_at = case when e.phase = 'suspended' then e.transitioned_at
+                             when e.wait_left > c.number then e.transitioned_at
                              else greatest(p_now, e.transitioned_at) end,
       mutated_at = greatest(p_now, e.transitioned_at, e.mutated_at)
     from counted c
     where e.partition_key = c.pk and e.execution_id = c.waiter_id
-    returning e.execution_id, e.route_id, e.wait_left
+    returning e.execution_id, e.route_id, e.wait_left, e.phase
   )
   select array_agg(d.execution_id) filter (where d.wait_left is null),
-         array_agg(distinct d.route_id) filter (where d.wait_left is null)
-    into v_woken, v_routes
+         array_agg(distinct d.route_id) filter (where d.wait_left is null),
+         array_agg(d.execution_id) filter (where d.wait_left is null and d.phase = 'suspended')
+    into v_woken, v_routes, v_asleep
   from counted_down d;
+  if v_asleep is not null then
+    perform ff._wake_suspended(
+      p_partition_key, v_asleep, 'wake', 'resumed', p_now, '{"by": "runs"}');
+  end if;
   delete from ff.run_wait w
   using (select p_partition_key as pk, u.id from unnest(v_woken) u(id) offset 0) i
   where w.partition_key = i.pk and w.waiter_id = i.id;

@@ -56,7 +56,8 @@ as $$
   select ff.now();
 $$;
 
--- Let time pass for everybody. A worker that lives would have renewed its leases meanwhile.
+-- Move the clock forward for all connections. The leases of p_living move with it, as if these
+-- workers had renewed them meanwhile.
 create function ff_test.skip(p_span interval, p_living text[])
 returns timestamptz
 language sql

@@ -1,5 +1,5 @@
--- Executions with all their data. The failure is that of the latest attempt; a replay hides it. An
--- execution that expired at its deadline has the category execution_deadline.
+-- Executions with all their data. The failure is the failure of the latest attempt; a replay hides
+-- it. An execution that expired at its deadline has the category execution_deadline.
 create or replace view ff.execution_view as
 select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilities,
        9000 - e.rank as priority,

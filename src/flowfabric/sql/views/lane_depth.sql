@@ -1,8 +1,10 @@
--- Lanes with the number of waiting executions: exact up to 10 000; 10 001 means more.
+-- Lanes with the number of waiting executions, and of executions in the lines of quotas and budgets:
+-- exact up to 10 000; 10 001 means more.
 create or replace view ff.lane_depth as
 select l.namespace, l.lane, l.state::text, l.resumes_at, l.registered_at,
        coalesce(least(sum(d.waiting), 10001), 0)::integer as waiting,
-       l.retention, l.reason, l.changed_by, l.changed_at
+       l.retention, l.reason, l.changed_by, l.changed_at,
+       least(coalesce(sum(k.in_line), 0), 10001)::integer as in_line
 from ff.lane l
 left join ff.route r on r.namespace = l.namespace and r.lane = l.lane
 left join lateral (
@@ -14,5 +16,18 @@ left join lateral (
     limit 10001
   ) w
 ) d on true
+left join lateral (
+  select sum(c.number) as in_line
+  from ff.line y
+  cross join lateral (
+    select count(*) as number
+    from (
+      select from ff.execution e
+      where e.partition_key = 0 and e.line_id = y.gate_id and e.route_id = r.route_id
+      limit 10001
+    ) w
+  ) c
+  where y.partition_key = 0 and y.route_id = r.route_id
+) k on true
 group by l.namespace, l.lane, l.state, l.resumes_at, l.registered_at, l.retention, l.reason, l.changed_by,
          l.changed_at;

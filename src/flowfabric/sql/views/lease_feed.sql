@@ -1,4 +1,4 @@
--- Lease events. An event kind that ends a lease as a side effect counts as `revoked`.
+-- The events of leases. An event that ends a lease only as a side effect counts as `revoked`.
 create or replace view ff.lease_feed as
 select v.partition_key, v.event_id, v.execution_id, v.version,
        case

@@ -1,9 +1,9 @@
--- Confirmed writes are on the disk of a server that accepts writes.
+-- Confirmed writes are on disk, and this server accepts writes.
 --
 -- fsync, full_page_writes and synchronous_commit are on: for the server, for this session, for
 -- every role that may use the schema, in this database, and in every function; no table is
 -- unlogged. Otherwise a crash of the server may undo a confirmed write and give the same lease
--- twice. PGOPTIONS, where doctor runs, does not switch them off. A standby accepts no writes: run
+-- twice. PGOPTIONS of this process does not switch them off. A standby accepts no writes: run
 -- doctor on the primary.
 --
 -- Remedy:  alter system set fsync = on; alter role … reset synchronous_commit; and so on. If the

@@ -1,7 +1,8 @@
 -- The schema is the one of this release, unchanged.
 --
--- The steps were applied with the text of this release, the library has its number and hash, and
--- the catalog has its functions, word for word, and every named constraint and index.
+-- The schema steps that were applied have the text of this release. The library has the number and
+-- the hash of this release. The catalog has every function, word for word, and every named
+-- constraint and index.
 --
 -- Remedy:  flowfabric db migrate. It re-creates a changed function only if the hash of the library
 --          differs: set library_hash in ff.meta to null first. Re-create a constraint or an index

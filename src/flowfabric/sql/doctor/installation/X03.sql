@@ -3,8 +3,8 @@
 -- PUBLIC may not call functions. Functions belong to the owner of the tables and run as that owner;
 -- they look up names in pg_catalog before anything that a caller can create. The roles
 -- flowfabric_app and flowfabric_operator, if they exist, call public functions, own nothing and
--- access no table; only flowfabric_operator reads views. This role may read the tables and the
--- clock; otherwise doctor cannot check the data.
+-- access no table; only flowfabric_operator reads views. The role that runs doctor may read the
+-- tables and the clock; otherwise doctor cannot check the data.
 --
 -- Remedy:  As the owner of schema ff: flowfabric db migrate, which grants and revokes. For doctor:
 --          run it as that owner, as a superuser, or as a member of both pg_read_all_data and
@@ -57,8 +57,9 @@ cross join lateral (
   from pg_catalog.pg_proc p
   where p.pronamespace = n.oid and not starts_with(p.proname, '_')
     and (r.rolname = 'flowfabric_operator' or p.proname not in (
-      'expire_worker_leases', 'grant_namespace', 'list_namespace_grants', 'revoke_namespace',
-      'trim_retention'))
+      'count_waitpoints', 'expire_worker_leases', 'grant_namespace', 'list_hmac_keys',
+      'list_namespace_grants', 'raise_partitions', 'read_waitpoint_token', 'revoke_namespace',
+      'rotate_hmac_key', 'seed_hmac_key', 'trim_retention'))
     and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
   union all
   select 'may not read ' || c.oid::regclass

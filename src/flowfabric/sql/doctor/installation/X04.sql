@@ -1,8 +1,8 @@
--- Indexes and constraints are valid, and the tables have no foreign triggers or rules.
+-- Indexes and constraints are valid, and the tables have no triggers or rules of other software.
 --
--- An invalid index finds nothing; a trigger or a rule changes what a statement of the engine does.
--- Events carry transaction numbers of this server: after a restore from a dump into a younger
--- server, readers would not see them until the server has counted as far.
+-- An invalid index finds nothing; a trigger or a rule changes the effect of the engine's
+-- statements. Events carry transaction numbers of this server. After a restore from a dump into a
+-- younger server, readers would not see the events until the server has reached these numbers.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
 --          the events instead. For events from a dump: before anything else runs, begin a new

@@ -1,14 +1,14 @@
 -- An execution waits for runs if and only if the runs are recorded.
 --
--- While an execution waits, ff has one row per awaited run, all of the current wait. At least as
--- many of these runs are open as the execution still needs.
+-- While an execution waits, ff.run_wait has one row for each awaited run, all of the current wait.
+-- The number of runs that have not ended is at least the number that the execution still needs.
 --
 -- Holds:   always
 -- Reads:   the database
 -- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits again.
 select 'C01' as name, e.partition_key, e.execution_id,
-       format('waits for %s of %s open runs, of %s (wait %s)', e.wait_left, w.open, w.number,
-              e.wait_no) as problem
+       format('waits for %s runs; %s of %s runs have not ended (wait %s)', e.wait_left, w.open,
+              w.number, e.wait_no) as problem
 from ff.execution e
 cross join lateral (
   select count(*) as number, count(*) filter (where x.ended_at is null) as open,
@@ -16,7 +16,7 @@ cross join lateral (
   from ff.run_wait x
   where x.partition_key = e.partition_key and x.waiter_id = e.execution_id
 ) w
-where e.public_state = 'waiting_children' and e.wait_left is not null
+where e.public_state in ('waiting_children', 'suspended') and e.wait_left is not null
   and (e.wait_left not between 1 and w.open or w.others > 0)
 union all
 select 'C01', w.partition_key, w.waiter_id,

@@ -1,7 +1,7 @@
 -- No execution waits for a run that has ended.
 --
--- A run that others wait for is marked, so that its end is propagated. Once it has ended, its
--- waiters have been woken, or the pending propagation is recorded.
+-- A run that others wait for is marked as awaited, so that its end is propagated. Once it has
+-- ended, its waiters have been woken, or the propagation is recorded as pending.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,7 +1,8 @@
--- A child that ends with its parent has ended with it.
+-- A child that is bound to its parent ends with the parent.
 --
--- While such a child is unfinished, its parent is unfinished and marked, so that its end is
--- propagated; or the pending propagation is recorded.
+-- A bound child is unfinished only in two cases. Either its parent is unfinished and marked as
+-- awaited, so that the end of the parent will be propagated. Or the parent has ended, and the
+-- propagation is recorded as pending.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,4 +1,4 @@
--- A flow has as many members and edges as it counts.
+-- A flow stores the right number of its members and edges.
 --
 -- The counts change with the graph. A flow that is being trimmed keeps its old counts and is not
 -- checked.
@@ -7,7 +7,7 @@
 -- Reads:   executions
 -- Remedy:  None is needed for the members to continue; find out who deleted or added rows by hand.
 select 'F01' as name, f.partition_key, null::uuid as execution_id,
-       format('flow %s says %s members and %s edges, and has %s and %s', f.flow_id, f.node_count,
+       format('flow %s stores %s members and %s edges, but has %s and %s', f.flow_id, f.node_count,
               f.edge_count, m.number, g.number) as problem
 from ff.flow f
 cross join lateral (

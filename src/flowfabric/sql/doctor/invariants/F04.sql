@@ -1,9 +1,10 @@
 -- A graph has no cycle.
 --
--- Members of a cycle would wait for each other forever. A graph in which every edge leads to a
--- higher id has no cycle; this is so when members are added in the order of their ids. From any
--- other graph, the query removes edges that nothing leads to or that lead nowhere, until none is
--- left. The edges that remain are a cycle or lie between two.
+-- Members of a cycle would wait for each other forever. If every edge leads to a higher id, there
+-- is no cycle; this is the usual case: members are added in the order of their ids. In any other
+-- graph the query removes an edge if no other edge leads to its start, or if no other edge leaves
+-- its end. It repeats this until no such edge is left. The edges that remain are part of a cycle or
+-- lie between two cycles.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -26,7 +27,7 @@ with recursive peeled as (
              max(n.downstream_id::text)::uuid as downstream_id
       from (
         select b.place, b.upstream_id, b.downstream_id,
-               -- it comes from where another leads to, or leads to where another comes from
+               -- another edge leads to its start, or leaves its end
                case when b.upstream_id is null then bool_or(b.upstream_id is not null) over w
                     else bool_or(b.upstream_id is null) over w end as is_joined
         from (

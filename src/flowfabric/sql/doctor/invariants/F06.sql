@@ -1,15 +1,15 @@
 -- An edge is resolved only by an end of its upstream.
 --
--- The upstream has ended with the outcome that the edge names, or had before it was replayed, as
--- its events show. Only success satisfies an edge.
+-- The upstream has ended with the outcome that the edge names. If it was replayed since, its events
+-- show that end. Only success satisfies an edge.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  The member may have been released or skipped without cause: check what it did, then
 --          replay the upstream.
 select 'F06' as name, d.partition_key, d.downstream_id as execution_id,
-       format('edge %s is %s by %s of %s, which is %s', d.edge_id, d.resolution,
-              coalesce(d.outcome::text, 'nothing'), d.upstream_id,
+       format('edge %s is %s by the outcome %s of %s, which is %s', d.edge_id, d.resolution,
+              coalesce(d.outcome::text, 'none'), d.upstream_id,
               coalesce(u.public_state::text, 'gone')) as problem
 from ff.edge d
 left join ff."execution" u

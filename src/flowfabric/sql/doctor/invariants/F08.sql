@@ -1,13 +1,13 @@
 -- A member waits for dependencies exactly while one of its groups is pending.
 --
--- A member that waits, other than for runs of its handler, has a pending group with an unresolved
--- edge. A member that has not started and may be claimed has no group with an unresolved applied
--- edge. Members of a cancelled flow wait for their own end, which F12 and F13 check.
+-- A member that waits for dependencies has a pending group with an unresolved edge. A member that
+-- has not started and may be claimed has no group with an unresolved applied edge. Waits for runs
+-- are checked by C01; members of a cancelled flow wait for their own end, which F12 and F13 check.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  A member that waits for nothing: cancel it and replay it. A member that could start too
---          early: `flowfabric cancel <id>`, then look at its upstreams.
+-- Remedy:  If a member waits although no group is pending: cancel it and replay it. If a member
+--          could start too early: `flowfabric cancel <id>`, then look at its upstreams.
 select 'F08' as name, e.partition_key, e.execution_id,
        format('%s (%s), with %s of %s groups pending', e.eligibility, e.blocking_reason,
               (select count(*) filter (where x.state = 'pending') from ff."edge_group" x

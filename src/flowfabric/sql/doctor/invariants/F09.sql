@@ -10,7 +10,7 @@
 -- Remedy:  `flowfabric cancel <id>` for an unfinished member; `flowfabric replay <id>` for a
 --          skipped one.
 select 'F09' as name, e.partition_key, e.execution_id,
-       format('%s, with %s groups satisfied and %s impossible of %s', e.public_state, c.satisfied,
+       format('%s, with %s groups satisfied and %s impossible, of %s', e.public_state, c.satisfied,
               c.impossible, c.number) as problem
 from (
   select g.partition_key, g.downstream_id, count(*) as number,
@@ -30,7 +30,7 @@ where (c.impossible > 0 and e.phase <> 'terminal'
    or (c.satisfied = c.number and e.eligibility = 'blocked_by_dependencies'
        and e.wait_left is null)
 union all
-select 'F09', e.partition_key, e.execution_id, 'skipped, though it waited for nothing'
+select 'F09', e.partition_key, e.execution_id, 'skipped, although it has no dependencies'
 from ff.execution e
 where e.outcome = 'skipped' and e.flow_id is not null
   and not exists (

@@ -1,8 +1,8 @@
 -- No edge waits for an upstream that has ended.
 --
--- An upstream with downstreams is marked, so that its end is propagated. Once it has ended, its
--- edges are resolved, or the pending propagation is recorded, which C04 checks. An edge that a
--- replay of its downstream reopened waits for a later end.
+-- An upstream with downstreams is marked as awaited, so that its end is propagated. Once it has
+-- ended, its edges are resolved, or the propagation is recorded as pending, which C04 checks. An
+-- edge that a replay of its downstream reopened waits for a later end.
 --
 -- Holds:   always
 -- Reads:   executions

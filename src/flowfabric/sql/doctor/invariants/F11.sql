@@ -9,7 +9,7 @@
 -- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
 --          locks one of the upstreams: find it in pg_stat_activity.
 select 'F11' as name, g.partition_key, g.downstream_id as execution_id,
-       format('group %s has yet to cancel %s upstreams since %s', g.group_no,
+       format('group %s has had %s upstreams to cancel since %s', g.group_no,
               cardinality(g.cancel_members), g.cancel_enqueued_at) as problem,
        g.cancel_enqueued_at < t.now - interval '350 s' and t.is_worked as is_stuck
 from ff.edge_group g
@@ -21,7 +21,7 @@ cross join (
 where g.cancel_pending and g.cancel_enqueued_at < t.now - interval '35 s'
 union all
 select 'F11', g.partition_key, g.downstream_id,
-       format('group %s, which is %s, lists %s to be cancelled, which is not one of its upstreams',
+       format('group %s, which is %s, must not list %s as an upstream to cancel',
               g.group_no, g.state, m.upstream_id), true
 from ff.edge_group g
 cross join lateral unnest(g.cancel_members) m(upstream_id)

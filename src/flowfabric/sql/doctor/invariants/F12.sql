@@ -1,14 +1,14 @@
 -- A cancelled flow soon ends, and its backlog lists no ended member.
 --
 -- The call that cancels a flow ends its members; the reconciler cancel_backlog of any worker ends
--- the rest. Under cancel_pending a running member may take its time.
+-- the rest. Under cancel_pending a member that runs may finish first.
 --
 -- Holds:   soon, within 50 s; an error after 500 s while a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
 --          locks one of the members: find it in pg_stat_activity.
 select 'F12' as name, h.partition_key, m.execution_id,
-       format('flow %s was to be %s by %s, and %s', h.flow_id,
+       format('flow %s should have been %s by %s, but %s', h.flow_id,
               case h.policy when 'cancel_all' then 'cancelled' else 'drained' end, h.due_at,
               case when m.execution_id is null then 'its backlog entry has no member'
                    when e.execution_id is null then 'its backlog lists a trimmed member'

@@ -1,7 +1,7 @@
--- The backlog of a cancelled flow lists every member that it has yet to end.
+-- The backlog of a cancelled flow lists every member that must still end.
 --
 -- Every member that is unfinished when its flow is cancelled is in the backlog, unless the policy
--- spares members. Only members of cancelled flows are in it.
+-- lets members continue. Only members of cancelled flows are in it.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -20,11 +20,11 @@ where f.cancel_policy in ('cancel_all', 'cancel_pending')
       and m.execution_id = e.execution_id)
 union all
 select 'F13', m.partition_key, m.execution_id,
-       format('is to be ended with flow %s, %s', m.flow_id,
+       format('is on the backlog of flow %s, %s', m.flow_id,
               case when h.flow_id is null then 'which has no backlog'
                    when f.flow_id is null then 'which does not exist'
                    when f.cancel_policy is distinct from h.policy
-                     then 'which was not cancelled so'
+                     then 'which was cancelled with another policy or not at all'
                    else 'of which it is not a member' end)
 from ff.cancel_backlog_member m
 left join ff.cancel_backlog h on h.partition_key = m.partition_key and h.flow_id = m.flow_id

@@ -1,13 +1,13 @@
 -- The revision of a graph counts its changes.
 --
--- Every member and every edge was a change, and every policy may have been one. A call that adds an
--- edge names the revision it saw.
+-- Adding a member or an edge is one change each; setting a policy may be one. A call that adds an
+-- edge names the revision that it has read.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  None is needed for the members to continue. An edge may have been added by a caller that
---          had not seen the current graph: compare `flowfabric flow graph <flow>` with what was
---          meant.
+--          had not seen the current graph: compare `flowfabric flow graph <flow>` with the intended
+--          graph.
 select 'F14' as name, f.partition_key, null::uuid as execution_id,
        format('flow %s has %s members and %s edges at revision %s', f.flow_id, f.node_count,
               f.edge_count, f.graph_revision) as problem

@@ -1,12 +1,12 @@
 -- The result that a member was promised exists.
 --
--- An edge is satisfied by a result that the upstream has, or that was kept when the upstream was
--- replayed. A kept result belongs to an existing execution. A satisfied group has as many edges
--- that were satisfied in time as its policy needs; the member does not receive later ones.
+-- A satisfied edge has a result: the upstream has it, or it was kept when the upstream was
+-- replayed. A kept result belongs to an existing execution. In a satisfied group, enough edges for
+-- its policy were satisfied in time; the member does not receive results of later edges.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member would start without its input, or with another one: cancel it before a worker
+-- Remedy:  The member would start without its input, or with a wrong one: cancel it before a worker
 --          claims it, replay its upstream, then replay it.
 select 'F16' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is satisfied by %s, which is %s%s', d.edge_id, d.upstream_id, u.public_state,
@@ -24,14 +24,14 @@ where d.resolution = 'satisfied'
                and k.version = d.kept_version) end
 union all
 select 'F16', k.partition_key, k.execution_id,
-       format('a result of version %s is kept of it, and it is gone', k.version)
+       format('the result of version %s is kept, but the execution is gone', k.version)
 from ff.kept_result k
 where not exists (
   select from ff."execution" e
   where e.partition_key = k.partition_key and e.execution_id = k.execution_id)
 union all
 select 'F16', g.partition_key, g.downstream_id,
-       format('group %s took %s to be satisfied at %s, and %s were by then', g.group_no, g.fired_k,
+       format('group %s needed %s satisfied edges at %s, but had %s', g.group_no, g.fired_k,
               g.fired_at, c.counted)
 from ff.edge_group g
 cross join lateral (
@@ -40,7 +40,7 @@ cross join lateral (
     and d.group_no = g.group_no and d.resolution = 'satisfied' and d.resolved_at <= g.fired_at
 ) c
 where g.state = 'satisfied' and c.counted < g.fired_k
-  -- a member that is trimmed takes its edges with it
+  -- the edges of a trimmed member are deleted with it
   and not exists (
     select from ff.flow f
     where f.partition_key = g.partition_key and f.flow_id = g.flow_id and f.trimmed_at is not null)

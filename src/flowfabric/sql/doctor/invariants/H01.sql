@@ -1,12 +1,12 @@
 -- Every end has called its hooks.
 --
 -- If a hook was in force when an execution of its task ended, the execution of the hook exists, or
--- its events do after it was trimmed. Ends of the last 23 hours are checked, because events may be
--- trimmed after a day.
+-- its events exist if it was trimmed. Only ends of the last 23 hours are checked, because events
+-- may be trimmed after a day.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  What the hook does was not done: read the execution, and do it by hand.
+-- Remedy:  The hook did not run: look at the ended execution, and do the work of the hook by hand.
 select 'H01' as name, e.partition_key, e.execution_id,
        format('ended as %s at %s without calling its hook %s', e.outcome, e.terminal_at, h.name)
          as problem
@@ -22,7 +22,7 @@ cross join lateral (
   offset 0
 ) d
 cross join lateral (
-  -- as ff._hook_id, which only the engine may call
+  -- the same computation as in ff._hook_id, which only the engine may call
   select (left(encode(uuid_send(e.execution_id), 'hex'), 12) || '8' || left(d.digits, 3)
           || substr('89ab89ab89ab89ab', strpos('0123456789abcdef', substr(d.digits, 5, 1)), 1)
           || substr(d.digits, 6, 15))::uuid as hook_id
@@ -33,7 +33,7 @@ where e.phase = 'terminal' and h.removed_at is null
                   when 'success' then e.outcome = 'success'
                   when 'cancel' then e.outcome = 'cancelled'
                   else e.outcome not in ('success', 'cancelled') end
-  -- the transaction of an end may have begun before the hook was declared
+  -- allow 10 s: the transaction of the end may have begun before the hook was declared
   and e.terminal_at > h.declared_at + interval '10 s'
   and e.terminal_at > (select ff.now()) - interval '23 h'
   -- a hook has no hooks

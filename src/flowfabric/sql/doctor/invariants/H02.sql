@@ -1,4 +1,4 @@
--- Hooks are within their bounds.
+-- Hooks are within their limits.
 --
 -- A task has at most 20 hooks. ff.declare_hooks refuses more, but two calls at the same moment do
 -- not see each other. The ids of hooks are derived with a secret of 64 hex digits. Without the
@@ -6,7 +6,7 @@
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  For a task: start its worker again, which removes what it does not declare; otherwise
+-- Remedy:  For a task: start its worker again, which removes undeclared hooks; otherwise
 --          delete hooks that you do not know from ff.hook. For the secret: insert 64 random
 --          hexadecimal digits as hook_secret into ff.meta; H01 may report ends of the last day.
 select 'H02' as name, null::smallint as partition_key, null::uuid as execution_id,

@@ -1,8 +1,8 @@
 -- The steps of an execution are consistent.
 --
 -- A step belongs to an execution and was recorded under one of its leases, in one of its attempts.
--- No two steps that started while no other was in flight have the same position; a patch has the
--- position of the step behind it. A sleep has an end; other steps have none.
+-- No two sequential steps have the same position; a patch has the position of the step after it. A
+-- sleep has an end, and a wait may have one; other steps have none.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -19,7 +19,7 @@ where e.execution_id is null
    or s.epoch not between 1 and e.epoch or s.attempt_index not between 0 and e.attempt_index
    or s.recorded_at < e.created_at
    or s.occurrence < 0 or s.position < 0
-   or (s.kind = 'sleep') <> (s.until_at is not null)
+   or (s.kind <> 'wait' and (s.kind = 'sleep') <> (s.until_at is not null))
    or (s.kind in ('sleep', 'now') and s.value is not null)
 union all
 select 'J01', s.partition_key, s.execution_id,

@@ -1,8 +1,8 @@
--- No step is missing before another.
+-- No earlier step is missing.
 --
--- A step names the last step that its run knew to be recorded. That step exists as long as this
--- one: a replay from a step forgets it and all later ones. Without it a later run would repeat its
--- work.
+-- A step names the last step that was recorded when it started. That earlier step must exist: a
+-- replay deletes a step only together with all later steps. If a step were missing, a later run
+-- would repeat its work.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,12 +1,12 @@
 -- An execution that belongs to a code version has steps.
 --
--- The first step that code with a version records moves the execution to the route of that version;
--- when its last step is forgotten, it moves back. Otherwise it would wait for workers of a version
--- that it does not need.
+-- When code with a version records the first step, the execution moves to the route of that
+-- version. When its last step is deleted, the execution moves back. Otherwise it would wait for
+-- workers of a version that it does not need.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric replay <id> --fresh` moves an execution back that has ended or is held.
+-- Remedy:  `flowfabric replay <id> --fresh` moves back an execution that has ended or is held.
 select 'J03' as name, e.partition_key, e.execution_id,
        format('code version %s, but no step', coalesce(r.code_version, 'unknown')) as problem
 from ff.execution e

@@ -4,7 +4,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Replay it, or wait; the walk over all rows uses the end itself.
+-- Remedy:  Replay the execution if it has ended: its next end sets trim_at again.
 select 'K01' as name, e.partition_key, e.execution_id,
        format('%s, ended at %s, kept for %s, to be trimmed at %s', e.phase,
               coalesce(e.terminal_at::text, 'no time'),

@@ -4,9 +4,9 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The engine continues without it; the events still tell what the lost attempt did.
+-- Remedy:  None is needed for the engine to continue; the events tell what the lost attempt did.
 select 'L01' as name, e.partition_key, e.execution_id,
-       format('%s attempts in the history, numbered %s to %s, of an execution with %s',
+       format('%s attempts in the history, numbered %s to %s, of an execution with %s attempts',
               coalesce(h.number, 0), h.lowest + 1, h.highest + 1, e.total_attempt_count) as problem
 from ff.execution e
 left join (

@@ -1,7 +1,8 @@
 -- No lease is given twice, and every live lease is on its row.
 --
--- A lease id names one period of ownership of one execution: it is on the row while it is live or
--- has just expired, then in last_lease_id, then in the history, never in two of these.
+-- A lease id names one period of ownership of one execution. It is on the row while the lease is
+-- live or has just expired, later in last_lease_id, and then in the history. It is never in two of
+-- these places.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -15,7 +16,7 @@ where (e.ownership in ('leased', 'lease_expired_reclaimable'))
       <> (e.lease_id is not null and e.lease_expires_at is not null)
 union all
 select 'L02', e.partition_key, e.execution_id,
-       format('lease %s is the current one and the last one', e.lease_id)
+       format('lease %s is both the current lease and the last ended lease', e.lease_id)
 from ff.execution e
 where e.lease_id = e.last_lease_id
 union all
@@ -27,7 +28,7 @@ join ff.execution e on e.partition_key = a.partition_key and e.execution_id = a.
 where a.last_lease_id in (e.lease_id, e.last_lease_id)
 union all
 select 'L02', a.partition_key, a.execution_id,
-       format('lease %s is that of %s ended attempts', a.last_lease_id, count(*))
+       format('lease %s belongs to %s ended attempts', a.last_lease_id, count(*))
 from ff.attempt a
 where a.last_lease_id is not null
 group by a.partition_key, a.execution_id, a.last_lease_id

@@ -1,6 +1,6 @@
 -- No attempt appears twice.
 --
--- An attempt in the history is no longer the one on the execution.
+-- An attempt is on the execution or in the history, never in both.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -13,7 +13,7 @@ join ff.execution e on e.partition_key = a.partition_key and e.execution_id = a.
 where a.attempt_id = e.attempt_id
 union all
 select 'L03', a.partition_key, a.execution_id,
-       format('attempt id %s is that of %s ended attempts', a.attempt_id, count(*))
+       format('attempt id %s belongs to %s ended attempts', a.attempt_id, count(*))
 from ff.attempt a
 group by a.partition_key, a.execution_id, a.attempt_id
 having count(*) > 1

@@ -1,8 +1,9 @@
 -- Epochs rise from attempt to attempt.
 --
 -- Outside systems compare epochs to tell an old holder from the current one. Each lease has a
--- higher epoch than all earlier leases of the execution; this check compares attempts, O02 compares
--- events. An attempt begins with its own lease, so attempts are never more than epochs.
+-- higher epoch than all earlier leases of the execution. This check compares the epochs of
+-- attempts; O02 compares the epochs of events. Every attempt begins with a new lease, so there are
+-- at least as many epochs as attempts.
 --
 -- Holds:   always
 -- Reads:   executions

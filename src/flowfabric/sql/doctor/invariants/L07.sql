@@ -1,15 +1,16 @@
 -- Retries, reclaims and replays stay within their limits.
 --
--- The stored policy sets the limits: 3 retries if it names no number, 10 replays, max_reclaims
--- reclaims besides the ones in company. After three crashes alone nothing is leased or runnable,
--- and a completed execution has no crashes left.
+-- The limits are max_retries (default 3) and max_replay_count (default 10) of the stored policy,
+-- and max_reclaims; reclaims after a crash beside others do not count. An execution that crashed
+-- three times while it ran alone is neither leased nor runnable, and a completed execution has no
+-- crashes counted.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Cancel the execution if it is open, and find out which operation counted too far.
+-- Remedy:  Cancel the execution if it is open, and find out which operation exceeded the limit.
 select 'L07' as name, e.partition_key, e.execution_id,
-       format('%s retries, %s of %s reclaims (%s in company), %s replays, %s crashes (%s alone): '
-              'more than it is allowed', e.retry_count, e.reclaim_count, e.max_reclaims,
+       format('%s retries, %s of %s reclaims (%s beside others), %s replays, %s crashes '
+              '(%s alone): more than allowed', e.retry_count, e.reclaim_count, e.max_reclaims,
               e.company_count, e.replay_count, e.crash_count, e.lone_crash_count) as problem
 from ff.execution e
 left join ff.execution_body b

@@ -1,7 +1,7 @@
 -- An execution whose worker vanished is soon reclaimed.
 --
--- A live worker covers its route and its lane is open, and yet no worker has claimed it. This is
--- normal while all workers are busy with higher priorities.
+-- If a live worker covers the route and the lane is open, the execution should not stay unclaimed.
+-- It may stay unclaimed while all workers are busy with higher priorities.
 --
 -- Holds:   soon, within 10 min; never an error
 -- Reads:   the database

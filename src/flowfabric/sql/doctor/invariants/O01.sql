@@ -1,14 +1,14 @@
 -- Every end has exactly one event, and the last one matches the outcome.
 --
--- An execution has ended once for each replay, its own and the ones caused by an upstream, and once
--- more if it is terminal.
+-- An execution has as many ends as replays, including replays caused by an upstream, and one more
+-- if it is terminal.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Subscribers may have missed an end or seen a wrong one: let them read the execution
 --          itself.
 with reborn as materialized (
-  -- if an id was used again after a trim, only its last life counts
+  -- if an id was used again after a trim, only its last use counts
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'
@@ -40,7 +40,7 @@ left join (
 where coalesce(c.number, 0) <> coalesce(c.replays, 0) + (e.phase = 'terminal')::integer or c.is_odd
 union all
 select 'O01', e.partition_key, e.execution_id,
-       format('outcome %s, but its last event shows none or another', e.outcome)
+       format('outcome %s, but its last event shows another outcome or none', e.outcome)
 from ff.execution e
 where e.phase = 'terminal'
   and not exists (

@@ -1,16 +1,17 @@
 -- Leases begin and end in turn, in the events as on the row.
 --
--- A lease begins, and ends once: with the epoch it began with, or one more if it was revoked. The
--- end of an execution whose lease had expired or was revoked names that lease again. The last lease
--- that began is live exactly if the execution is leased. No lease has a higher epoch than the
--- execution: otherwise the next lease would repeat an epoch.
+-- A lease begins once and ends once. The event of its end has the same epoch as the event of its
+-- beginning, or one more if the lease was revoked. If an execution ends after its lease expired or
+-- was revoked, the event of the end names that lease again. The last lease that began is live
+-- exactly if the execution is leased. No lease has a higher epoch than the execution: otherwise the
+-- next lease would repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Two workers may have held the execution at once: compare their effects outside the
 --          database. Revoke the lease if one is live.
 with reborn as materialized (
-  -- if an id was used again after a trim, only its last life counts
+  -- if an id was used again after a trim, only its last use counts
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'

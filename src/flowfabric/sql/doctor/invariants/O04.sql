@@ -23,7 +23,7 @@ where s.version <> case
   end
 union all
 select 'O04', e.partition_key, e.execution_id,
-       format('version %s, but that of the last event is %s', e.version,
+       format('version %s, but the last event has version %s', e.version,
               coalesce(l.version::text, 'missing: there is none'))
 from ff.execution e
 left join (

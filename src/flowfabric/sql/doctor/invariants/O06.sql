@@ -7,7 +7,7 @@
 -- Reads:   executions
 -- Remedy:  None is needed for the engine to continue; find out who wrote the row or the event.
 with reborn as materialized (
-  -- if an id was used again after a trim, only its last life counts
+  -- if an id was used again after a trim, only its last use counts
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'

@@ -1,7 +1,7 @@
 -- An event is in the namespace of its execution.
 --
--- A reader of a namespace sees all of its events and none of another. The route of an event is in
--- that namespace, too, so that events without their execution can be checked.
+-- Readers of a namespace see all of its events and no others. The route of an event is in that
+-- namespace, too, so that events without their execution can be checked.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -9,8 +9,9 @@
 --          subscribers of both namespaces read their executions again. Find out who wrote the
 --          event.
 select 'O07' as name, v.partition_key, v.execution_id,
-       format('%s events of %s, the last one in version %s, belong to %s', count(*), v.namespace,
-              max(v.version), min(coalesce(e.namespace, f.namespace, r.namespace))) as problem
+       format('%s events are in namespace %s, the last with version %s, but belong to %s',
+              count(*), v.namespace, max(v.version),
+              min(coalesce(e.namespace, f.namespace, r.namespace))) as problem
 from ff.event v
 left join ff.execution e on e.partition_key = v.partition_key and e.execution_id = v.execution_id
 left join ff.flow f on f.partition_key = v.partition_key and f.flow_id = v.execution_id

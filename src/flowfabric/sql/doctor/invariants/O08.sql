@@ -1,7 +1,7 @@
 -- The priority of an execution matches its events.
 --
--- The last change sets the priority, else the submission; its event names the priority unless it is
--- 0.
+-- The last event that changed the priority names it. If no event changed it, the event of the
+-- submission names it, unless it is 0.
 --
 -- Holds:   always
 -- Reads:   executions

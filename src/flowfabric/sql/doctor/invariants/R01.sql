@@ -1,7 +1,7 @@
 -- A grant is for an execution that waits for a worker.
 --
--- The grant is removed when the execution is claimed, ends or is trimmed. Its key allows at most
--- one grant per execution.
+-- The grant is removed when the execution is claimed, ends or is trimmed. The primary key of the
+-- table allows at most one grant per execution.
 --
 -- Holds:   always
 -- Reads:   executions

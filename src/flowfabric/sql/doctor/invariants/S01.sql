@@ -1,7 +1,7 @@
 -- An execution has an outcome and an end time exactly if it has ended.
 --
--- Phase, outcome and terminal_at are three views of one fact. A CHECK refuses a row in which they
--- disagree, so such a row was written without the CHECK, or a page of the table is damaged.
+-- Phase, outcome and terminal_at must agree. A CHECK refuses a row in which they disagree, so such
+-- a row was written without the CHECK, or a page of the table is damaged.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,6 @@
 -- An execution is owned exactly while it is active.
 --
--- An active execution has an owner, or had one that lost its lease. Otherwise a worker could
+-- An active execution has an owner, or had an owner that lost its lease. Otherwise a worker could
 -- continue an execution that another worker may claim.
 --
 -- Holds:   always

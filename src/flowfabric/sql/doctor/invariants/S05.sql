@@ -1,7 +1,7 @@
--- An execution that waits for a time has one, and due_at covers every timer.
+-- A delayed execution has its time, and due_at is never after a timer.
 --
 -- The reconcilers search by due_at only. It may be earlier than the timers of the row (delay,
--- reclaim, deadline, lease, attempt), but never later: no reconciler would find them.
+-- reclaim, deadline, lease, attempt), but never later: otherwise no reconciler would find them.
 --
 -- Holds:   always
 -- Reads:   executions

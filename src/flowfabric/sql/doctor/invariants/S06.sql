@@ -1,9 +1,10 @@
 -- The attempt state matches the rest of the row.
 --
--- Running means leased; an execution that is suspended or lost its lease is interrupted; an end
--- without any attempt keeps pending_first_attempt, every other end is attempt_terminal. The attempt
--- state tells the next claim whether to start an attempt or to resume one. The replay of an
--- upstream may leave a member of a flow waiting for a replay that is not counted.
+-- A running attempt has a lease. If the execution is suspended or lost its lease, the attempt is
+-- interrupted. If it ended without any attempt, the state stays pending_first_attempt; after any
+-- other end it is attempt_terminal. The attempt state tells the next claim whether to start an
+-- attempt or to resume one. If the replay of an upstream also replays a member of a flow, the
+-- member waits for its next attempt although its replay_count stays 0.
 --
 -- Holds:   always
 -- Reads:   executions

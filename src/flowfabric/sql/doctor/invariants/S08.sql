@@ -1,7 +1,8 @@
 -- The times of an execution are in order.
 --
--- Created, started, last transition, end: none is before the one it follows. The engine never
--- writes a time before the row's last transition, even if the server's clock was set back.
+-- The order is: created, started, last transition, end. No time is before the previous one. The
+-- engine never writes a time before the row's last transition, even if the server's clock was set
+-- back.
 --
 -- Holds:   always
 -- Reads:   executions

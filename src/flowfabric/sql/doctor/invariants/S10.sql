@@ -1,4 +1,4 @@
--- Numbers, sizes, tags and policies are within their bounds.
+-- Numbers, sizes, tags and policies are within their limits.
 --
 -- This repeats the CHECKs of the tables and the engine's checks of its input. A constraint that was
 -- added without validating the old rows counts as broken.

@@ -1,7 +1,7 @@
 -- A row of ff.execution keeps every rule of its state.
 --
--- The table has three CHECKs that are together equal to these rules, because one CHECK costs less
--- than many. This check names the rule that a row breaks. Such a row was written without the
+-- Three CHECKs of the table enforce these rules together, because a few large CHECKs cost less than
+-- many small ones. This check names the rule that a row breaks. Such a row was written without the
 -- CHECKs, or a page of the table is damaged.
 --
 -- Holds:   always
@@ -38,7 +38,11 @@ cross join lateral (values
   ('follows_only_a_parent', not e.ends_with_parent or e.parent_id is not null),
   ('wakes_only_when_ended', not e.wakes_pending or e.phase = 'terminal'),
   ('waits_only_while_blocked',
-   e.wait_left is null or (e.eligibility = 'blocked_by_dependencies' and e.wait_left > 0)),
+   e.wait_left is null or ((e.eligibility = 'blocked_by_dependencies' or e.phase = 'suspended')
+                           and e.wait_left > 0)),
+  ('in_line_only_while_refused',
+   e.line_id is null or e.eligibility in ('blocked_by_quota', 'blocked_by_budget')
+     or e.ownership in ('lease_expired_reclaimable', 'lease_revoked')),
   ('company_is_part_of_the_reclaims', e.company_count between 0 and e.reclaim_count),
   ('lone_crashes_are_crashes', e.lone_crash_count between 0 and e.crash_count),
   ('progress_is_a_percentage', e.progress_percent between 0 and 100),

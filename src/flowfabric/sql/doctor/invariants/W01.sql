@@ -1,7 +1,7 @@
 -- The registry of workers is consistent.
 --
--- A worker was registered before its last heartbeat, counts as alive for some time after it, and
--- has readable names.
+-- A worker was registered before its last heartbeat, has a positive liveness_ttl, and has readable
+-- names.
 --
 -- Holds:   always
 -- Reads:   the database

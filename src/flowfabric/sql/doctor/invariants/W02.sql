@@ -1,6 +1,7 @@
 -- A silent worker is soon removed from the registry and renews no lease.
 --
--- A worker sends heartbeats and renews its leases. A worker that only renews leases is half dead.
+-- A healthy worker sends heartbeats and renews its leases. A worker that renews leases but sends no
+-- heartbeats is half dead.
 --
 -- Holds:   soon, within 95 s; an error after 16 min while another worker is alive
 -- Reads:   the database

@@ -1,4 +1,4 @@
--- Refuse to answer from a standby: it lags, and its snapshots differ from the primary's.
+-- Refuse a call on a standby: a standby lags, and its snapshots differ from those of the primary.
 drop function if exists ff._check_primary;
 create function ff._check_primary()
 returns void

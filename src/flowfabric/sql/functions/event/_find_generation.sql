@@ -1,5 +1,6 @@
--- Return the generation in which events are written now: readers judge it by their snapshot, and
--- take older ones as complete. A reader that comes to another node before any writer raises it.
+-- Return the generation in which events are written now. A reader compares this generation with its
+-- snapshot and treats older generations as complete. If the partition has moved to this node and
+-- nothing was written here yet, this call begins the new generation.
 drop function if exists ff._find_generation;
 create function ff._find_generation(p_partition_key smallint)
 returns integer

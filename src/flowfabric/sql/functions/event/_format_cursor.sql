@@ -1,12 +1,13 @@
--- Format a cursor as text: what was delivered, and what identifies this history of events.
+-- Format a cursor as text. It holds the position of the reader, and identifies the history of
+-- events that the position belongs to.
 --
 -- ff2 : partition : installation : system : timeline : generation : last xid : unfinished below it
 --     : anchor id : time : execution : trimmed so far : checksum
 --
--- The anchor's execution is stored as a hash, because it may belong to another namespace.
+-- The execution of the anchor is stored as a hash, because it may belong to another namespace.
 -- Unfinished transactions are stored as distances from the last xid, so that hundreds of them stay
--- short; an older generation has none and is given without a snapshot. A cut or changed text would
--- be another position; the checksum detects it.
+-- short. A cursor in an older generation has no unfinished transactions; then p_snapshot is null.
+-- The checksum detects a text that was cut or changed.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
   p_partition_key smallint,

@@ -1,8 +1,9 @@
--- Return the generation to write events in, and keep it until the transaction ends. The first writer
--- on another node raises it.
+-- Return the generation to write events in, and lock it until the transaction ends. If the
+-- partition has moved to this node and nothing was written here yet, begin a new generation.
 --
--- A partition that has no row is in generation 0, and nothing is locked: the usual case on one
--- server. The lock waits only for a raise, and makes the move of a partition wait.
+-- A partition without a row is in generation 0, and nothing is locked: the usual case on one
+-- server. Writers do not wait for each other. They wait only while another transaction begins a
+-- generation, and a move of the partition waits for them.
 drop function if exists ff._lock_generation;
 create function ff._lock_generation(p_partition_key smallint)
 returns integer
@@ -28,7 +29,7 @@ begin
   where g.partition_key = p_partition_key and g.node_id <> v_here
   returning g.generation into v_generation;
   if not found then
-    -- Another transaction has raised it while this one waited.
+    -- Another transaction began the generation while this one waited.
     select g.generation into v_generation
     from ff.event_generation g
     where g.partition_key = p_partition_key

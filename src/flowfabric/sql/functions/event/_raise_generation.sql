@@ -1,8 +1,8 @@
--- Begin a new generation of events by hand: before the tables are distributed, or after they were
--- restored from a dump into another server. Returns its number.
+-- Begin a new generation of events by hand, and return its number. Needed before the tables are
+-- distributed, and after they were restored from a dump into another server.
 --
--- Call it while nothing writes: a call that has read generation 0 without a row is not waited for.
--- Give the node that has the partition, or null where the tables are not distributed.
+-- Call it while nothing writes: it does not wait for writers of a partition that has no row yet.
+-- p_node_id is the node that holds the partition; null if the tables are not distributed.
 drop function if exists ff._raise_generation;
 create function ff._raise_generation(p_partition_key smallint, p_node_id integer default null)
 returns integer

@@ -1,6 +1,6 @@
--- Record the highest event that was trimmed: a cursor before it has expired. The mark only rises,
--- also under concurrent trims. Call it last in a transaction, because other callers wait for its
--- row.
+-- Record the highest trimmed event; a cursor before it has expired. The mark never falls, even if
+-- several calls trim at once. Call this last in a transaction, because other callers wait for the
+-- row of the mark.
 drop function if exists ff._raise_trim_mark;
 create function ff._raise_trim_mark(p_partition_key smallint, p_generation integer, p_xid xid8)
 returns void

@@ -1,10 +1,10 @@
--- Split a cursor into its parts, after checking that it belongs to this history of events. Also
--- returns the generation in which events are written now, and what was trimmed until now.
+-- Split a cursor into its parts, and refuse it if it does not belong to this history of events.
+-- Also return the generation in which events are written now, and the trim mark.
 --
--- The anchor is the highest event delivered. If it is gone but was not trimmed, or differs, then
--- commits that this cursor has seen were lost: after a failover, or because an older copy of the
--- data was restored. Transaction numbers are those of one server, so in the present generation the
--- server must be the one that made the cursor.
+-- The anchor is the highest event delivered. If the anchor is missing but was not trimmed, or if it
+-- differs, then commits that the reader has seen were lost: by a failover, or because an older copy
+-- of the data was restored. Transaction numbers have a meaning on one server only. So a cursor in
+-- the present generation must come from this server.
 drop function if exists ff._read_cursor;
 create function ff._read_cursor(
   p_partition_key smallint,
@@ -50,7 +50,7 @@ begin
   generation := v_parts[6];
   last_xid := v_parts[7];
   unfinished := array(
-    -- Anybody can make a cursor: one that names a transaction often gets its events once.
+    -- A forged cursor may name a transaction several times; its events are delivered once.
     select distinct
            (v_parts[7]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
     from unnest(string_to_array(nullif(v_parts[8], ''), ',')) d(distance));

@@ -1,4 +1,5 @@
--- Return the highest event trimmed as `generation.xid`, the form it has in a cursor; null if none.
+-- Return the highest trimmed event as `generation.xid`, the form that a cursor stores; null if
+-- nothing was trimmed.
 drop function if exists ff._read_trim_mark;
 create function ff._read_trim_mark(p_partition_key smallint)
 returns text

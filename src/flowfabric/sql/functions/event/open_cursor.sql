@@ -1,7 +1,8 @@
--- Open a cursor for reading events: future ones, those since an instant, or all.
+-- Open a cursor for reading events: from now on, or since an instant.
 --
--- Without an instant the cursor stands after every event visible now. With one it stands before the
--- first event of that instant or later, and may repeat a few events that were read before.
+-- Without an instant the cursor stands after every event that is visible now. With an instant it
+-- stands before the first event of that time or later, and the reader may get a few earlier events
+-- too. An instant before the first event reads all events.
 --
 -- Moves:    nothing
 -- Refuses:  WF203 read_only_server
@@ -32,7 +33,7 @@ begin
   v_snapshot := pg_current_snapshot();
   v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
   if p_since is not null then
-    -- Scans the index: rare, and exact.
+    -- This scans the index. Cursors are rarely opened, and the answer must be exact.
     select e.generation, e.xid into v_generation, v_first
     from ff.event e
     where e.partition_key = p_partition_key and e.occurred_at >= p_since
@@ -42,7 +43,8 @@ begin
     order by e.generation, e.xid
     limit 1;
   end if;
-  -- The highest event, or the highest before the first one wanted.
+  -- The last event before the cursor: the highest of all, or the highest before the first wanted
+  -- event.
   select e.event_id, e.generation, e.xid, e.occurred_at, e.execution_id into v_last
   from ff.event e
   where e.partition_key = p_partition_key

@@ -1,14 +1,15 @@
 -- Read the next events after a cursor, and the cursor after them.
 --
 -- A cursor is a snapshot: the highest transaction delivered, and the unfinished transactions below
--- it. A page holds the events that are visible now and were not then, in order of event id. It
--- takes whole transactions, and more of them if needed to keep the events of each execution in
--- order. The cursor advances only to delivered transactions, so a transaction number that a crash
--- hands out again is never behind it. Filters hide rows but do not hold the cursor back. The last
--- row has no event, only the next cursor, and whether more events are waiting.
+-- it. A page holds the events that are visible now and were not visible to the cursor, in order of
+-- event id. A page takes whole transactions, and as many as it needs to keep the events of each
+-- execution in order. The cursor advances only to delivered transactions, so it never skips a
+-- transaction number that the server uses again after a crash. Filters hide rows but do not hold
+-- the cursor back. The last row has no event, only the next cursor, and whether more events are
+-- waiting.
 --
--- A page is of one generation. Older generations are complete: all their rows are visible, and the
--- next one begins when the last of their events was delivered.
+-- A page holds events of one generation. Older generations are complete, so all their rows are
+-- visible. The next generation begins after the last event of the one before.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
@@ -109,7 +110,7 @@ begin
   v_own := case when v_is_old then '0' else coalesce(pg_current_xact_id_if_assigned(), '0') end;
   v_end := case when v_is_old then '18446744073709551615' else pg_snapshot_xmax(v_snapshot) end;
 
-  -- The end of the page: up to and including the transaction of its last row.
+  -- The page ends with the transaction of its last row.
   select e.xid into v_cut
   from ff.event e
   where e.partition_key = p_partition_key and e.generation = v_generation and e.xid > v_last
@@ -119,7 +120,8 @@ begin
   offset p_limit - 1 limit 1;
 
   -- A transaction that began early may have written late, so an execution's earlier event can carry
-  -- a higher number. Extend the page until every event in it has its predecessor before or in it.
+  -- a higher number. Extend the page until, for every event in it, the earlier events of the
+  -- execution are in the page too or were delivered before.
   v_checked := v_last;
   while v_cut is not null loop
     select p.xid into v_beyond

@@ -1,4 +1,4 @@
--- Delete the events that outlived their execution, once their time is over.
+-- Delete the events of trimmed executions when their time is over.
 --
 -- If an execution with the same id exists again, its events stay until its own end.
 --
@@ -29,7 +29,7 @@ declare
 begin
   perform ff._check_pass(p_limit);
   with due as materialized (
-    select t.partition_key as pk, t.due_at, t.execution_id
+    select p_partition_key as pk, t.due_at, t.execution_id
     from ff.event_trim t
     where t.partition_key = p_partition_key and t.due_at <= v_now
     order by t.due_at, t.execution_id
@@ -54,10 +54,10 @@ begin
     delete from ff.event v
     using alone a
     where v.partition_key = a.pk and v.execution_id = a.execution_id
-      -- The cancel event of a flow goes with the flow, even if an execution had the same id.
+      -- The cancel event of a flow is deleted with the flow, even if an execution had the same id.
       and case when v.kind <> 'flow_cancel_requested' then true else not exists (
             select from ff.flow f
-            where f.partition_key = v.partition_key and f.flow_id = v.execution_id
+            where f.partition_key = p_partition_key and f.flow_id = v.execution_id
             offset 0) end
     returning v.generation, v.xid
   )

@@ -1,4 +1,4 @@
--- Refuse a partition that does not exist: nothing would ever read it.
+-- Refuse a partition that does not exist: no worker would ever read it.
 drop function if exists ff._check_partition;
 create function ff._check_partition(p_partition_key smallint)
 returns void

@@ -1,8 +1,9 @@
 -- Delete ended executions with all their rows. The caller holds the row locks.
 --
--- Events stay for p_event_floor: if the execution ended longer ago, they go with it; otherwise
--- ff.event_trim records that they go later. Keys stay until they expire. The edges of a flow member
--- go in both directions, with the results kept for it, and the flow goes with its last member.
+-- Events are kept for p_event_floor after the end. Events of an execution that ended longer ago are
+-- deleted with it; for other executions ff.event_trim records when the events are deleted. Keys
+-- stay until they expire. The edges into and out of a flow member are deleted, with the results
+-- kept for it, and the flow is deleted with its last member.
 drop function if exists ff._delete_executions;
 create function ff._delete_executions(
   p_partition_key smallint,
@@ -23,6 +24,8 @@ declare
   v_generation integer;
   v_xid        xid8;
   v_flows      uuid[];
+  v_ids        uuid[];
+  v_ended_ats  timestamptz[];
 begin
   with item as materialized (
     select p_partition_key as pk, u.execution_id
@@ -54,6 +57,26 @@ begin
     delete from ff.run_wait w
     using item i
     where w.partition_key = i.pk and w.waiter_id = i.execution_id
+  ),
+  signals as (
+    delete from ff.signal g
+    using item i
+    where g.partition_key = i.pk and g.execution_id = i.execution_id
+  ),
+  inbox as (
+    delete from ff.signal_inbox b
+    using item i
+    where b.partition_key = i.pk and b.execution_id = i.execution_id
+  ),
+  waitpoints as (
+    delete from ff.waitpoint w
+    using item i
+    where w.partition_key = i.pk and w.execution_id = i.execution_id
+  ),
+  suspensions as (
+    delete from ff.suspension p
+    using item i
+    where p.partition_key = i.pk and p.execution_id = i.execution_id
   ),
   grants as (
     delete from ff.grant g
@@ -91,13 +114,6 @@ begin
     using member m
     where b.partition_key = m.pk and b.flow_id = m.flow_id and b.execution_id = m.execution_id
   ),
-  kept as (
-    insert into ff.event_trim (partition_key, due_at, execution_id)
-    select p_partition_key, x.terminal_at + p_event_floor, x.execution_id
-    from executions x
-    where x.terminal_at + p_event_floor > p_now
-    on conflict do nothing
-  ),
   old as materialized (
     select p_partition_key as pk, x.execution_id
     from executions x
@@ -108,17 +124,24 @@ begin
     delete from ff.event v
     using old o
     where v.partition_key = o.pk and v.execution_id = o.execution_id
-      -- The cancel event of a flow goes with the flow, even if an execution had the same id.
+      -- The cancel event of a flow is deleted with the flow, even if an execution had the same id.
       and case when v.kind <> 'flow_cancel_requested' then true else not exists (
             select from ff.flow f
-            where f.partition_key = v.partition_key and f.flow_id = v.execution_id
+            where f.partition_key = p_partition_key and f.flow_id = v.execution_id
             offset 0) end
     returning v.generation, v.xid
   )
   select g.generation, (select max(v.xid) from events v where v.generation = g.generation),
-         (select array_agg(distinct m.flow_id) from member m)
-    into v_generation, v_xid, v_flows
-  from (select max(v.generation) as generation from events v) g;
+         (select array_agg(distinct m.flow_id) from member m), d.ids, d.ended_ats
+    into v_generation, v_xid, v_flows, v_ids, v_ended_ats
+  from (select max(v.generation) as generation from events v) g
+  cross join (select array_agg(x.execution_id) as ids, array_agg(x.terminal_at) as ended_ats
+              from executions x) d;
+  insert into ff.event_trim (partition_key, due_at, execution_id)
+  select p_partition_key, u.ended_at + p_event_floor, u.id
+  from unnest(v_ids, v_ended_ats) u(id, ended_at)
+  where u.ended_at + p_event_floor > p_now
+  on conflict do nothing;
   perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
   if v_flows is null then
     return;
@@ -138,16 +161,16 @@ begin
     where f.partition_key = i.pk and f.flow_id = i.id
     returning f.flow_id, f.cancelled_at
   ),
-  -- The cancel event of the flow stays for the floor, too.
-  kept as (
-    insert into ff.event_trim (partition_key, due_at, execution_id)
-    select p_partition_key, greatest(f.cancelled_at + p_event_floor, p_now), f.flow_id
-    from flows f
-    where f.cancelled_at is not null
-    on conflict do nothing
+  backlog as (
+    delete from ff.cancel_backlog b
+    using item i
+    where b.partition_key = i.pk and b.flow_id = i.id
   )
-  delete from ff.cancel_backlog b
-  using item i
-  where b.partition_key = i.pk and b.flow_id = i.id;
+  -- The cancel event of the flow is kept for p_event_floor, too.
+  insert into ff.event_trim (partition_key, due_at, execution_id)
+  select p_partition_key, greatest(f.cancelled_at + p_event_floor, p_now), f.flow_id
+  from flows f
+  where f.cancelled_at is not null
+  on conflict do nothing;
 end;
 $$;

@@ -1,6 +1,7 @@
 -- Delete the steps of an execution: all of them, or one step and every step started after it. The
--- caller holds the row lock. An execution without steps has no code version any more. Returns the
--- detail for the event.
+-- caller holds the row lock. A signal that a deleted wait had taken is spent: no wait gets it again.
+-- An execution that has no steps left belongs to no code version any more. Returns the detail for the
+-- event.
 drop function if exists ff._delete_steps;
 create function ff._delete_steps(
   p_partition_key   smallint,
@@ -48,6 +49,22 @@ begin
     returning s.name
   )
   select count(*) into v_dropped from dropped;
+  update ff.signal g set wait_name = null, wait_occurrence = null
+  where g.partition_key = p_partition_key and g.execution_id = p_execution_id
+    and g.wait_name is not null and not exists (
+      select from ff.step s
+      where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+        and s.name = g.wait_name and s.occurrence = g.wait_occurrence
+      offset 0);
+  update ff.waitpoint w set
+    closed_at = coalesce(w.closed_at, w.created_at),
+    close_reason = 'forgotten'
+  where w.partition_key = p_partition_key and w.execution_id = p_execution_id
+    and (w.closed_at is null or w.close_reason = 'ended') and not exists (
+      select from ff.step s
+      where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+        and s.name = w.step_name and s.occurrence = w.step_occurrence
+      offset 0);
   perform ff._move_to_versions(p_partition_key, array[p_execution_id], array[null::text]);
   return jsonb_strip_nulls(jsonb_build_object(
     'from_step', p_from_step,

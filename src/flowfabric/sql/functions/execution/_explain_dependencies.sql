@@ -1,5 +1,5 @@
--- Explain which dependencies block an execution: a row for every undecided group, with up to 5 of
--- its open upstreams, unstarted ones last.
+-- Explain which dependencies block an execution: one row for every undecided group, with up to 5 of
+-- its unfinished upstreams. Upstreams that have started come first.
 drop function if exists ff._explain_dependencies;
 create function ff._explain_dependencies(
   p_partition_key smallint,
@@ -42,9 +42,9 @@ begin
                  desc, e.phase <> 'active', g.upstream_id, g.edge_id) as nth
       from ff.edge g
       join ff.execution e
-        on e.partition_key = g.partition_key and e.execution_id = g.upstream_id
+        on e.partition_key = p_partition_key and e.execution_id = g.upstream_id
       left join ff.execution_body b
-        on b.partition_key = g.partition_key and b.execution_id = g.upstream_id
+        on b.partition_key = p_partition_key and b.execution_id = g.upstream_id
       where g.partition_key = p_partition_key and g.downstream_id = p_row.execution_id
         and g.group_no = y.group_no
         and case when coalesce(g.resolution, 'unsatisfied') = 'unsatisfied'

@@ -1,5 +1,6 @@
--- Explain why no live worker covers a route, by the first condition that none meets: alive, of this
--- namespace, knows the task, serves the lane, has the capabilities. Reads at most 1 000 workers.
+-- Explain why no live worker covers a route. The conditions are checked in this order: a worker is
+-- alive, is of this namespace, knows the task, serves the lane, has the capabilities. The answer is
+-- the first condition that no worker meets. Reads at most 1 000 workers.
 drop function if exists ff._explain_missing_worker;
 create function ff._explain_missing_worker(
   p_namespace text,

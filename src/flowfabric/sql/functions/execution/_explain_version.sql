@@ -1,5 +1,5 @@
--- Explain that no live worker serves the code version of a route that other workers cover, and from
--- when on they take it over. No row if one serves it.
+-- Explain that no live worker serves the code version of a route, and when workers of other
+-- versions take its executions over. No row if a live worker serves the version.
 drop function if exists ff._explain_version;
 create function ff._explain_version(p_route ff.route, p_now timestamptz)
 returns table (dimension text, code text, evidence jsonb, changes_at timestamptz)

@@ -1,5 +1,6 @@
--- Judge children by their parents: parent_ended if the parent does not exist or is of another
--- namespace. An item of the same call does not exist yet.
+-- Judge children by their parents. The verdict is parent_ended if the parent does not exist or is
+-- of another namespace. An execution that the same call submits does not exist yet, so it cannot be
+-- a parent.
 drop function if exists ff._judge_parents;
 create function ff._judge_parents(
   p_partition_key smallint,

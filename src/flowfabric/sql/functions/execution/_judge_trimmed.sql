@@ -1,12 +1,12 @@
--- Judge submit items whose executions were trimmed while their events are kept: duplicate, or taken
--- by another namespace. Adds its verdicts to p_refused. An item that p_refused rejects is left as
--- it is, unless only for a closed lane.
+-- Judge submit items whose execution was trimmed while its events are kept. Such an item is a
+-- duplicate, or invalid if another namespace has the id. Items in p_skip are not judged. Returns the
+-- verdicts of the items that it refuses.
 drop function if exists ff._judge_trimmed;
 create function ff._judge_trimmed(
   p_partition_key smallint,
   p_namespace     text,
   p_execution_ids uuid[],
-  p_refused       ff.verdict[]
+  p_skip          integer[]
 )
 returns ff.verdict[]
 language plpgsql
@@ -17,10 +17,8 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
-declare
-  v_gone ff.verdict[];
 begin
-  v_gone := array(
+  return array(
     select row(u.n, u.id, case when o.namespace = p_namespace then 'duplicate' else 'invalid' end,
                null, null,
                case when o.namespace <> p_namespace then jsonb_build_object(
@@ -33,11 +31,7 @@ begin
     where not exists (
         select from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = u.id)
-      and not exists (
-        select from unnest(p_refused) r where r.item = u.n and r.word <> 'lane_closed')
+      and u.n <> all (p_skip)
     offset 0);
-  return v_gone || array(
-    select r from unnest(p_refused) r
-    where not exists (select from unnest(v_gone) g where g.item = r.item));
 end;
 $$;

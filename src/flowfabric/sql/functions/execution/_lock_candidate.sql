@@ -1,5 +1,5 @@
--- Lock one candidate of a claim if it is free, and return it as it is now; null if another
--- transaction holds it.
+-- Lock one candidate of a claim and return the row as it is now. Null if another transaction holds
+-- the row.
 drop function if exists ff._lock_candidate;
 create function ff._lock_candidate(
   p_partition_key smallint,
@@ -16,7 +16,7 @@ as $$
 declare
   v_row ff.candidate;
 begin
-  select ((e.phase = 'runnable' and e.eligibility = 'eligible_now')
+  select ((e.phase = 'runnable' and (e.eligibility = 'eligible_now' or e.line_id is not null))
            or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                and e.reclaim_at is null))
          and case when e.flow_id is null then true else coalesce((
@@ -25,7 +25,8 @@ begin
          e.phase = 'active' and (e.reclaim_count - e.company_count >= e.max_reclaims
                                  or e.lone_crash_count >= 3)
          or coalesce(e.deadline_at <= p_now, false),
-         e.total_attempt_count > 0
+         e.total_attempt_count > 0,
+         num_nonnulls(e.quota_ids, e.budget_ids) > 0
     into v_row
   from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id

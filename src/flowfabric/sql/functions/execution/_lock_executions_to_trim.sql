@@ -1,9 +1,9 @@
--- Lock executions whose retention is over, scanning at most 2 000 rows in id order. Their parent
--- must have ended, and all members of their flow.
+-- Lock executions whose retention is over, scanning at most 2 000 rows in id order. An execution is
+-- taken only if its parent and all members of its flow have ended.
 --
--- p_position is the last id scanned; null means the start, before the scan and after its end. Ids
--- too young for the shortest retention in force are skipped. Only rows of the given namespace, lane
--- and tags are taken; null means any.
+-- p_position is the last id scanned; null means that the scan begins, or has come to its end. The
+-- scan skips ids that are too young for the shortest retention in force. With a namespace, a lane
+-- or tags, only executions that match are taken.
 drop function if exists ff._lock_executions_to_trim;
 create function ff._lock_executions_to_trim(
   p_partition_key smallint,
@@ -38,7 +38,7 @@ declare
   v_ended   uuid[];
   v_ends_at timestamptz[];
 begin
-  -- Ids carry milliseconds: include all ids of the last one.
+  -- Ids carry milliseconds: include all ids of the last millisecond.
   v_young := ff._lowest_id_at(p_now + interval '2 milliseconds' - least(p_retention, (
     select min(l.retention) from ff.lane l)));
   v_foreign := ff._lowest_id_at(p_now + interval '1 day');
@@ -80,9 +80,18 @@ begin
               where m.partition_key = p_partition_key and m.flow_id = s.flow_id
                 and m.phase <> 'terminal'
               offset 0) end
-        and case when v_is_all then true else ff._is_filter_match(
-              p_partition_key, s.execution_id, s.namespace, s.route_id, p_namespace, p_lane,
-              p_tags) end
+        and case
+              when v_is_all then true
+              when s.namespace <> p_namespace then false
+              when p_lane is not null and not exists (
+                select from ff.route r where r.route_id = s.route_id and r.lane = p_lane
+                offset 0) then false
+              when p_tags is null then true
+              else exists (
+                select from ff.execution_body b
+                where b.partition_key = p_partition_key and b.execution_id = s.execution_id
+                  and case when b.tags @> p_tags then true else false end
+                offset 0) end
       order by s.execution_id
       limit p_limit - cardinality(locked_ids)
     )

@@ -1,8 +1,9 @@
--- Lock the flows of ended executions, and return the executions that may be deleted: those without
--- a flow, and those whose flow has only ended members. The caller holds the execution locks.
+-- Lock the flows of ended executions, and return the executions that may be deleted: an execution
+-- without a flow, or of a flow in which all members have ended. The caller holds the execution
+-- locks.
 --
--- The locks keep members from being added or replayed meanwhile. They do not wait: a flow that
--- another transaction holds keeps its members for now. Each flow that loses members is marked as
+-- While the locks are held, no member can be added or replayed. The call does not wait: if another
+-- transaction holds a flow, its members are kept for now. A flow that loses members is marked as
 -- trimmed.
 drop function if exists ff._lock_flows_to_trim;
 create function ff._lock_flows_to_trim(

@@ -1,8 +1,8 @@
--- Lock the parents of children that are bound to them, in id order and without waiting.
+-- Lock the parents of bound children, in id order and without waiting.
 --
--- A locked parent may be ending, so its children are busy. A parent that has ended or is gone takes
--- no children. The other parents are marked as awaited. Returns the items to refuse: busy,
--- parent_ended.
+-- If another transaction holds a parent, the parent may be ending: its children are judged busy. If
+-- a parent has ended or is gone, its children are judged parent_ended. All other parents are marked
+-- as awaited. Returns the verdicts on the items to refuse.
 drop function if exists ff._lock_parents;
 create function ff._lock_parents(
   p_partition_key smallint,

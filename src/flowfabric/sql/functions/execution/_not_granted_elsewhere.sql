@@ -1,6 +1,6 @@
--- Return the executions that are not granted to another worker, in their order. The caller holds
--- the execution locks, so no grant can be added meanwhile. The worker's own grants are consumed
--- later.
+-- Return the executions that are not granted to another worker, in the given order. The caller
+-- holds the execution locks, so no grant can be added meanwhile. Grants to the worker itself stay;
+-- the claim deletes them later.
 drop function if exists ff._not_granted_elsewhere;
 create function ff._not_granted_elsewhere(
   p_partition_key smallint,

@@ -1,9 +1,10 @@
 -- Run one round of a claim: lock the next window of candidates after a position, in claim order.
 --
--- Locks as many rows as needed and skips rows that others hold. A row is locked in vain if another
--- transaction took it and committed since it was read, or if its flow is cancelled. Executions over
--- the limit of reclaims or of crashes alone, or past their deadline, are returned as capped, not
--- picked. The returned position is that of the last row tried.
+-- The round locks as many rows as the claim needs and skips rows that other transactions hold. A
+-- row is locked in vain if another transaction took it and committed after this round read it, or
+-- if its flow is cancelled. An execution past its deadline, or over the limit of reclaims or of
+-- crashes while it ran alone, is returned as capped, not as picked. The returned position is the
+-- position of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -17,12 +18,15 @@ create function ff._pick_candidates(
   p_window        integer,
   p_need          integer,
   p_worker_id     text,
-  p_now           timestamptz
+  p_now           timestamptz,
+  p_with_lines    boolean default false,
+  p_closed        bigint[] default null
 )
 returns table (
   picked       uuid[],
   capped       uuid[],
   has_past     boolean,
+  is_gated     boolean,
   vain         integer,
   seen         integer,
   is_cut       boolean,
@@ -41,65 +45,58 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- The usual claim: one route, nothing to reclaim, no grants. It needs only the index of that route.
-  v_is_plain constant boolean :=
-    cardinality(p_routes) = 1 and not p_reclaiming and p_worker_id is null;
-  v_from_at  constant timestamptz := case
-    when p_turns[1] = p_from_turn then p_from_at
-    when p_turns[1] > p_from_turn then '-infinity'
-    else 'infinity' end;
+  v_read record;
 begin
+  -- Read first, because a query on partitioned tables must not call a function that reads them.
+  select array_agg(c.rank) as ranks, array_agg(c.turn) as turns, array_agg(c.order_at) as order_ats,
+         array_agg(c.execution_id) as ids
+    into v_read
+  from ff._read_candidates(
+    p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
+    p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c;
   return query
   with candidate as materialized (
-    select p_partition_key as pk, c.rank, c.turn, c.order_at, c.execution_id
-    from ff._read_candidates(
-      p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-      p_from_id, p_window, p_worker_id, p_now) c
-    where not v_is_plain
-    union all
-    select p_partition_key, c.rank, p_turns[1], c.order_at, c.execution_id
-    from (
-      select x.rank, x.order_at, x.execution_id
-      from ff.execution x
-      where v_is_plain and x.partition_key = p_partition_key and x.route_id = p_routes[1]
-        and x.phase = 'runnable' and x.eligibility = 'eligible_now'
-        and (x.rank, x.order_at, x.execution_id) > (p_from_rank, v_from_at, p_from_id)
-      order by x.rank, x.order_at, x.execution_id
-      limit p_window
-    ) c
+    select c.rank, c.turn, c.order_at, c.execution_id
+    from unnest(v_read.ranks, v_read.turns, v_read.order_ats, v_read.ids)
+      with ordinality c(rank, turn, order_at, execution_id, n)
+    order by c.n
   ),
   taken as materialized (
-    select l.execution_id, l.is_open, l.is_over, l.has_past, c.rank, c.turn, c.order_at
+    select l.execution_id, l.is_open, l.is_over, l.has_past, l.is_gated, c.rank, c.turn, c.order_at
     from candidate c
     cross join lateral (
       select e.execution_id,
-             ((e.phase = 'runnable' and e.eligibility = 'eligible_now')
+             ((e.phase = 'runnable' and (e.eligibility = 'eligible_now' or e.line_id is not null))
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                    and e.reclaim_at is null))
              -- A scalar subquery, so that the planner cannot read all flows.
              and case when e.flow_id is null then true else coalesce((
                    select f.cancel_policy = 'flow_only' from ff.flow f
-                   where f.partition_key = c.pk and f.flow_id = e.flow_id), true) end as is_open,
+                   where f.partition_key = p_partition_key and f.flow_id = e.flow_id), true) end as is_open,
              e.phase = 'active' and (e.reclaim_count - e.company_count >= e.max_reclaims
                                      or e.lone_crash_count >= 3)
              or coalesce(e.deadline_at <= p_now, false) as is_over,
-             e.total_attempt_count > 0 as has_past
+             e.total_attempt_count > 0 as has_past,
+             num_nonnulls(e.quota_ids, e.budget_ids) > 0 as is_gated
       from ff.execution e
-      where e.partition_key = c.pk and e.execution_id = c.execution_id
+      where e.partition_key = p_partition_key and e.execution_id = c.execution_id
       for no key update skip locked
     ) l
     limit p_need
   )
   select coalesce(t.picked, '{}'), coalesce(t.capped, '{}'), coalesce(t.has_past, false),
+         coalesce(t.is_gated, false),
          t.vain, z.seen, t.tried = p_need, y.rank, y.turn, y.order_at, y.execution_id
   from (select array_agg(x.execution_id) filter (where x.is_open and not x.is_over) as picked,
                array_agg(x.execution_id) filter (where x.is_open and x.is_over) as capped,
                bool_or(x.has_past) as has_past,
+               bool_or(x.is_gated) as is_gated,
                count(*)::integer as tried,
                (count(*) filter (where not x.is_open))::integer as vain
         from taken x) t
   cross join (select count(*)::integer as seen from candidate) z
-  -- The last row tried: the last one locked if these were enough, else the last of the window.
+  -- The last row tried: the last locked row if the claim has enough, else the last row of the
+  -- window.
   left join lateral (
     select w.rank, w.turn, w.order_at, w.execution_id
     from (select x.rank, x.turn, x.order_at, x.execution_id from taken x

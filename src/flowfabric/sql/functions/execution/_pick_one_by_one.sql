@@ -1,8 +1,9 @@
--- Run one round of a claim that locks its candidates one by one, each as it is at that moment.
+-- Run one round of a claim that locks its candidates one by one, and checks each under its lock.
 --
--- Costs more than a round in one statement, but locks almost nothing in vain. Used when a claim
--- meets many rows that others have just taken, where another round of _pick_candidates could leave
--- too many rows locked. Beyond p_most_vain a row locked in vain is unlocked again.
+-- This costs more than a round in one statement, but locks almost nothing in vain. A claim uses it
+-- when many candidates have just been taken by other workers: another round of _pick_candidates
+-- could then leave too many rows locked. After p_most_vain rows were locked in vain, every further
+-- such row is unlocked again.
 drop function if exists ff._pick_one_by_one;
 create function ff._pick_one_by_one(
   p_partition_key smallint,
@@ -17,12 +18,15 @@ create function ff._pick_one_by_one(
   p_need          integer,
   p_most_vain     integer,
   p_worker_id     text,
-  p_now           timestamptz
+  p_now           timestamptz,
+  p_with_lines    boolean default false,
+  p_closed        bigint[] default null
 )
 returns table (
   picked       uuid[],
   capped       uuid[],
   has_past     boolean,
+  is_gated     boolean,
   vain         integer,
   seen         integer,
   is_cut       boolean,
@@ -44,12 +48,12 @@ declare
   v_candidate record;
   v_row       ff.candidate;
 begin
-  picked := '{}'; capped := '{}'; has_past := false; vain := 0; seen := 0; is_cut := false;
+  picked := '{}'; capped := '{}'; has_past := false; is_gated := false; vain := 0; seen := 0; is_cut := false;
   for v_candidate in
     select c.rank, c.turn, c.order_at, c.execution_id
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-      p_from_id, p_window, p_worker_id, p_now) c
+      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c
   loop
     if cardinality(picked) = p_need then
       is_cut := true;
@@ -60,11 +64,12 @@ begin
     turn := v_candidate.turn;
     order_at := v_candidate.order_at;
     execution_id := v_candidate.execution_id;
-    -- Skip without a lock what others have taken and committed meanwhile.
+    -- Skip rows that other workers have taken and committed meanwhile, without locking them.
     continue when not exists (
       select from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = v_candidate.execution_id
-        and case when (e.phase = 'runnable' and e.eligibility = 'eligible_now')
+        and case when (e.phase = 'runnable'
+                       and (e.eligibility = 'eligible_now' or e.line_id is not null))
                    or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                        and e.reclaim_at is null)
               then true else false end);
@@ -85,6 +90,7 @@ begin
     elsif v_row.is_open then
       picked := picked || v_candidate.execution_id;
       has_past := has_past or v_row.has_past;
+      is_gated := is_gated or v_row.is_gated;
     elsif v_row.is_open is not null then
       vain := vain + 1;
     end if;

@@ -1,9 +1,10 @@
--- Starting after a position, read the next executions that a claim could take, in claim order,
--- without locks.
+-- Read the next executions that a claim could take, after a position and in claim order, without
+-- locks.
 --
--- The order is priority, then the route's turn (0 for the first lane), then age. The position is the
--- last row seen, excluded. With p_worker_id, executions granted to another worker
--- are skipped; null means that there are no grants at all.
+-- The order is priority, then the route's turn (0 for the first lane), then age. The position is
+-- the last row seen; it is not returned again. With p_worker_id, executions that are granted to
+-- another worker are skipped; null means that there are no grants at all. With p_with_lines the open
+-- lines of the routes are read, too. Ready executions under a gate of p_closed are skipped.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -16,7 +17,9 @@ create function ff._read_candidates(
   p_from_id       uuid,
   p_window        integer,
   p_worker_id     text,
-  p_now           timestamptz
+  p_now           timestamptz,
+  p_with_lines    boolean default false,
+  p_closed        bigint[] default null
 )
 returns table (rank smallint, turn smallint, order_at timestamptz, execution_id uuid)
 language plpgsql
@@ -29,14 +32,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- Twice a route's fair share of the window, so that most routes need no second read.
+  -- For each route, read two times its fair share of the window: most routes then need no second
+  -- read.
   v_share constant integer := case cardinality(p_routes)
     when 1 then p_window
     else 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1 end;
 begin
   return query
   with route as materialized (
-    select p_partition_key as pk, u.route_id, u.turn, p_from_rank as from_rank,
+    select u.route_id, u.turn, p_from_rank as from_rank,
            case when u.turn = p_from_turn then p_from_at
                 when u.turn > p_from_turn then '-infinity'::timestamptz
                 else 'infinity'::timestamptz end as from_at,
@@ -45,19 +49,22 @@ begin
     offset 0
   ),
   head as materialized (
-    select r.pk, r.route_id, r.turn, h.rank, h.order_at, h.execution_id, h.nth
+    select r.route_id, r.turn, h.rank, h.order_at, h.execution_id, h.nth
     from route r
     cross join lateral (
       select e.rank, e.order_at, e.execution_id, row_number() over () as nth
       from (
         select x.rank, x.order_at, x.execution_id
         from ff.execution x
-        where x.partition_key = r.pk and x.route_id = r.route_id
+        where x.partition_key = p_partition_key and x.route_id = r.route_id
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
           and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
+          and case when p_closed is null then true
+                   else (x.quota_ids && p_closed) is not true
+                        and (x.budget_ids && p_closed) is not true end
           and case when p_worker_id is null then true else not exists (
                 select from ff.grant g
-                where g.partition_key = x.partition_key and g.execution_id = x.execution_id
+                where g.partition_key = p_partition_key and g.execution_id = x.execution_id
                   and case when g.expires_at > p_now and g.worker_id <> p_worker_id
                         then true else false end
                 offset 0) end
@@ -66,7 +73,7 @@ begin
       ) e
     ) h
   ),
-  -- The end of the window, if the heads fill it: nothing after this position is in it.
+  -- The position at which the window ends, if the first rows of all routes fill it.
   bound as materialized (
     select h.rank, h.turn, h.order_at, h.execution_id
     from head h
@@ -77,14 +84,14 @@ begin
   from (
     select h.rank, h.turn, h.order_at, h.execution_id from head h
     union all
-    -- A route whose heads all come before the end may have more rows in the window.
+    -- A route whose rows read so far all come before the end may have more rows in the window.
     select m.rank, h.turn, m.order_at, m.execution_id
     from head h
     left join bound b on true
     cross join lateral (
       select e.rank, e.order_at, e.execution_id
       from ff.execution e
-      where e.partition_key = h.pk and e.route_id = h.route_id
+      where e.partition_key = p_partition_key and e.route_id = h.route_id
         and e.phase = 'runnable' and e.eligibility = 'eligible_now'
         and (e.rank, e.order_at, e.execution_id) > (h.rank, h.order_at, h.execution_id)
         and (e.rank, e.order_at, e.execution_id) <= (
@@ -93,9 +100,12 @@ begin
                    when h.turn > b.turn then '-infinity'::timestamptz
                    else b.order_at end,
               coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+        and case when p_closed is null then true
+                 else (e.quota_ids && p_closed) is not true
+                      and (e.budget_ids && p_closed) is not true end
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
-              where g.partition_key = e.partition_key and g.execution_id = e.execution_id
+              where g.partition_key = p_partition_key and g.execution_id = e.execution_id
                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
                       then true else false end
               offset 0) end
@@ -111,13 +121,13 @@ begin
     cross join lateral (
       select e.rank, e.order_at, e.execution_id
       from ff.execution e
-      where e.partition_key = r.pk and e.route_id = r.route_id
+      where e.partition_key = p_partition_key and e.route_id = r.route_id
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
         and e.reclaim_at is null and e.line_id is null
         and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
-              where g.partition_key = e.partition_key and g.execution_id = e.execution_id
+              where g.partition_key = p_partition_key and g.execution_id = e.execution_id
                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
                       then true else false end
               offset 0) end
@@ -125,6 +135,32 @@ begin
       limit p_window
     ) m
     where p_reclaiming
+    union all
+    -- The lines served longest ago come first, if there are many.
+    select m.rank, r.turn, m.order_at, m.execution_id
+    from route r
+    cross join lateral (
+      select y.gate_id from ff.line y
+      where y.partition_key = p_partition_key and y.route_id = r.route_id and y.is_open
+      order by y.served_at
+      limit 200
+    ) l
+    cross join lateral (
+      select e.rank, e.order_at, e.execution_id
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.line_id = l.gate_id
+        and e.route_id = r.route_id
+        and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        and case when p_worker_id is null then true else not exists (
+              select from ff.grant g
+              where g.partition_key = p_partition_key and g.execution_id = e.execution_id
+                and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                      then true else false end
+              offset 0) end
+      order by e.rank, e.order_at, e.execution_id
+      limit p_window
+    ) m
+    where p_with_lines
   ) c
   order by c.rank, c.turn, c.order_at, c.execution_id
   limit p_window;

@@ -1,6 +1,6 @@
--- Return since when workers with older code have passed an execution on, one after the other. The
--- caller holds the row lock. Null if that has lasted 10 minutes and no other live worker could take
--- the execution.
+-- Return the time at which workers with older code began to pass an execution on to each other
+-- without a break. Null if that has lasted 10 minutes and no other live worker could take the
+-- execution. The caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb
@@ -22,8 +22,8 @@ begin
   select e.* into v_row
   from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
-  -- Only the lease before this one counts. If its worker did not pass the execution on, that worker
-  -- had code that fits, and the time begins anew.
+  -- Only the lease before this one counts. If its worker did not pass the execution on, its code
+  -- was new enough, and the time starts again.
   select (x.detail ->> 'since')::timestamptz into v_since
   from (
     select v.epoch, v.detail from ff.event v

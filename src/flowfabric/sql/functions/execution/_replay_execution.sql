@@ -1,11 +1,11 @@
 -- Replay an ended execution (T28, T29). The caller holds the locks of _lock_for_replay and has read
--- the row. Its end is propagated before it is undone.
+-- the row. The end is propagated before it is undone.
 --
--- For a member of a flow, the edges that its end decided are reopened, and members that were
--- skipped because of it are replayed too, which does not count towards their limit. Results that
--- arrived after they had ended, or before they started, are passed to them now. The member's own
--- result is kept for the members it was promised to. Nothing is replayed in a flow that is
--- cancelled or already misses members. Returns the new public state.
+-- If the execution is a member of a flow, the edges that its end decided are reopened. Members that
+-- were skipped because of its end are replayed too, and this does not count towards their limit of
+-- replays. Results of upstreams that such a member has missed are passed to it now. The earlier
+-- result of the execution is kept for the members that were promised it. Nothing is replayed in a
+-- flow that is cancelled or has lost members to a trim. Returns the new public state.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,
@@ -82,7 +82,7 @@ begin
     v_wakes := ff._propagate_end(p_partition_key, array[p_row.execution_id], v_now, 10000);
     if v_wakes.pending_ids is not null then
       raise exception using errcode = '40001',
-        message = 'somebody who waits for this execution is busy';
+        message = 'an execution that waits for this one is busy';
     end if;
   end if;
   perform ff._write_replays(

@@ -1,11 +1,11 @@
 -- Reserve the idempotency keys of a batch of submits, in key order.
 --
--- The unique index guarantees that a key is used once. The advisory lock only reports at once that
--- another transaction uses the key, so that a batch never waits for one item. Only an item that will
--- store its key takes the lock; an item that finds its key in use does not, however many concurrent
--- calls there are. A key is free again when its window is over or, in scope `unfinished`, when its
--- execution has ended. Returns verdicts for items that must not be stored: duplicate (with the first
--- id), key_reused, busy.
+-- The unique index guarantees that a key is used once. The advisory lock tells at once that another
+-- transaction uses the key, so that a batch never waits for one item. Only an item that will store
+-- its key takes the lock. An item that finds its key in use takes no lock, so concurrent repeats do
+-- not hinder each other. A key is free again when its window is over. In scope `unfinished` it is
+-- free when its execution has ended. Returns verdicts for items that must not be stored: duplicate
+-- (with the first id), key_reused, busy.
 drop function if exists ff._reserve_keys;
 create function ff._reserve_keys(
   p_partition_key smallint,
@@ -45,7 +45,7 @@ begin
             when 'window' then k.expires_at > v_now
             else coalesce((
               select e.phase <> 'terminal' from ff.execution e
-              where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
+              where e.partition_key = p_partition_key and e.execution_id = k.execution_id),
               false) end
     offset 0) k;
 
@@ -55,7 +55,7 @@ begin
            coalesce(interval '1 millisecond' * (u.o ->> 'key_window_ms')::double precision,
                     interval '1 day') as wnd,
            u.n::integer as n,
-           -- a window of 0 means: do not store the key
+           -- with a window of 0 the key is not stored
            coalesce((u.o ->> 'key_window_ms')::numeric > 0, true)
              or coalesce(u.o ->> 'key_scope' = 'unfinished', false) as is_kept
     from unnest(p_execution_ids, p_options) with ordinality u(id, o, n)
@@ -76,7 +76,7 @@ begin
              -- an earlier item of this call may have stored its key but not its row yet
              else coalesce((
                select e.phase <> 'terminal' from ff.execution e
-               where e.partition_key = k.partition_key and e.execution_id = k.execution_id),
+               where e.partition_key = p_partition_key and e.execution_id = k.execution_id),
                k.execution_id = any (p_execution_ids)) end as is_live
       into v_first
     from ff.idempotency_key k

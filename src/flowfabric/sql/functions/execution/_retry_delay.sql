@@ -1,10 +1,10 @@
--- Decide whether another attempt follows: returns the delay before it, or null. This is the only
--- place that decides.
+-- Decide whether another attempt follows, and return the delay before it; null if none follows. No
+-- other function decides this.
 --
--- A retry follows while retries are left, unless the failure class is not worth retrying, or the
--- policy lists the categories to retry and this is not one of them. Without a policy there is no
--- retry. If the handler asked for a delay, the retry waits that long, whatever the category, and
--- without a policy there are 3 retries.
+-- Without a policy there is no retry. With one, another attempt follows while retries are left,
+-- unless failures of this class are never retried, or the policy lists categories and this category
+-- is not among them. If the handler asked for a delay, the retry waits that long, whatever the
+-- category; without a policy such a request gets up to 3 retries.
 drop function if exists ff._retry_delay;
 create function ff._retry_delay(
   p_policy      jsonb,

@@ -1,10 +1,10 @@
 -- Find the newest executions that match a filter, reading a bounded number of rows.
 --
--- States that need attention (delayed, failed, cancelled …) are found through their index, one
--- state after the other; active executions through their timers, while these are few; an execution
--- with a key and the children of a parent through their indexes; all others by the primary key,
--- descending. next_id is where the next call starts (strictly below), and null at
--- the end. It names no execution of another namespace.
+-- The filter decides which index is used. States that need attention (delayed, failed, cancelled …)
+-- have an index, which is read one state after the other. Active executions are found through their
+-- timers if there are few. A key and a parent have indexes of their own. Everything else is found
+-- by the primary key, descending. next_id is where the next call starts (strictly below), and null
+-- at the end. It never reveals an execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
   p_partition_key      smallint,
@@ -50,13 +50,13 @@ declare
   v_active    uuid[] := '{}';
   v_keyed     uuid[] := '{}';
   v_children  integer := 0;
-  -- These are read from the rows that match all else.
+  -- These filters are applied last, to the rows that match all other filters.
   v_is_picky  constant boolean := num_nonnulls(p_error, p_is_held, p_is_crash_loop) > 0;
   v_patterns  text[];
   v_routes    bigint[];
   v_before    uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
   v_look_at   integer := p_look_at;
-  -- Rows found by another index are scattered and cost twice as much.
+  -- Rows found through another index are scattered over the table and cost twice as much.
   v_scattered constant integer := greatest(p_look_at / 2, 100);
   v_quota     integer := 0;
   v_ids       uuid[];
@@ -73,7 +73,7 @@ begin
   end if;
   if p_cursor !~ '^[0-9a-f]{32}$' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'cursor', 'problem', 'is none that a list returned'));
+      'field', 'cursor', 'problem', 'is not a cursor that a list returned'));
   end if;
   v_tags := nullif(p_tags::jsonb, '{}');
   v_before := coalesce(p_cursor::uuid, v_before);
@@ -207,8 +207,8 @@ begin
     order by c.execution_id desc
     limit 1
   ),
-  -- The lowest id may belong to another namespace: then the next call starts slightly above it. If
-  -- all rows that were read lie that near, it starts at the lowest id of this namespace.
+  -- The lowest id may belong to another namespace. So the next call starts slightly above it or, if
+  -- that would make no progress, at the lowest id of this namespace.
   cut as materialized (
     select case
         when p_namespace is null then l.execution_id

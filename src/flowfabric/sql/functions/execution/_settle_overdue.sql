@@ -1,7 +1,7 @@
--- Settle overdue executions (T24, T23). p_over are past their deadline and end. p_late are past
--- their attempt timeout and are retried if the stored policy allows; a member of a cancelled flow
--- is cancelled instead. All lose a live lease. The caller holds the row locks. Returns how many
--- were settled.
+-- Settle overdue executions (T24, T23). Executions in p_over are past their deadline and end.
+-- Executions in p_late are past their attempt timeout and are retried if their stored policy
+-- allows; a member of a cancelled flow is cancelled instead. Every live lease is taken away. The
+-- caller holds the row locks. Returns how many executions were settled.
 drop function if exists ff._settle_overdue;
 create function ff._settle_overdue(
   p_partition_key smallint,
@@ -24,7 +24,10 @@ declare
   v_ended      uuid[] := coalesce(p_over, '{}');
   v_late       uuid[] := coalesce(p_late, '{}');
   v_hopeless   uuid[];
-  v_retried    uuid[];
+  v_waits      interval[] := '{}';
+  v_retried    uuid[] := '{}';
+  v_leased     uuid[];
+  v_id         uuid;
   v_row        record;
 begin
   if cardinality(v_ended) > 0 then
@@ -34,18 +37,18 @@ begin
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
   end if;
-  -- One by one: this is rare, and each takes the reason of its flow.
+  -- One by one, because each takes the reason of its own flow. This is rare.
   for v_row in
     select u.id, x.flow_id
     from unnest(v_late) u(id)
     cross join lateral (
       select e.flow_id from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id
-        and case when e.flow_id is null or e.phase <> 'active' then false
-                 when not ff._is_flow_cancelled(p_partition_key, e.flow_id) then false
-                 else ff._timeout_retry_delay(p_partition_key, u.id) is not null end
+        and case when e.flow_id is null or e.phase <> 'active' then false else true end
       offset 0) x
   loop
+    continue when not ff._is_flow_cancelled(p_partition_key, v_row.flow_id)
+      or ff._timeout_retry_delay(p_partition_key, v_row.id) is null;
     continue when not exists (
       select from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = v_row.id
@@ -67,56 +70,69 @@ begin
   if cardinality(v_late) > 0 then
     v_xid := pg_current_xact_id();
     v_generation := ff._lock_generation(p_partition_key);
-    with item as materialized (
-      select p_partition_key as pk, x.execution_id, x.lease_id, x.worker_instance_id, x.wait
-      from unnest(v_late) u(execution_id)
+    v_leased := array(
+      select u.id from unnest(v_late) u(id)
       cross join lateral (
-        select e.execution_id, e.lease_id, e.worker_instance_id,
-               ff._timeout_retry_delay(e.partition_key, e.execution_id) as wait
-        from ff.execution e
-        where e.partition_key = p_partition_key and e.execution_id = u.execution_id
+        select e.ownership, e.quota_ids from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x
+      where x.ownership = 'leased' and x.quota_ids is not null);
+    foreach v_id in array v_late loop
+      v_waits := array_append(v_waits, ff._timeout_retry_delay(p_partition_key, v_id));
+    end loop;
+    for v_id in
+      with item as materialized (
+        select p_partition_key as pk, x.execution_id, x.lease_id, x.worker_instance_id, u.wait
+        from unnest(v_late, v_waits) u(execution_id, wait)
+        cross join lateral (
+          select e.execution_id, e.lease_id, e.worker_instance_id
+          from ff.execution e
+          where e.partition_key = p_partition_key and e.execution_id = u.execution_id
+          offset 0
+        ) x
+        where u.wait is not null
         offset 0
-      ) x
-      offset 0
-    ),
-    retried as (
-      update ff.execution e set
-        phase = 'runnable',
-        ownership = 'unowned',
-        eligibility = 'not_eligible_until_time',
-        blocking_reason = 'waiting_for_retry_backoff',
-        attempt_state = 'pending_retry_attempt',
-        cause = 'time_out',
-        version = e.version + 1,
-        epoch = e.epoch + 1,
-        retry_count = e.retry_count + 1,
-        delayed_until = greatest(p_now, e.transitioned_at) + i.wait,
-        due_at = least(greatest(p_now, e.transitioned_at) + i.wait, e.deadline_at),
-        last_lease_id = e.lease_id,
-        last_lease_end = 'time_out',
-        last_lease_retry_at = greatest(p_now, e.transitioned_at) + i.wait,
-        last_worker_id = e.worker_id,
-        last_worker_instance_id = e.worker_instance_id,
-        lease_id = null,
-        lease_expires_at = null,
-        worker_id = null,
-        worker_instance_id = null,
-        attempt_deadline_at = null,
-        attempt_ended_at = greatest(p_now, e.transitioned_at),
-        attempt_ended_as = 'ended_failure',
-        failure_class = 'timeout',
-        failure_category = 'attempt_timeout',
-        failure_reason = 'the attempt ran out of time',
-        failure_detail = null,
-        transitioned_at = greatest(p_now, e.transitioned_at),
-        mutated_at = greatest(p_now, e.transitioned_at)
-      from item i
-      where e.partition_key = i.pk and e.execution_id = i.execution_id and i.wait is not null
-      returning e.execution_id, e.version, e.attempt_index, e.epoch, e.route_id, e.flow_id,
-                e.namespace, e.instance_tag, e.transitioned_at, e.delayed_until, i.lease_id,
-                i.worker_instance_id
-    ),
-    logged as (
+      ),
+      retried as (
+        update ff.execution e set
+          phase = 'runnable',
+          ownership = 'unowned',
+          eligibility = 'not_eligible_until_time',
+          blocking_reason = 'waiting_for_retry_backoff',
+          attempt_state = 'pending_retry_attempt',
+          cause = 'time_out',
+          version = e.version + 1,
+          epoch = e.epoch + 1,
+          retry_count = e.retry_count + 1,
+          delayed_until =
+            (greatest(p_now, e.transitioned_at) at time zone 'UTC' + i.wait) at time zone 'UTC',
+          due_at = least(
+            (greatest(p_now, e.transitioned_at) at time zone 'UTC' + i.wait) at time zone 'UTC',
+            e.deadline_at),
+          last_lease_id = e.lease_id,
+          last_lease_end = 'time_out',
+          last_lease_retry_at =
+            (greatest(p_now, e.transitioned_at) at time zone 'UTC' + i.wait) at time zone 'UTC',
+          last_worker_id = e.worker_id,
+          last_worker_instance_id = e.worker_instance_id,
+          lease_id = null,
+          lease_expires_at = null,
+          worker_id = null,
+          worker_instance_id = null,
+          attempt_deadline_at = null,
+          attempt_ended_at = greatest(p_now, e.transitioned_at),
+          attempt_ended_as = 'ended_failure',
+          failure_class = 'timeout',
+          failure_category = 'attempt_timeout',
+          failure_reason = 'the attempt ran out of time',
+          failure_detail = null,
+          transitioned_at = greatest(p_now, e.transitioned_at),
+          mutated_at = greatest(p_now, e.transitioned_at)
+        from item i
+        where e.partition_key = i.pk and e.execution_id = i.execution_id
+        returning e.execution_id, e.version, e.attempt_index, e.epoch, e.route_id, e.flow_id,
+                  e.namespace, e.instance_tag, e.transitioned_at, e.delayed_until, i.lease_id,
+                  i.worker_instance_id
+      )
       insert into ff.event (
         partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
         worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
@@ -127,12 +143,20 @@ begin
              jsonb_build_object('class', 'timeout', 'category', 'attempt_timeout',
                                 'delayed_until', r.delayed_until)
       from retried r
-    )
-    select array_agg(r.execution_id) into v_retried from retried r;
+      returning execution_id
+    loop
+      v_retried := v_retried || v_id;
+    end loop;
+    if v_leased <> '{}' then
+      -- What is not retried ends below, and gives its slots back there.
+      perform ff._release_gates(p_partition_key, array(
+        select u.id from unnest(v_leased) u(id) where u.id = any (v_retried)));
+    end if;
     perform ff._hint_lease_lost(p_partition_key, v_retried);
+    perform ff._drop_unanswered(p_partition_key, v_retried);
 
     v_hopeless := array(
-      select u.id from unnest(v_late) u(id) where u.id <> all (coalesce(v_retried, '{}')));
+      select u.id from unnest(v_late) u(id) where u.id <> all (v_retried));
     if cardinality(v_hopeless) > 0 then
       perform ff._end_executions(
         p_partition_key, v_hopeless, 'expired', 'time_out', 'expired', 'time_out', 'ended_failure',

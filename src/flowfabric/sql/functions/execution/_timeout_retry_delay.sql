@@ -21,7 +21,7 @@ begin
     into v_wait
   from ff.execution e
   left join ff.execution_body b
-    on b.partition_key = e.partition_key and b.execution_id = e.execution_id
+    on b.partition_key = p_partition_key and b.execution_id = e.execution_id
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
   return v_wait;
 end;

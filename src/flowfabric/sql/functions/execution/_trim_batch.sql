@@ -1,8 +1,8 @@
--- Delete a batch of executions whose retention is over, with all their rows. Executions with a
--- retention of their own are found by its end, all others by a scan over the ids.
+-- Delete a batch of executions whose retention is over, with all their rows. An index finds
+-- executions with a retention of their own. A scan over the ids finds the others.
 --
--- Without a filter the scan continues where the last one stopped, and only one caller scans at a
--- time. With a filter it starts after p_after and returns where it stopped.
+-- Without a filter the scan continues where the last call stopped, and only one caller scans at a
+-- time. With a filter it starts after p_after, and the call returns where it stopped.
 drop function if exists ff._trim_batch;
 create function ff._trim_batch(
   p_partition_key smallint,
@@ -51,10 +51,18 @@ begin
               where m.partition_key = p_partition_key and m.flow_id = e.flow_id
                 and m.phase <> 'terminal'
               offset 0) end
-      and case when v_is_filtered
-            then ff._is_filter_match(e.partition_key, e.execution_id, e.namespace, e.route_id,
-                                     p_namespace, p_lane, p_tags)
-            else true end
+      and case
+            when not v_is_filtered then true
+            when e.namespace <> p_namespace then false
+            when p_lane is not null and not exists (
+              select from ff.route r where r.route_id = e.route_id and r.lane = p_lane
+              offset 0) then false
+            when p_tags is null then true
+            else exists (
+              select from ff.execution_body b
+              where b.partition_key = p_partition_key and b.execution_id = e.execution_id
+                and case when b.tags @> p_tags then true else false end
+              offset 0) end
     order by e.trim_at
     limit p_limit
     for update skip locked);

@@ -1,10 +1,11 @@
 -- Make ended executions runnable again (T28), or blocked if one of their groups is not satisfied
--- (T29). The caller holds the row locks. p_is_counted: the replay counts towards the limit of
--- replays.
+-- (T29). The caller holds the row locks. p_is_counted says whether the replay counts towards the
+-- limit of replays.
 --
 -- The latest attempt stays as it ended until the next claim moves it to the history. Retries,
--- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, else the
--- execution would expire at once. A child that ended with its parent is not bound to it any more.
+-- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, because the
+-- execution would otherwise expire at once. A child that ended with its parent is no longer bound
+-- to it.
 drop function if exists ff._write_replays;
 create function ff._write_replays(
   p_partition_key smallint,
@@ -26,62 +27,65 @@ as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
   v_generation constant integer := ff._lock_generation(p_partition_key);
-  v_routes     bigint[];
+  v_route      bigint;
+  v_branch     text;
+  v_routes     bigint[] := '{}';
 begin
-  with item as materialized (
-    select p_partition_key as pk, u.execution_id,
-           exists (
-             select from ff.edge g
-             join ff.edge_group y
-               on y.partition_key = g.partition_key and y.downstream_id = g.downstream_id
-                 and y.group_no = g.group_no
-             where g.partition_key = p_partition_key and g.downstream_id = u.execution_id
-               and case when g.applied_at is not null and y.state <> 'satisfied'
-                     then true else false end
-             offset 0) as is_blocked
-    from unnest(p_execution_ids) u(execution_id)
-    offset 0
-  ),
-  replayed as (
-    update ff.execution e set
-      phase = 'runnable',
-      eligibility = case when i.is_blocked then 'blocked_by_dependencies'::ff.eligibility
-                         else 'eligible_now' end,
-      blocking_reason = case when i.is_blocked then 'waiting_for_children'::ff.blocking_reason
-                             else 'waiting_for_worker' end,
-      outcome = 'none',
-      attempt_state = 'pending_replay_attempt',
-      cause = 'replay',
-      version = e.version + 1,
-      replay_count = e.replay_count + p_is_counted::integer,
-      retry_count = 0,
-      reclaim_count = 0,
-      company_count = 0,
-      crash_count = 0,
-      lone_crash_count = 0,
-      deadline_at = case when e.deadline_at > greatest(p_now, e.transitioned_at)
-                      then e.deadline_at end,
-      due_at = case when e.deadline_at > greatest(p_now, e.transitioned_at) then e.deadline_at end,
-      terminal_at = null,
-      trim_at = null,
-      result = null,
-      result_encoding = null,
-      cancellation_reason = null,
-      cancelled_by = null,
-      ends_with_parent = false,
-      wakes_pending = false,
-      -- Keep the failure of an attempt; drop that of a deadline that passed before any attempt.
-      failure_class = case when e.total_attempt_count > 0 then e.failure_class end,
-      failure_category = case when e.total_attempt_count > 0 then e.failure_category end,
-      failure_reason = case when e.total_attempt_count > 0 then e.failure_reason end,
-      transitioned_at = greatest(p_now, e.transitioned_at),
-      mutated_at = greatest(p_now, e.transitioned_at)
-    from item i
-    where e.partition_key = i.pk and e.execution_id = i.execution_id
-    returning e.execution_id, e.version, e.route_id, e.flow_id, e.namespace, e.instance_tag,
-              e.transitioned_at, i.is_blocked
-  ),
-  logged as (
+  for v_route, v_branch in
+    with item as materialized (
+      select p_partition_key as pk, u.execution_id,
+             exists (
+               select from ff.edge g
+               join ff.edge_group y
+                 on y.partition_key = p_partition_key and y.downstream_id = g.downstream_id
+                   and y.group_no = g.group_no
+               where g.partition_key = p_partition_key and g.downstream_id = u.execution_id
+                 and case when g.applied_at is not null and y.state <> 'satisfied'
+                       then true else false end
+               offset 0) as is_blocked
+      from unnest(p_execution_ids) u(execution_id)
+      offset 0
+    ),
+    replayed as (
+      update ff.execution e set
+        phase = 'runnable',
+        eligibility = case when i.is_blocked then 'blocked_by_dependencies'::ff.eligibility
+                           else 'eligible_now' end,
+        blocking_reason = case when i.is_blocked then 'waiting_for_children'::ff.blocking_reason
+                               else 'waiting_for_worker' end,
+        outcome = 'none',
+        attempt_state = 'pending_replay_attempt',
+        cause = 'replay',
+        version = e.version + 1,
+        replay_count = e.replay_count + p_is_counted::integer,
+        retry_count = 0,
+        reclaim_count = 0,
+        company_count = 0,
+        crash_count = 0,
+        lone_crash_count = 0,
+        deadline_at = case when e.deadline_at > greatest(p_now, e.transitioned_at)
+                        then e.deadline_at end,
+        due_at = case when e.deadline_at > greatest(p_now, e.transitioned_at) then e.deadline_at end,
+        terminal_at = null,
+        trim_at = null,
+        result = null,
+        result_encoding = null,
+        cancellation_reason = null,
+        cancelled_by = null,
+        ends_with_parent = false,
+        wakes_pending = false,
+        -- Keep the failure of an attempt. Drop the failure of a deadline that passed before any
+        -- attempt.
+        failure_class = case when e.total_attempt_count > 0 then e.failure_class end,
+        failure_category = case when e.total_attempt_count > 0 then e.failure_category end,
+        failure_reason = case when e.total_attempt_count > 0 then e.failure_reason end,
+        transitioned_at = greatest(p_now, e.transitioned_at),
+        mutated_at = greatest(p_now, e.transitioned_at)
+      from item i
+      where e.partition_key = i.pk and e.execution_id = i.execution_id
+      returning e.execution_id, e.version, e.route_id, e.flow_id, e.namespace, e.instance_tag,
+                e.transitioned_at, i.is_blocked
+    )
     insert into ff.event (
       partition_key, generation, xid, execution_id, version, kind, route_id, flow_id, namespace,
       instance_tag, occurred_at, actor, detail)
@@ -90,9 +94,17 @@ begin
            jsonb_build_object('branch', case when r.is_blocked then 'skipped_flow_member'
                                              else 'normal' end) || p_detail
     from replayed r
-  )
-  select array_agg(distinct r.route_id) filter (where not r.is_blocked) into v_routes
-  from replayed r;
+    returning route_id, detail ->> 'branch'
+  loop
+    if v_branch = 'normal' and v_route <> all (v_routes) then
+      v_routes := v_routes || v_route;
+    end if;
+  end loop;
+  perform ff._drop_unanswered(p_partition_key, p_execution_ids);
+  -- The journal still has these waitpoints, and the handler waits for them again.
+  update ff.waitpoint w set closed_at = null, close_reason = null
+  where w.partition_key = p_partition_key and w.execution_id = any (p_execution_ids)
+    and w.close_reason = 'ended';
   perform ff._hint_ready(p_partition_key, v_routes);
 end;
 $$;

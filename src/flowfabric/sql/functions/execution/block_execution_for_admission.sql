@@ -1,9 +1,9 @@
--- Stop a waiting execution from being claimed, for a reason: a budget, a quota, no capable worker,
--- or an operator's pause.
+-- Block a waiting execution, so that no worker claims it. The reason is a budget, a quota, a
+-- missing capable worker, or an operator's pause.
 --
--- Only an execution that could be claimed now can be blocked. Unblocking makes it eligible at once,
--- so blocking a delayed or dependent execution would lose its delay or dependency. With an actor,
--- an event is written.
+-- Only an execution that could be claimed now can be blocked. Unblocking makes an execution
+-- eligible at once, so blocking a delayed or dependent one would lose its delay or its
+-- dependencies. With an actor, an event is written.
 --
 -- Moves:    runnable eligible or blocked -> runnable blocked (T6)
 -- Refuses:  WF001 invalid_input · WF201 not_active · WF205 not_eligible · WF301 not_found
@@ -77,6 +77,7 @@ begin
   with blocked as (
     update ff.execution e set
       eligibility = v_to,
+      line_id = null,
       blocking_reason = v_by,
       blocking_detail = p_detail,
       blocked_at = v_now,

@@ -2,13 +2,14 @@
 --
 -- The source operator_override needs no fence. The lease holder must show its fence, and so must
 -- any other source while the execution is active. A bad fence is returned as the outcome, not
--- raised, because the call may have marked the lease expired and that mark must be kept. Cancelling
--- deletes grants, stops timers, and hints the holder's process to stop. The end is propagated as in
+-- raised: an error would undo the mark of an expired lease. Cancelling deletes grants, stops
+-- timers, and hints the holder's process to stop. The end is propagated as in
 -- ff.complete_executions.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); an expired lease is marked (T19);
---           propagation: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
---           or skipped (T5); an overdue execution is settled as by ff.expire_executions (T24)
+--           propagation: runnable blocked or suspended -> eligible (T4, T18), unfinished ->
+--           terminal cancelled (T23) or skipped (T5); an overdue execution is settled as by
+--           ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s
@@ -72,8 +73,8 @@ begin
     v_verdict := (ff._judge_leases(p_partition_key, p_namespace, 'cancel', array[p_execution_id],
                                    array[p_lease_id], array[p_epoch], array[p_attempt_id], false))[1];
     if v_verdict.word <> 'held' then
-      -- Read the row again: the lease may have been marked expired. A lease that was cancelled and
-      -- calls again after a replay gets `cancelled` again.
+      -- Read the row again: the lease may have been marked expired. If the holder of a cancelled
+      -- lease calls again after a replay, it gets `cancelled` again.
       return query
       select case v_verdict.word when 'repeat' then 'cancelled' else v_verdict.word end,
              e.public_state::text, e.version, v_verdict.detail

@@ -1,6 +1,6 @@
--- Change the priority of a waiting execution. Values are clamped to 0 … 9000.
+-- Change the priority of a waiting execution. A value outside 0 … 9000 becomes the nearest bound.
 --
--- Moves:    runnable -> runnable, at another place in the order (T11)
+-- Moves:    runnable -> runnable, at another place in the claim order (T11)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   already_applied when the version has moved
@@ -51,7 +51,7 @@ begin
   if v_row.phase <> 'runnable' then
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
-      'hint', 'only an execution that waits has a place in the order'));
+      'hint', 'only a waiting execution has a place in the claim order'));
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();

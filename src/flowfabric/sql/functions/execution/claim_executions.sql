@@ -1,28 +1,41 @@
 -- Lease the next executions of the routes that a worker covers.
 --
--- A worker covers a route if the route is of its namespace and has one of its lanes and tasks (null
--- means any), the worker offers all of the route's capabilities, and the lane is open to claims.
--- Of the routes with a code version it covers those of p_code_versions, and of p_unserved (from
--- ff.list_unserved_routes) those whose version still has no live worker. With p_finish_only it
--- covers no route without a code version: it begins nothing new.
+-- A worker covers a route if the route is of its namespace, has one of its lanes and tasks (null
+-- means any), needs only capabilities that the worker offers, and its lane is open to claims. A
+-- route with a code version is covered only if the version is in p_code_versions; or if the route
+-- is in p_unserved (from ff.list_unserved_routes) and its version still has no live worker. With
+-- p_finish_only the worker begins nothing new: it covers only routes with a code version.
 --
--- The claim order is exactly priority, order_at, id. Among equal priorities the lane p_first_lane
--- goes first, so a worker of several lanes can rotate them. The floor lets a worker that drains a
--- backlog start where its last full batch ended, instead of scanning dead index entries.
+-- The claim order is priority, order_at, id. Among equal priorities the lane p_first_lane goes
+-- first, so a worker of several lanes can take turns. The floor is for a worker that drains a
+-- backlog: the claim starts where its last full batch ended, instead of scanning dead index
+-- entries.
 --
 -- Executions granted to another worker are skipped; a claimed execution loses its grant. An
--- execution past its deadline is ended as by ff.expire_executions, and not leased.
--- crash_count is the number of workers in a row that vanished with the execution; from 2 on, the
--- worker must run it alone. If p_reports_starts is set, the worker calls ff.start_executions before
--- it runs a handler, and a crash counts only against executions it has started.
+-- execution past its deadline is ended as by ff.expire_executions, and not leased. crash_count is
+-- the number of workers in a row that vanished with the execution; from 2 on, the worker must run
+-- it alone. If p_reports_starts is set, the worker must call ff.start_executions before it runs an
+-- execution whose crash_count is not 0; a further crash counts only against executions that it has
+-- reported.
+--
+-- Returns no row if nothing was leased, else one row of arrays, in claim order: decoding them costs a
+-- quarter of decoding rows. An array has one value for each execution; lease_expires_ats may have a
+-- single one for all. namespaces, lanes and tasks are those of routes: route_nos tells for each
+-- execution which one, from 1; if it is null, they all have the first. Other arrays are null if all
+-- executions have the usual value: claim_kind fresh, epoch 1, attempt_index 0, the claim id as
+-- attempt_id, attempt_type initial, 0 for a count or generation, null for all others.
+--
+-- Usually ff._claim_fresh leases first attempts in one statement. ff._claim_in_rounds does the rest.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
---           active -> terminal failed (T22 over the limit of reclaims, or three crashes alone),
---           unfinished -> terminal expired (T24 past its deadline);
---           propagation: runnable blocked -> eligible (T4), unfinished -> terminal cancelled (T23)
---           or skipped (T5)
+--           runnable eligible -> runnable blocked by quota or budget (T6, quiet),
+--           active -> terminal failed (T22 over the limit of reclaims, or three crashes while it
+--           ran alone), unfinished -> terminal expired (T24 past its deadline); propagation:
+--           runnable blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled
+--           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in claim order, skipping locked ones; then their grants
+-- Locks:    executions in claim order, skipping locked ones; then their grants; then gates in id
+--           order, waiting up to 2 s
 -- Replay:   the same p_claim_id returns the executions that it leased and still holds
 -- Rights:   app
 drop function if exists ff.claim_executions;
@@ -47,27 +60,28 @@ create function ff.claim_executions(
   p_finish_only        boolean default false
 )
 returns table (
-  execution_id        uuid,
-  namespace           text,
-  lane                text,
-  task                text,
-  claim_kind          text,
-  rank                smallint,
-  order_at            timestamptz,
-  epoch               bigint,
-  attempt_index       integer,
-  attempt_id          uuid,
-  attempt_type        text,
-  lease_expires_at    timestamptz,
-  attempt_deadline_at timestamptz,
-  deadline_at         timestamptz,
-  retry_count         integer,
-  payload_encoding    text,
-  payload             bytea,
-  replay_count        integer,
-  trace_context       text,
-  crash_count         integer,
-  generation          integer
+  execution_ids        uuid[],
+  route_nos            integer[],
+  namespaces           text[],
+  lanes                text[],
+  tasks                text[],
+  claim_kinds          text[],
+  ranks                smallint[],
+  order_ats            timestamptz[],
+  epochs               bigint[],
+  attempt_indexes      integer[],
+  attempt_ids          uuid[],
+  attempt_types        text[],
+  lease_expires_ats    timestamptz[],
+  attempt_deadline_ats timestamptz[],
+  deadline_ats         timestamptz[],
+  retry_counts         integer[],
+  payload_encodings    text[],
+  payloads             bytea[],
+  replay_counts        integer[],
+  trace_contexts       text[],
+  crash_counts         integer[],
+  generations          integer[]
 )
 language plpgsql
 security definer
@@ -83,240 +97,109 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_namespace  constant text := coalesce(p_namespace, '');
-  v_now        timestamptz;
-  v_slot_claim uuid;
-  v_slot_ids   uuid[];
-  v_routes     bigint[];
-  v_turns      smallint[];
-  v_unserved   bigint[];
-  v_reclaiming boolean;
-  v_granted    boolean;
-  v_left       uuid[];
-  v_round      record;
-  v_window     integer := p_limit;
-  v_from_rank  smallint := coalesce(p_floor_rank, -1::smallint);
-  v_from_turn  smallint := 0;
-  v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
-  v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
-  v_seen       bigint := 0;
-  v_need       integer;
-  v_vain       integer := 0;
-  v_picked     uuid[] := '{}';
-  v_capped     uuid[] := '{}';
-  v_has_past   boolean := false;
+  v_namespace     constant text := coalesce(p_namespace, '');
+  v_now           timestamptz;
+  v_slot_claim    uuid;
+  v_slot_ids      uuid[];
+  v_is_unusual    boolean;
+  v_is_raised     boolean;
+  v_has_lines     boolean;
+  v_is_fair       boolean;
+  v_covered       record;
+  v_fresh         record;
+  v_routes        bigint[];
+  v_turns         smallint[];
+  v_vain          integer := 0;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
                           p_lease_ttl);
-
-  select s.claim_id, s.execution_ids into v_slot_claim, v_slot_ids
-  from ff.claim_slot s
-  where s.partition_key = p_partition_key and s.namespace = v_namespace
-    and s.worker_instance_id = p_worker_instance_id;
-  if v_slot_claim = p_claim_id then
-    return query select * from ff._read_claimed(
-      p_partition_key, p_namespace, v_slot_ids, p_claim_id);
-    return;
-  end if;
-
-  v_now := ff.now();
-  if p_finish_only is not true then
-    select array_agg(r.route_id order by r.route_id),
-           array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
-                     order by r.route_id)
-      into v_routes, v_turns
-    from (
-      -- By the index if the caller names its tasks, else all routes.
-      select k.route_id, k.lane, k.namespace, k.capabilities
-      from (select distinct u.task from unnest(p_tasks) u(task)) t
-      cross join lateral (
-        -- Two branches, so that the index finds the namespace, too.
-        select x.route_id, x.lane, x.namespace, x.capabilities
-        from ff.route x
-        where x.task = t.task and x.namespace = p_namespace and x.code_version is null
-        union all
-        select x.route_id, x.lane, x.namespace, x.capabilities
-        from ff.route x
-        where p_namespace is null and x.task = t.task and x.code_version is null) k
-      union all
-      select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x
-      where p_tasks is null and x.namespace = p_namespace and x.code_version is null
-      union all
-      select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x where num_nonnulls(p_tasks, p_namespace) = 0 and x.code_version is null
-    ) r
-    join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
-    where (p_lanes is null or r.lane = any (p_lanes))
-      and (p_namespace is null or r.namespace = p_namespace)
-      and r.capabilities <@ p_capabilities
-      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
-  end if;
-  if cardinality(p_unserved) > 0 then
-    v_unserved := ff._read_unserved(p_unserved, v_now);
-  end if;
-  -- A statement of its own, so that a worker without code versions does not pay for it.
-  if cardinality(p_code_versions) > 0 or cardinality(v_unserved) > 0 then
-    select v_routes || array_agg(r.route_id order by r.route_id),
-           v_turns || array_agg((r.lane <> coalesce(p_first_lane, r.lane))::integer::smallint
-                                order by r.route_id)
-      into v_routes, v_turns
-    from (
-      select k.route_id, k.lane, k.namespace, k.capabilities
-      from (select distinct v.version, u.task from unnest(p_code_versions) v(version)
-            cross join unnest(p_tasks) u(task)) t
-      cross join lateral (
-        select x.route_id, x.lane, x.namespace, x.capabilities
-        from ff.route x
-        where x.task = t.task and x.code_version = t.version and x.namespace = p_namespace
-        union all
-        select x.route_id, x.lane, x.namespace, x.capabilities
-        from ff.route x
-        where p_namespace is null and x.task = t.task and x.code_version = t.version) k
-      union all
-      select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x
-      where p_tasks is null and x.namespace = p_namespace
-        and x.code_version = any (p_code_versions)
-      union all
-      select x.route_id, x.lane, x.namespace, x.capabilities
-      from ff.route x
-      where num_nonnulls(p_tasks, p_namespace) = 0 and x.code_version = any (p_code_versions)
-      union all
-      select k.route_id, k.lane, k.namespace, k.capabilities
-      from unnest(v_unserved) u(id)
-      cross join lateral (
-        select x.route_id, x.lane, x.namespace, x.capabilities, x.task, x.code_version
-        from ff.route x where x.route_id = u.id offset 0) k
-      where (p_tasks is null or k.task = any (p_tasks))
-        and (p_code_versions is null or k.code_version <> all (p_code_versions))
-    ) r
-    join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
-    where (p_lanes is null or r.lane = any (p_lanes))
-      and (p_namespace is null or r.namespace = p_namespace)
-      and r.capabilities <@ p_capabilities
-      and (l.state in ('active', 'draining') or l.resumes_at <= v_now);
-  end if;
-  if v_routes is null then
-    return;
-  end if;
-  select exists (
+  select s.claim_id, s.execution_ids,
+         exists (select from ff.grant g where g.partition_key = p_partition_key)
+         or exists (
            select from ff.execution e
            where e.partition_key = p_partition_key
              and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
              and e.reclaim_at is null and e.line_id is null),
-         exists (
-           select from ff.grant g
-           where g.partition_key = p_partition_key and g.expires_at > '-infinity'
-             and g.expires_at > v_now)
-    into v_reclaiming, v_granted;
+         exists (select from ff.event_generation g where g.partition_key = p_partition_key),
+         exists (select from ff.line y where y.partition_key = p_partition_key),
+         exists (select from ff.fair_lane l where l.partition_key = p_partition_key)
+    into v_slot_claim, v_slot_ids, v_is_unusual, v_is_raised, v_has_lines, v_is_fair
+  from (select) o
+  left join ff.claim_slot s
+    on s.partition_key = p_partition_key and s.namespace = v_namespace
+    and s.worker_instance_id = p_worker_instance_id;
 
-  -- Each round reads the next window of candidates in order, without locks, then locks them in that
-  -- order and skips locked rows. The next round starts after the window. Rows locked in vain stay
-  -- locked: once there could be more of them than the limit, candidates are locked one by one.
-  loop
-    v_need := p_limit - cardinality(v_picked);
-    if v_vain + v_need <= p_limit then
-      select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
-             r.order_at, r.execution_id
-        into v_round
-      from ff._pick_candidates(
-        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now) r;
-    else
-      select r.picked, r.capped, r.has_past, r.vain, r.seen, r.is_cut, r.rank, r.turn,
-             r.order_at, r.execution_id
-        into v_round
-      from ff._pick_one_by_one(
-        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need, p_limit - v_vain,
-        case when v_granted then p_worker_id end, v_now) r;
+  if v_slot_claim is distinct from p_claim_id then
+    v_now := ff.now();
+    v_covered := ff._read_covered_routes(
+      p_namespace, p_lanes, p_tasks, p_capabilities, p_first_lane, p_code_versions, p_unserved,
+      p_finish_only, v_now);
+    v_routes := v_covered.route_ids;
+    v_turns := v_covered.turns;
+    if v_routes is null then
+      return;
     end if;
-    -- A grant may have been issued between reading a row and locking it; from here on none can.
-    if v_round.picked <> '{}' or v_round.capped <> '{}' then
-      v_granted := exists (select from ff.grant g where g.partition_key = p_partition_key);
-      if v_granted then
-        v_left := ff._not_granted_elsewhere(p_partition_key, v_round.picked, p_worker_id, v_now);
-        v_vain := v_vain + cardinality(v_round.picked) - cardinality(v_left);
-        v_round.picked := v_left;
-        v_round.capped := ff._not_granted_elsewhere(
-          p_partition_key, v_round.capped, p_worker_id, v_now);
+    if v_has_lines then
+      v_has_lines := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.line y
+          where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
+    end if;
+    if not v_is_unusual and not v_has_lines then
+      v_fresh := ff._claim_fresh(
+        p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
+        v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
+        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end);
+      if v_fresh.execution_ids is not null then
+        perform ff._write_claim_slot(
+          p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now,
+          v_fresh.execution_ids, v_slot_claim);
+        if v_is_fair then
+          perform ff._note_served(p_partition_key, v_fresh.execution_ids);
+        end if;
+        execution_ids := v_fresh.execution_ids;
+        route_nos := v_fresh.route_nos;
+        namespaces := v_covered.namespaces;
+        lanes := v_covered.lanes;
+        tasks := v_covered.tasks;
+        ranks := v_fresh.ranks;
+        order_ats := v_fresh.order_ats;
+        epochs := v_fresh.epochs;
+        lease_expires_ats := v_fresh.lease_expires_ats;
+        attempt_deadline_ats := v_fresh.attempt_deadline_ats;
+        deadline_ats := v_fresh.deadline_ats;
+        payload_encodings := v_fresh.payload_encodings;
+        payloads := v_fresh.payloads;
+        trace_contexts := v_fresh.trace_contexts;
+        return next;
+        return;
+      end if;
+      v_vain := coalesce(v_fresh.vain, 0);
+      -- Nothing to claim, unless the original of this repeat has claimed since the slot was read.
+      if v_fresh.is_empty and not exists (
+           select from ff.claim_slot s
+           where s.partition_key = p_partition_key and s.namespace = v_namespace
+             and s.worker_instance_id = p_worker_instance_id and s.claim_id = p_claim_id) then
+        return;
       end if;
     end if;
-    v_picked := v_picked || v_round.picked;
-    v_capped := v_capped || v_round.capped;
-    v_has_past := v_has_past or v_round.has_past;
-    v_seen := v_seen + v_round.seen;
-    v_vain := v_vain + v_round.vain;
-    exit when cardinality(v_picked) = p_limit
-           or cardinality(v_picked) + cardinality(v_capped) >= 2 * p_limit
-           or (v_round.seen < v_window and not v_round.is_cut);
-    -- If others hold a whole window, they probably hold more: widen it.
-    v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
-                       then least(v_window * 2, 8000)
-                     else greatest(p_limit - cardinality(v_picked), 20) end;
-    v_from_rank := v_round.rank;
-    v_from_turn := v_round.turn;
-    v_from_at := v_round.order_at;
-    v_from_id := v_round.execution_id;
-  end loop;
-
-  if cardinality(v_capped) > 0 then
-    perform ff._settle_overdue(p_partition_key, array(
-      select u.id from unnest(v_capped) u(id)
-      cross join lateral (
-        select e.deadline_at from ff.execution e
-        where e.partition_key = p_partition_key and e.execution_id = u.id
-        offset 0) x
-      where x.deadline_at <= v_now), null, v_now);
-    perform ff._fail_over_reclaim_limit(p_partition_key, v_capped, v_now);
-    -- Children of the ended ones may be among the picked, and have ended with them.
-    v_picked := array(
-      select u.id from unnest(v_picked) with ordinality u(id, n)
-      cross join lateral (
-        select e.phase from ff.execution e
-        where e.partition_key = p_partition_key and e.execution_id = u.id
-        offset 0) x
-      where x.phase <> 'terminal'
-      order by u.n);
-  end if;
-  if v_seen = 0 then
-    -- No candidates, unless the original of this repeat has claimed since the slot was read.
-    return query
-    select c.* from ff.claim_slot s
-    cross join lateral ff._read_claimed(
-      p_partition_key, p_namespace, s.execution_ids, p_claim_id) c
-    where s.partition_key = p_partition_key and s.namespace = v_namespace
-      and s.worker_instance_id = p_worker_instance_id and s.claim_id = p_claim_id;
-    return;
-  end if;
-  if cardinality(v_picked) > 0 then
-    if v_granted then
-      delete from ff.grant g
-      using (select p_partition_key as pk, u.id from unnest(v_picked) u(id) offset 0) i
-      where g.partition_key = i.pk and g.execution_id = i.id;
-    end if;
-    return query select * from ff._lease_executions(
-      p_partition_key, v_picked, v_has_past, p_claim_id, p_worker_id, p_worker_instance_id,
-      p_lease_ttl, v_now, coalesce(p_reports_starts, false));
   end if;
 
-  -- Written last, and only if the slot is still as it was read first: a repeat that overlaps its
-  -- original waits here, fails, and reads the original's answer when it is called again. The slot
-  -- is written even if every candidate is locked, because the original may hold them: only one
-  -- counts.
-  insert into ff.claim_slot as s (
-    partition_key, namespace, worker_instance_id, claim_id, claimed_at, execution_ids)
-  values (p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now, v_picked)
-  on conflict (partition_key, namespace, worker_instance_id) do update
-    set claim_id = excluded.claim_id,
-        claimed_at = excluded.claimed_at,
-        execution_ids = excluded.execution_ids
-    where s.claim_id is not distinct from v_slot_claim;
-  if not found then
-    raise exception using errcode = '40001',
-      message = 'another claim of this worker instance was faster';
-  end if;
+  return query
+  select array_agg(c.execution_id), array_agg(c.ordinality::integer), array_agg(c.namespace),
+         array_agg(c.lane), array_agg(c.task), array_agg(c.claim_kind), array_agg(c.rank),
+         array_agg(c.order_at), array_agg(c.epoch), array_agg(c.attempt_index),
+         array_agg(c.attempt_id), array_agg(c.attempt_type), array_agg(c.lease_expires_at),
+         array_agg(c.attempt_deadline_at), array_agg(c.deadline_at), array_agg(c.retry_count),
+         array_agg(c.payload_encoding), array_agg(c.payload), array_agg(c.replay_count),
+         array_agg(c.trace_context), array_agg(c.crash_count), array_agg(c.generation)
+  from ff._claim_in_rounds(
+    p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
+    p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
+    coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_vain,
+    v_has_lines, v_is_fair) with ordinality c
+  having count(*) > 0;
 end;
 $$;

@@ -1,13 +1,14 @@
--- Continue a running execution with new input for its lease holder: the same execution and attempt,
--- the next generation, a fresh journal.
+-- Continue a running execution with new input, for its lease holder. The execution and the attempt
+-- stay the same, and a new generation begins with an empty journal.
 --
--- The new payload replaces the old one, for replays as well. The recorded steps are deleted: at most
--- 50 000, which a worker refuses to exceed. Retries, reclaims and crashes are counted anew, and the
--- attempt timeout begins anew; the deadline of the execution does not move. Events, attempts and
--- children stay. Returns the number of the new generation.
+-- The new payload replaces the old one, also for a replay. The recorded steps are deleted; there
+-- are at most 50 000, because a worker refuses to record more. Retries, reclaims and crashes are
+-- counted from 0 again, and the attempt timeout starts again; the deadline of the execution does
+-- not move. Events, attempts and children stay. Returns the number of the new generation.
 --
--- Moves:    active -> runnable eligible, attempt interrupted (T31); an expired lease is marked (T19);
---           an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4)
+-- Moves:    active -> runnable eligible, attempt interrupted (T31); an expired lease is marked
+--           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4,
+--           T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
@@ -65,7 +66,8 @@ begin
 
   v_now := ff.now();
   v_detail := ff._delete_steps(p_partition_key, p_execution_id, null, null, true);
-  -- The payload stays in the body, whatever its size: a claim reads it there with the generation.
+  -- The payload is stored in the body, whatever its size, because a claim reads the generation
+  -- there.
   insert into ff.execution_body as b (partition_key, execution_id, payload, generation)
   values (p_partition_key, p_execution_id, p_payload, 1)
   on conflict (partition_key, execution_id) do update

@@ -1,4 +1,4 @@
--- Count the executions that match a filter, starting at a cursor. The filter is that of
+-- Count the executions that match a filter, starting at a cursor. The filter works as in
 -- ff.list_executions.
 --
 -- A call reads a bounded number of executions. next_cursor is where the next call starts, and null

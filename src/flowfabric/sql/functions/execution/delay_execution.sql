@@ -3,14 +3,14 @@
 -- Give an instant, or a delay from now by the database's clock. An instant in the past makes the
 -- execution eligible at once. The deadline of the execution does not move.
 --
--- A holder whose code is older than the run gives p_newer_step instead, a recorded step that its code
--- does not know. The execution then waits for a worker with newer code, 1 to 10 s at a time. When it
--- has been passed on like this for 10 minutes, and no live worker is left that has not done so, the
--- answer is `no_newer_code`, and the holder keeps its lease.
+-- A holder with older code than the run gives p_newer_step instead: a recorded step that its code
+-- does not know. The execution then waits for a worker with newer code, 1 to 10 s at a time. After
+-- 10 minutes of this, if every live worker has passed the execution on, the answer is
+-- `no_newer_code`, and the holder keeps its lease.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
---           T4)
+--           T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s

@@ -1,6 +1,6 @@
 -- Read everything about one execution; no row if the namespace has no such execution.
 --
--- The failure shown is that of the latest attempt.
+-- The failure is the failure of the latest attempt.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -3,12 +3,12 @@
 -- A deadline ends an execution in any state. An attempt timeout is settled like a failure of class
 -- timeout: the execution is retried if its stored policy allows, else it expires. A member of a
 -- cancelled flow is cancelled instead of retried. A live lease is taken away in every case. due_in
--- is the time until the next row is due. If a fenced call of the holder arrives first, it does the
--- same under its own lock (_judge_leases), so a late result never counts.
+-- is the time until the next row is due. If the holder makes a fenced call first, that call settles
+-- the execution in the same way (_judge_leases), so a late result never counts.
 --
 -- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24) ·
---           active -> terminal cancelled (T23); propagation: runnable blocked -> eligible (T4),
---           unfinished -> terminal cancelled (T23) or skipped (T5)
+--           active -> terminal cancelled (T23); propagation: runnable blocked or suspended ->
+--           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
 -- Replay:   a second call finds nothing left to do

@@ -1,9 +1,9 @@
--- Explain why an execution is not running, or say that it is: what blocks it, and until when.
+-- Explain why an execution is not running and until when, or say that it is running.
 --
--- Each row is one obstacle or one remark, in the order in which the engine checks: ended or
--- running, blocked, granted to a worker, lane open, capable worker alive, how many executions are
--- ahead. The first row is the answer. changes_at is when the answer may change by itself; null if
--- that is unknown.
+-- Each row is one obstacle or one remark. The rows are in the order of the engine's checks: ended
+-- or running, blocked, granted to a worker, lane open, capable worker alive, executions ahead. The
+-- first row is the answer. changes_at is when the answer may change by itself; null if that is
+-- unknown.
 --
 -- Moves:    nothing
 -- Refuses:  WF301 not_found
@@ -58,7 +58,7 @@ begin
   select b.policy into v_policy
   from ff.execution_body b
   where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
-  -- Who caused the last event, and why.
+  -- Read who caused the last event, and why.
   select v.* into v_event
   from (
     select x.* from ff.event x
@@ -113,11 +113,11 @@ begin
         'actor', v_flow.cancelled_by, 'reason', v_flow.cancel_reason)),
       null::timestamptz;
   elsif v_row.phase = 'suspended' then
-    return query select 'signal', 'suspended',
-      jsonb_strip_nulls(jsonb_build_object(
-        'blocking_reason', v_row.blocking_reason, 'detail', v_row.blocking_detail,
-        'since', v_row.transitioned_at)),
-      v_row.due_at;
+    v_holder := ff._explain_suspension(p_partition_key, p_execution_id);
+    return query select 'signal',
+      case when v_row.blocking_reason = 'paused_by_operator' then 'suspended_for_operator'
+           else 'suspended' end,
+      v_holder.evidence, least(v_holder.timeout_at, v_row.due_at);
   elsif v_row.eligibility = 'blocked_by_operator' then
     return query select 'operator',
       case when v_row.attempt_pause_cause = 'held' then 'held'
@@ -130,6 +130,8 @@ begin
         'step', case when v_event.kind = 'held' then v_event.detail ->> 'step' end,
         'reason', case when v_event.kind = 'held' then v_event.detail ->> 'reason' end)),
       null::timestamptz;
+  elsif v_row.line_id is not null then
+    return query select * from ff._explain_line(p_partition_key, v_row);
   elsif v_row.eligibility in ('blocked_by_budget', 'blocked_by_quota', 'blocked_by_route',
                               'blocked_by_lane_state') then
     return query select
@@ -162,7 +164,7 @@ begin
   elsif v_row.eligibility = 'not_eligible_until_time' then
     return query select * from ff._explain_delay(p_partition_key, v_row, v_policy, v_now);
   elsif v_row.reclaim_at is not null and v_grant.execution_id is null then
-    -- A granted worker does not wait.
+    -- The worker that has a grant need not wait.
     return query select 'attempt', 'crash_loop',
       jsonb_strip_nulls(jsonb_build_object(
         'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,
@@ -237,7 +239,7 @@ begin
     end if;
   end if;
 
-  -- Remarks: no obstacles.
+  -- The rows below are remarks, not obstacles.
   if v_row.attempt_state = 'pending_replay_attempt' then
     return query select 'attempt', 'replayed',
       jsonb_strip_nulls(jsonb_build_object(

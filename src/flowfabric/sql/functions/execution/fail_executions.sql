@@ -1,14 +1,14 @@
 -- Fail the running attempts of executions: schedule a retry, or end the execution as failed.
 --
--- The policy stored with the execution decides (_retry_delay). p_retry_delays and p_retry_ats say how
--- long, or until when, the handler asked to wait; a time in the past means now. A member of a
--- cancelled flow is cancelled instead of retried, and its holder is answered `failed`. An end is propagated as in
--- ff.complete_executions. Returns a row for every item.
+-- The policy stored with the execution decides (_retry_delay). p_retry_delays and p_retry_ats hold
+-- the delay or the time that a handler asked for; a time in the past means now. A member of a
+-- cancelled flow is cancelled instead of retried, and its holder is answered `failed`. An end is
+-- propagated as in ff.complete_executions. Returns a row for every item.
 --
 -- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
---           an expired lease is marked (T19); propagation: runnable blocked -> eligible (T4),
---           unfinished -> terminal cancelled (T23) or skipped (T5); an overdue execution is settled
---           as by ff.expire_executions (T24)
+--           an expired lease is marked (T19); propagation: runnable blocked or suspended ->
+--           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5); an overdue
+--           execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -56,6 +56,16 @@ declare
   v_generation integer;
   v_judged     ff.verdict[];
   v_settled    ff.verdict[];
+  -- of each item with a live lease
+  v_items      integer[];
+  v_ids        uuid[];
+  v_bad_fields text[];
+  v_nows       timestamptz[];
+  v_waits      interval[];
+  v_cancels    boolean[];
+  v_indexes    integer[];
+  v_awaits     boolean[];
+  v_gated      uuid[];
   v_ended      uuid[];
   v_awaited    uuid[];
   v_wakes      record;
@@ -63,7 +73,8 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
-    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
+    cardinality(p_attempt_ids),
     cardinality(p_classes), cardinality(p_reasons), cardinality(p_categories),
     cardinality(p_details), cardinality(p_retry_delays), cardinality(p_retry_ats)], p_wait);
   v_judged := ff._judge_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
@@ -72,50 +83,67 @@ begin
   v_xid := pg_current_xact_id();
   v_generation := ff._lock_generation(p_partition_key);
 
-  with item as materialized (
-    select p_partition_key as pk, j.item, j.execution_id, p_reasons[j.item] as reason,
-           p_categories[j.item] as category, p_details[j.item] as detail,
-           p_classes[j.item] as class,
-           case when p_classes[j.item] is null
-                  or p_classes[j.item] not in ('transient', 'permanent', 'infra_crash', 'timeout',
-                                               'cancelled')
-                  then 'class'
-                when p_reasons[j.item] is null or octet_length(p_reasons[j.item]) > 256
-                  or p_reasons[j.item] ~ E'[\x01-\x1f\x7f]'
-                  then 'reason'
-                when octet_length(p_categories[j.item]) > 256 then 'category'
-                when octet_length(p_details[j.item]) > 65536 then 'detail'
-                when p_retry_delays[j.item] not between interval '0' and interval '36525 days'
-                  then 'retry_delay'
-                when p_retry_ats[j.item] >= timestamptz '9999-01-01 00:00:00+00'
-                  or p_retry_ats[j.item] < timestamptz '0001-01-02 00:00:00+00'
-                  then 'retry_at' end as bad_field,
-           coalesce(p_retry_delays[j.item],
-                    case when isfinite(p_retry_ats[j.item])
-                      then greatest(p_retry_ats[j.item] - v_now, interval '0') end) as asked
-    from unnest(v_judged) j
-    where j.word = 'held'
-    offset 0
-  ),
-  decided as materialized (
-    select i.pk, i.item, i.execution_id, i.class::ff.failure_class as class, i.category, i.reason,
-           i.detail, greatest(v_now, e.transitioned_at) as now,
+  -- Decide first: what is answered is known before the rows change, and the insert of the events is
+  -- the outermost statement.
+  select array_agg(d.item), array_agg(d.execution_id), array_agg(d.bad_field), array_agg(d.now),
+         array_agg(d.wait), array_agg(d.is_cancelled), array_agg(d.next_index),
+         array_agg(d.is_awaited), array_agg(d.execution_id) filter (where d.is_gated)
+    into v_items, v_ids, v_bad_fields, v_nows, v_waits, v_cancels, v_indexes, v_awaits, v_gated
+  from (
+    select i.item, i.execution_id, i.bad_field, greatest(v_now, e.transitioned_at) as now,
            case when not e.is_cancelled then e.wait end as wait,
-           e.is_cancelled and e.wait is not null as is_cancelled
-    from item i
-    cross join lateral (
-      select x.transitioned_at,
+           e.is_cancelled and e.wait is not null as is_cancelled,
+           e.total_attempt_count as next_index, e.is_awaited, e.is_gated
+    from (
+      select j.item, j.execution_id, p_classes[j.item] as class, p_categories[j.item] as category,
+             case when p_classes[j.item] is null
+                    or p_classes[j.item] not in ('transient', 'permanent', 'infra_crash', 'timeout',
+                                                 'cancelled')
+                    then 'class'
+                  when p_reasons[j.item] is null or octet_length(p_reasons[j.item]) > 256
+                    or p_reasons[j.item] ~ E'[\x01-\x1f\x7f]'
+                    then 'reason'
+                  when octet_length(p_categories[j.item]) > 256 then 'category'
+                  when octet_length(p_details[j.item]) > 65536 then 'detail'
+                  when p_retry_delays[j.item] not between interval '0' and interval '36525 days'
+                    then 'retry_delay'
+                  when p_retry_ats[j.item] >= timestamptz '9999-01-01 00:00:00+00'
+                    or p_retry_ats[j.item] < timestamptz '0001-01-02 00:00:00+00'
+                    then 'retry_at' end as bad_field,
+             coalesce(p_retry_delays[j.item],
+                      case when isfinite(p_retry_ats[j.item])
+                        then greatest(p_retry_ats[j.item] - v_now, interval '0') end) as asked
+      from unnest(v_judged) j
+      where j.word = 'held'
+      offset 0
+    ) i
+    left join lateral (
+      select x.transitioned_at, x.total_attempt_count, x.is_awaited,
+             x.quota_ids is not null as is_gated,
              ff._retry_delay(b.policy, x.retry_count, i.class, i.category, random(), i.asked)
                as wait,
-             case when x.flow_id is null then false
-                  else ff._is_flow_cancelled(i.pk, x.flow_id) end as is_cancelled
+             x.flow_id is not null and exists (
+               select from ff.flow f
+               where f.partition_key = p_partition_key and f.flow_id = x.flow_id
+                 and case when f.cancel_policy <> 'flow_only' then true else false end
+               offset 0) as is_cancelled
       from ff.execution x
       left join ff.execution_body b
-        on b.partition_key = x.partition_key and b.execution_id = x.execution_id
-      where x.partition_key = i.pk and x.execution_id = i.execution_id
+        on b.partition_key = p_partition_key and b.execution_id = x.execution_id
+      where i.bad_field is null
+        and x.partition_key = p_partition_key and x.execution_id = i.execution_id
       offset 0
-    ) e
-    where i.bad_field is null
+    ) e on true
+  ) d;
+
+  with decided as materialized (
+    select p_partition_key as pk, u.execution_id, p_classes[u.item]::ff.failure_class as class,
+           p_categories[u.item] as category, p_reasons[u.item] as reason,
+           p_details[u.item] as detail, u.now, u.wait,
+           (u.now at time zone 'UTC' + u.wait) at time zone 'UTC' as retry_at, u.is_cancelled
+    from unnest(v_items, v_ids, v_bad_fields, v_nows, v_waits, v_cancels)
+      u(item, execution_id, bad_field, now, wait, is_cancelled)
+    where u.bad_field is null
     offset 0
   ),
   failed as (
@@ -134,14 +162,14 @@ begin
                    when d.wait is null then 'fail' else 'schedule_retry' end,
       version = e.version + 1,
       retry_count = e.retry_count + (d.wait is not null)::integer,
-      delayed_until = d.now + d.wait,
-      due_at = case when d.wait is not null then least(d.now + d.wait, e.deadline_at) end,
-      -- The attempt ended by itself, so the execution is not a suspect.
+      delayed_until = d.retry_at,
+      due_at = case when d.wait is not null then least(d.retry_at, e.deadline_at) end,
+      -- The attempt ended without a crash, so the execution is not a suspect.
       crash_count = 0,
       lone_crash_count = 0,
       last_lease_id = e.lease_id,
       last_lease_end = 'fail',
-      last_lease_retry_at = d.now + d.wait,
+      last_lease_retry_at = d.retry_at,
       last_worker_id = e.worker_id,
       last_worker_instance_id = e.worker_instance_id,
       lease_id = null,
@@ -158,60 +186,65 @@ begin
       failure_detail = d.detail,
       cancellation_reason = case when d.is_cancelled then coalesce((
         select f.cancel_reason from ff.flow f
-        where f.partition_key = e.partition_key and f.flow_id = e.flow_id), 'flow_cancelled') end,
+        where f.partition_key = p_partition_key and f.flow_id = e.flow_id), 'flow_cancelled') end,
       cancelled_by = case when d.is_cancelled then 'flow_cascade' end,
       terminal_at = case when d.wait is null then d.now end,
-      trim_at = case when d.wait is null then d.now + e.retention end,
+      trim_at = case when d.wait is null
+        then (d.now at time zone 'UTC' + e.retention) at time zone 'UTC' end,
       transitioned_at = d.now,
       mutated_at = d.now
     from decided d
     where e.partition_key = d.pk and e.execution_id = d.execution_id
-    returning d.item, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch,
+    returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch,
               e.route_id, e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag,
               e.transitioned_at, e.delayed_until, e.failure_class, e.failure_category,
-              e.total_attempt_count, e.is_awaited, e.outcome, e.cancellation_reason
-  ),
-  logged as (
-    insert into ff.event (
-      partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
-      epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
-    select p_partition_key, v_generation, v_xid, f.execution_id, f.version,
-           case f.outcome when 'cancelled' then 'cancelled'::ff.event_kind
-                          when 'failed' then 'failed' else 'retry_scheduled' end,
-           nullif(f.outcome, 'none'),
-           f.attempt_index, f.last_lease_id, f.epoch, f.last_worker_instance_id, f.route_id,
-           f.flow_id, f.namespace, f.instance_tag, f.transitioned_at,
-           jsonb_strip_nulls(jsonb_build_object(
-             'class', f.failure_class, 'category', f.failure_category,
-             'delayed_until', f.delayed_until, 'reason', f.cancellation_reason,
-             'source', case f.outcome when 'cancelled' then 'flow_cascade' end))
-    from failed f
+              e.outcome, e.cancellation_reason
   )
+  insert into ff.event (
+    partition_key, generation, xid, execution_id, version, kind, outcome, attempt_index, lease_id,
+    epoch, worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at, detail)
+  select p_partition_key, v_generation, v_xid, f.execution_id, f.version,
+         case f.outcome when 'cancelled' then 'cancelled'::ff.event_kind
+                        when 'failed' then 'failed' else 'retry_scheduled' end,
+         nullif(f.outcome, 'none'),
+         f.attempt_index, f.last_lease_id, f.epoch, f.last_worker_instance_id, f.route_id,
+         f.flow_id, f.namespace, f.instance_tag, f.transitioned_at,
+         jsonb_strip_nulls(jsonb_build_object(
+           'class', f.failure_class, 'category', f.failure_category,
+           'delayed_until', f.delayed_until, 'reason', f.cancellation_reason,
+           'source', case f.outcome when 'cancelled' then 'flow_cascade' end))
+  from failed f;
+
   select array_agg(row(
-           a.item, a.execution_id, a.word, a.delayed_until, a.attempt_index, a.detail)::ff.verdict),
+           a.item, a.execution_id, a.word, a.until_at,
+           case when a.until_at is not null then a.next_index end, a.detail)::ff.verdict),
          array_agg(a.execution_id) filter (where a.word = 'failed'),
-         array_agg(a.execution_id) filter (where a.is_awaited)
+         array_agg(a.execution_id) filter (where a.word = 'failed' and a.is_awaited)
     into v_settled, v_ended, v_awaited
   from (
-    select f.item, f.execution_id,
-           case when f.delayed_until is null then 'failed' else 'retry_scheduled' end as word,
-           f.delayed_until,
-           case when f.delayed_until is not null then f.total_attempt_count end as attempt_index,
-           null::jsonb as detail, f.is_awaited and f.delayed_until is null as is_awaited
-    from failed f
-    union all
-    select i.item, i.execution_id, 'invalid', null, null, jsonb_build_object(
-             'field', i.bad_field,
-             'problem', case i.bad_field
+    select u.item, u.execution_id, u.next_index, u.is_awaited,
+           (u.now at time zone 'UTC' + u.wait) at time zone 'UTC' as until_at,
+           case when u.bad_field is not null then 'invalid' when u.wait is null then 'failed'
+                else 'retry_scheduled' end as word,
+           case when u.bad_field is not null then jsonb_build_object(
+             'field', u.bad_field,
+             'problem', case u.bad_field
                when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
                when 'reason' then 'must be at most 256 bytes without control characters'
                when 'category' then 'must be at most 256 bytes'
-               when 'retry_delay' then 'must be from nothing to a hundred years'
+               when 'retry_delay' then 'must be between 0 and a hundred years'
                when 'retry_at' then 'must be between the years 1 and 9999'
-               else 'must be at most 64 KiB' end), false
-    from item i
-    where i.bad_field is not null
+               else 'must be at most 64 KiB' end) end as detail
+    from unnest(v_items, v_ids, v_bad_fields, v_nows, v_waits, v_indexes, v_awaits)
+      u(item, execution_id, bad_field, now, wait, next_index, is_awaited)
   ) a;
+  if exists (select from unnest(v_settled) s where s.word = 'retry_scheduled') then
+    perform ff._drop_unanswered(p_partition_key, array(
+      select s.execution_id from unnest(v_settled) s where s.word = 'retry_scheduled'));
+  end if;
+  if v_gated is not null then
+    perform ff._release_gates(p_partition_key, v_gated);
+  end if;
   perform ff._submit_hooks(p_partition_key, v_ended);
   if v_awaited is not null then
     v_wakes := ff._propagate_end(p_partition_key, v_awaited, v_now);

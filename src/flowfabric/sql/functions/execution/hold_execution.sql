@@ -1,9 +1,9 @@
--- Hold a running execution for its lease holder until an operator has looked at it; `retry` then
+-- Hold a running execution, for its lease holder, until an operator has looked at it. `retry` then
 -- resumes the same attempt.
 --
 -- Moves:    active -> runnable blocked by an operator, attempt interrupted (T30); an expired lease
 --           is marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23,
---           T5, T4)
+--           T5, T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s

@@ -1,8 +1,8 @@
 -- List the execution ids of a partition in ascending order, for a scan of the whole partition.
 --
--- A call reads at most 10 000 executions, so a page may be short where most of them belong to other
+-- A call reads at most 10 000 executions, so a page may be short if most of them belong to other
 -- namespaces. The last row has no id; its next_after is where the next page starts, and null at the
--- end. It names no execution of another namespace.
+-- end. next_after never reveals an execution of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,6 +1,6 @@
 -- Make delayed executions eligible when their time has come, and end the pause before a reclaim.
 --
--- due_in is the time until the next row is due, which is how long a caller may sleep.
+-- due_in is the time until the next row is due; a caller may sleep that long.
 --
 -- Moves:    runnable delayed -> runnable eligible (T8, quiet, attempt state kept)
 -- Refuses:  WF001 invalid_input
@@ -28,7 +28,7 @@ declare
 begin
   perform ff._check_pass(p_limit);
   with due as materialized (
-    select e.partition_key as pk, e.execution_id
+    select p_partition_key as pk, e.execution_id
     from ff.execution e
     where e.partition_key = p_partition_key and e.due_at <= v_now
       and case when e.delayed_until <= v_now or e.reclaim_at <= v_now then true else false end

@@ -1,5 +1,5 @@
--- Find the execution that an idempotency key stands for now: the one that a submit with the key would
--- get. No row if the key is not in force, or if its execution was trimmed.
+-- Find the execution that a submit with an idempotency key would return now. No row if the key is
+-- not in force, or if its execution was trimmed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
@@ -35,7 +35,7 @@ begin
   return query
   select k.execution_id, r.task
   from ff.idempotency_key k
-  join ff.execution e on e.partition_key = k.partition_key and e.execution_id = k.execution_id
+  join ff.execution e on e.partition_key = p_partition_key and e.execution_id = k.execution_id
   join ff.route r on r.route_id = e.route_id
   where k.partition_key = p_partition_key and k.namespace = p_namespace and k.key = p_key
     and case k.scope when 'window' then k.expires_at > v_now else e.phase <> 'terminal' end;

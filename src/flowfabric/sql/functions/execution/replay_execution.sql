@@ -1,8 +1,9 @@
 -- Run an ended execution again. Its history stays; the next claim starts a new attempt.
 --
--- Recorded steps stay and are not run again, unless p_from_step names one: then that step and every
--- step started after it are deleted. p_fresh deletes all steps. The same works for an execution
--- that is held because its steps do not match its code: it is unblocked, and its attempt resumes.
+-- Recorded steps stay and are not run again. If p_from_step names a step, that step and every step
+-- started after it are deleted. p_fresh deletes all steps and spends all signals. The same works for
+-- an execution that is held because its steps do not match its code: it is unblocked, and its attempt
+-- resumes.
 --
 -- A member of a flow waits again for the upstreams that did not succeed, unless it could run
 -- without them. Members that were skipped because of it are replayed too, and so on downstream.
@@ -10,12 +11,13 @@
 --
 -- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
 --           blocked (T29) · runnable held -> runnable eligible (T7); propagation: runnable blocked
---           -> eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+--           or suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped
+--           (T5)
 -- Refuses:  WF001 invalid_input (also a step that is not there) · WF206 not_terminal
 --           · WF212 max_replays_exhausted · WF215 flow_already_terminal · WF219 deps_not_satisfied
 --           · WF301 not_found
 -- Locks:    its flow, then the execution and the members replayed with it in id order, waiting up
---           to 2 s for each; executions that its end concerned, skipping locked ones
+--           to 2 s for each; executions that its end affects, skipping locked ones
 -- Replay:   already_applied when the version has moved
 -- Rights:   app
 drop function if exists ff.replay_execution;
@@ -48,12 +50,12 @@ begin
   perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_fresh is null or (p_fresh and p_from_step is not null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'fresh', 'problem', 'give a step to go on from, or fresh, or neither'));
+      'field', 'fresh', 'problem', 'give a step to replay from, or fresh, not both'));
   end if;
   if p_from_occurrence is null or p_from_occurrence < 0
      or (p_from_occurrence > 0 and p_from_step is null) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'from_occurrence', 'problem', 'must be a number from 0 on, of a step'));
+      'field', 'from_occurrence', 'problem', 'must be the occurrence of a step, 0 or more'));
   end if;
   v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
@@ -71,6 +73,11 @@ begin
   v_now := ff.now();
   v_detail := ff._delete_steps(
     p_partition_key, p_execution_id, p_from_step, p_from_occurrence, p_fresh);
+  if p_fresh then
+    update ff.signal g set taken_at = v_now
+    where g.partition_key = p_partition_key and g.execution_id = p_execution_id
+      and g.taken_at is null;
+  end if;
   if v_is_held then
     perform ff._make_eligible(
       p_partition_key, p_execution_id, 'unblock', 'unblocked', v_now, p_actor,

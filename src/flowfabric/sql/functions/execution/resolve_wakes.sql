@@ -1,13 +1,13 @@
 -- Finish propagation that could not be done at once, or that a dead process left behind.
 --
 -- For each ended execution with `wakes_pending`: count down the executions that wait for it, cancel
--- the children bound to it, and resolve the edges that start at it. due_in is how soon another call
--- is worthwhile; null when nothing is left.
+-- the children bound to it, and resolve the edges out of it. due_in is how soon the next call is
+-- worthwhile; null when nothing is left.
 --
--- Moves:    runnable blocked -> runnable eligible (T4, quiet) · unfinished -> terminal cancelled
---           (T23) or skipped (T5)
+-- Moves:    runnable blocked -> runnable eligible (T4, quiet) · suspended -> runnable eligible
+--           (T18) · unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    ended executions, then the executions that their end concerns, skipping locked ones
+-- Locks:    ended executions, then the executions that their ends affect, skipping locked ones
 -- Replay:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.resolve_wakes;

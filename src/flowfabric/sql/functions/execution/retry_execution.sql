@@ -1,9 +1,9 @@
--- Make an execution run now, whatever its state: replay it if it has ended, make it due if it is
--- delayed or in back-off, unblock it if it is held, paused or blocked for admission. A sleep ends.
+-- Make an execution run now. An ended execution is replayed, a delayed one or one in back-off
+-- becomes due, and a held, paused or blocked one is unblocked. A sleep ends.
 --
 -- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
---           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked -> eligible
---           (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+--           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked or suspended ->
+--           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    as ff.replay_execution
@@ -45,7 +45,7 @@ begin
   elsif v_row.eligibility = 'not_eligible_until_time' then
     v_word := 'promoted';
     if v_row.attempt_state = 'attempt_interrupted' then
-      -- End the sleep in the journal, else the handler would sleep on.
+      -- End the sleep in the journal. Otherwise the handler would continue to sleep.
       update ff.step s set until_at = greatest(v_now, s.recorded_at)
       where s.partition_key = p_partition_key and s.execution_id = p_execution_id
         and case when s.kind = 'sleep' and s.until_at > v_now then true else false end;

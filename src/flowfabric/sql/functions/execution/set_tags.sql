@@ -1,7 +1,7 @@
 -- Add tags to executions or change the value of existing ones; other tags stay.
 --
--- A forbidden key refuses the whole call. No event is written. Returns a row for every item that
--- was not tagged; no row means that all were.
+-- If one tag has a forbidden key, the whole call is refused. No event is written. Returns a row for
+-- every item that was not tagged; no row means that all were.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: not_found · busy · invalid (field, problem)
@@ -37,6 +37,7 @@ declare
   v_now     timestamptz;
   v_locked  uuid[];
   v_full    uuid[];
+  v_tagged  uuid[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), '{}', p_wait);
@@ -73,28 +74,23 @@ begin
     join ff.execution_body b on b.partition_key = p_partition_key and b.execution_id = u.id
     where (select count(*) from jsonb_object_keys(b.tags || v_tags)) > 64);
 
-  with item as materialized (
-    select p_partition_key as pk, u.id
+  v_tagged := array(
+    select u.id
     from unnest(v_locked) u(id)
     left join lateral (
       select b.tags from ff.execution_body b
       where b.partition_key = p_partition_key and b.execution_id = u.id offset 0) o on true
-    where u.id <> all (v_full) and not coalesce(o.tags @> v_tags, false)
-    offset 0
-  ),
-  tagged as (
-    insert into ff.execution_body as b (partition_key, execution_id, tags)
-    select i.pk, i.id, v_tags from item i
-    on conflict (partition_key, execution_id) do update
-      set tags = coalesce(b.tags, '{}') || excluded.tags
-    returning b.execution_id
-  )
+    where u.id <> all (v_full) and not coalesce(o.tags @> v_tags, false));
+  insert into ff.execution_body as b (partition_key, execution_id, tags)
+  select p_partition_key, u.id, v_tags from unnest(v_tagged) u(id)
+  on conflict (partition_key, execution_id) do update
+    set tags = coalesce(b.tags, '{}') || excluded.tags;
   update ff.execution e set
     has_body = true,
     instance_tag = case when v_key is null then e.instance_tag
                         else coalesce(v_tags ->> v_key, e.instance_tag) end,
     mutated_at = greatest(v_now, e.transitioned_at, e.mutated_at)
-  from item i
+  from (select p_partition_key as pk, u.id from unnest(v_tagged) u(id) offset 0) i
   where e.partition_key = i.pk and e.execution_id = i.id;
 
   return query

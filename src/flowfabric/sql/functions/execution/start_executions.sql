@@ -1,16 +1,17 @@
--- Report that the lease holder starts executions now, each alone in its process or beside others.
+-- Report that the lease holder starts executions now, and whether each runs alone in its process.
 --
--- If the lease is lost later, the crash counts against the executions that had started. Without
--- this call only the first crash in a row counts. A worker that claims with p_reports_starts must
--- therefore call this before the handler of every execution whose crash_count is not 0. A later
--- call overwrites the answer: a worker that starts other work beside a long run says so.
+-- If the lease is lost later, the crash counts against the executions that had started. If the
+-- worker claimed with p_reports_starts and does not make this call, only the first crash in a row
+-- counts. It must therefore make this call before it runs an execution whose crash_count is not 0.
+-- If the worker later starts other work beside an execution that ran alone, it calls again and
+-- reports that the execution no longer runs alone.
 --
 -- For an execution that crashed before and was claimed with p_reports_starts, the attempt timeout
 -- starts with the first call. Returns a row for every execution that was not marked; no row means
 -- that all were.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4)
+--           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -46,7 +47,8 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
-    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
+    cardinality(p_attempt_ids),
     cardinality(p_alones)], p_wait);
   if array_ndims(p_alones) > 1 or array_position(p_alones, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -59,9 +61,12 @@ begin
   update ff.execution e set
     lease_start = case when i.is_alone then 'alone'::ff.lease_start else 'beside' end,
     attempt_deadline_at = coalesce(
-      greatest(v_now, e.transitioned_at) + e.attempt_time_left, e.attempt_deadline_at),
+      (greatest(v_now, e.transitioned_at) at time zone 'UTC' + e.attempt_time_left)
+        at time zone 'UTC', e.attempt_deadline_at),
     attempt_time_left = null,
-    due_at = least(e.due_at, greatest(v_now, e.transitioned_at) + e.attempt_time_left),
+    due_at = least(e.due_at,
+                   (greatest(v_now, e.transitioned_at) at time zone 'UTC' + e.attempt_time_left)
+                     at time zone 'UTC'),
     mutated_at = greatest(v_now, e.mutated_at)
   from (
     select p_partition_key as pk, j.execution_id, p_alones[j.item] as is_alone

@@ -1,22 +1,25 @@
 -- Store new executions.
 --
--- A route says where an execution belongs; it must be registered in p_namespace. The caller mints the
--- ids, so a call may be repeated. Every other array has one value per item, or a single value that
--- applies to all items; it may be null if no item needs it. Rare fields are options, one JSON object
--- per item:
+-- The route of an execution must be registered in p_namespace. The caller makes the ids, so a call
+-- may be repeated. Every other array has one value per item, or a single value that applies to all
+-- items; it may be null if no item needs it. Rare fields are options, one JSON object per item:
+--
 --   delayed_until, deadline_ms or deadline_at · policy and tags (objects, or text that holds one)
 --   max_reclaims · creator · trace_context · task_version
 --   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms
 --   parent_id, with_parent (whether it ends when its parent ends)
--- If a key was used within its window (or its execution is unfinished), the answer is the first
--- execution with that key; the same key with another fingerprint is refused, and the answer names that
--- execution and its task. A child is stored only if its parent exists; a bound child only if its parent has not ended. The id of a trimmed execution
--- stays taken while its events are kept. Returns one row for each item that was not created; no row
--- means that all were.
+--   quotas, budgets (arrays of ids from register_gates, as text or numbers) · fair_key (text)
+--
+-- If the key of an item is in use, nothing is stored, and the answer is the first execution with
+-- that key. A key is in use during its window; with scope unfinished, until its execution has
+-- ended. The same key with another fingerprint is refused, and the answer names that execution and
+-- its task. A child is stored only if its parent exists; a bound child only if its parent has not
+-- ended. The id of a trimmed execution stays taken while its events are kept. Returns one row for
+-- each item that was not created; no row means that all were.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused
---           · parent_ended · busy
+--           · parent_ended · busy · unknown_gate (gate_ids) · limit_reached (gate_id, quota, key)
 -- Locks:    waits for none; tries to lock the parents of bound children in id order, and keys
 -- Replay:   duplicate, with the id of the first
 -- Rights:   app
@@ -48,25 +51,38 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_nil        constant uuid := '00000000-0000-0000-0000-000000000000';
-  v_size       constant integer := cardinality(p_execution_ids);
-  v_closed     bigint[];
-  v_lanes      text[];
-  v_largest    integer;
-  v_options    jsonb[];
-  v_has_keys   boolean;
-  v_is_bound   boolean;
-  v_is_child   boolean;
-  v_refused    ff.verdict[] := '{}';
-  v_skip       integer[] := '{}';
-  v_stored     record;
+  v_nil         constant uuid := '00000000-0000-0000-0000-000000000000';
+  v_size        constant integer := cardinality(p_execution_ids);
+  v_closed      bigint[];
+  v_is_limited  boolean;
+  v_lanes       text[];
+  v_largest     integer;
+  v_options     jsonb[];
+  v_has_keys    boolean;
+  v_is_bound    boolean;
+  v_is_child    boolean;
+  v_is_gated    boolean;
+  v_refused     ff.verdict[] := '{}';
+  v_trimmed     ff.verdict[];
+  v_skip        integer[] := '{}';
+  v_stored      record;
+  v_ids         uuid[];
+  v_known_ids   uuid[];
+  v_known_tasks text[];
+  v_taken_ids   uuid[];
+  v_our_ids     uuid[];
 begin
   perform ff._check_namespace(p_namespace);
   -- an array of one value applies to all items
   perform ff._check_batch(v_size, array[
+    array_upper(p_execution_ids, 1),
     nullif(cardinality(p_route_ids), 1), nullif(cardinality(p_payloads), 1),
     nullif(cardinality(p_payload_encodings), 1), nullif(cardinality(p_priorities), 1),
-    nullif(cardinality(p_delays), 1), nullif(cardinality(p_options), 1)]);
+    nullif(cardinality(p_delays), 1), nullif(cardinality(p_options), 1)],
+    p_firsts => array[
+      array_lower(p_route_ids, 1), array_lower(p_payloads, 1),
+      array_lower(p_payload_encodings, 1), array_lower(p_priorities, 1),
+      array_lower(p_delays, 1), array_lower(p_options, 1)]);
 
   if p_partition_key is distinct from 0 then
     -- No worker would ever claim from a partition that does not exist.
@@ -78,8 +94,9 @@ begin
   end if;
 
   if cardinality(p_route_ids) = 1 and p_route_ids[1] is not null then
-    select array[l.lane], case when l.state in ('draining', 'disabled') then p_route_ids end
-      into v_lanes, v_closed
+    select array[l.lane], case when l.state in ('draining', 'disabled') then p_route_ids end,
+           r.is_limited
+      into v_lanes, v_closed, v_is_limited
     from ff.route r
     join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
     where r.route_id = p_route_ids[1] and r.namespace = p_namespace and r.code_version is null;
@@ -88,12 +105,17 @@ begin
     end if;
   else
     select array_agg(distinct l.lane),
-           array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
-      into v_lanes, v_closed
+           array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled')),
+           bool_or(r.is_limited)
+      into v_lanes, v_closed, v_is_limited
     from (select distinct x.route_id from unnest(p_route_ids) x(route_id)) u
     left join ff.route r
       on r.route_id = u.route_id and r.namespace = p_namespace and r.code_version is null
     left join ff.lane l on l.namespace = r.namespace and l.lane = r.lane;
+  end if;
+
+  if v_is_limited then
+    p_options := coalesce(p_options, array['{}'::jsonb]);
   end if;
 
   -- Judge every item only if the call has something to judge. `= any` is null if an id is null.
@@ -107,10 +129,15 @@ begin
     v_refused := ff._judge_submits(p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads,
                                    p_payload_encodings, p_delays, p_options);
   end if;
-  -- A trimmed execution whose events are kept was submitted before: a late repeat must not run it
-  -- again. Such ids exist only where the retention is shorter than that of events.
+  -- A late repeat must not run a trimmed execution again. Its id is known while its events are
+  -- kept, which is the case only if the retention of executions is shorter than that of events.
   if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
-    v_refused := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, v_refused);
+    -- An item that is refused already stays so, unless only for a closed lane.
+    v_trimmed := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, array(
+      select r.item from unnest(v_refused) r where r.word <> 'lane_closed'));
+    v_refused := v_trimmed || array(
+      select r from unnest(v_refused) r
+      where not exists (select from unnest(v_trimmed) t where t.item = r.item));
   end if;
   if cardinality(v_refused) > 0 then
     v_skip := array(select r.item from unnest(v_refused) r);
@@ -120,16 +147,28 @@ begin
     v_has_keys := v_options[1] ? 'key';
     v_is_bound := v_options[1] ? 'with_parent';
     v_is_child := v_options[1] ? 'parent_id';
+    v_is_gated := v_options[1] ?| array['quotas', 'budgets'];
     if cardinality(v_options) > 1 then
-      select bool_or(u.o ? 'key'), bool_or(u.o ? 'with_parent'), bool_or(u.o ? 'parent_id')
-        into v_has_keys, v_is_bound, v_is_child
+      select bool_or(u.o ? 'key'), bool_or(u.o ? 'with_parent'), bool_or(u.o ? 'parent_id'),
+             bool_or(u.o ?| array['quotas', 'budgets'])
+        into v_has_keys, v_is_bound, v_is_child, v_is_gated
       from unnest(v_options) u(o);
     elsif v_size > 1 and (v_has_keys or v_is_child) then
       v_options := array_fill(v_options[1], array[v_size]);
     end if;
+    if v_is_gated then
+      v_refused := v_refused || ff._judge_gates(
+        p_partition_key, p_namespace, v_skip, p_execution_ids, p_options);
+      v_skip := array(select r.item from unnest(v_refused) r);
+    end if;
     if v_is_bound and v_is_child then
       v_refused := v_refused || ff._lock_parents(
         p_partition_key, p_namespace, v_skip, p_execution_ids, v_options);
+      v_skip := array(select r.item from unnest(v_refused) r);
+    end if;
+    if v_is_limited then
+      v_refused := v_refused || ff._judge_limits(
+        p_partition_key, p_namespace, v_skip, p_execution_ids, p_route_ids, p_options);
       v_skip := array(select r.item from unnest(v_refused) r);
     end if;
     if v_is_child then
@@ -155,30 +194,37 @@ begin
   if cardinality(v_stored.created) = v_size then
     return;
   end if;
+  -- An item that exists is a duplicate, even if its lane has been closed or its parent has ended
+  -- since.
+  v_ids := array(
+    select r.execution_id from unnest(v_refused) r
+    where r.word in ('lane_closed', 'parent_ended', 'key_reused', 'limit_reached'));
+  if cardinality(v_ids) > 0 then
+    select array_agg(e.execution_id), array_agg(o.task) into v_known_ids, v_known_tasks
+    from ff.execution e
+    join ff.route o on o.route_id = e.route_id
+    where e.partition_key = p_partition_key and e.execution_id = any (v_ids)
+      and e.namespace = p_namespace;
+  end if;
+  select array_agg(e.execution_id),
+         array_agg(e.execution_id) filter (where e.namespace = p_namespace)
+    into v_taken_ids, v_our_ids
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = any (p_execution_ids);
   return query
-  -- An item that exists is a duplicate, even if its lane was closed or its parent ended since.
   select r.item,
          case when r.word <> 'key_reused' and x.task is not null then 'duplicate' else r.word end,
          r.execution_id,
          case when r.word = 'key_reused' then r.detail || jsonb_build_object('task', x.task)
               when x.task is null then r.detail end
   from unnest(v_refused) r
-  left join lateral (
-    select o.task from ff.execution e join ff.route o on o.route_id = e.route_id
-    where r.word in ('lane_closed', 'parent_ended', 'key_reused')
-      and e.partition_key = p_partition_key and e.execution_id = r.execution_id
-      and e.namespace = p_namespace
-    offset 0) x on true
+  left join unnest(v_known_ids, v_known_tasks) x(id, task) on x.id = r.execution_id
   union all
-  select u.n::integer, case when x.is_ours then 'duplicate' else 'invalid' end, u.id,
-         case when not x.is_ours then jsonb_build_object(
+  select u.n::integer, case when u.id = any (v_our_ids) then 'duplicate' else 'invalid' end, u.id,
+         case when (u.id = any (v_our_ids)) is not true then jsonb_build_object(
            'field', 'execution_id', 'problem', 'is taken: make a new one') end
   from unnest(p_execution_ids) with ordinality u(id, n)
-  cross join lateral (
-    select e.namespace = p_namespace as is_ours from ff.execution e
-    where e.partition_key = p_partition_key and e.execution_id = u.id
-    offset 0) x
-  where u.n <> all (v_skip)
+  where u.id = any (v_taken_ids) and u.n <> all (v_skip)
     and (u.id <> all (v_stored.created) or u.n = any (v_stored.seconds));
 end;
 $$;

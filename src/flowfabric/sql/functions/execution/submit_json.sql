@@ -1,13 +1,13 @@
--- Store new executions given as JSON, like submit_executions: for drivers without arrays, and for
--- calls that join the caller's transaction. Problems of an item are returned, not raised, so that the
--- caller's transaction can continue.
+-- Store new executions given as JSON. Works like submit_executions, for drivers without arrays and
+-- for calls that join the caller's transaction. Problems of an item are returned, not raised, so
+-- that the caller's transaction can continue.
 --
--- An item is an object with execution_id and route_id (from register_routes). Optional fields: payload
--- (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and the options of
+-- An item is an object with execution_id and route_id (from register_routes). Optional fields:
+-- payload (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and the options of
 -- submit_executions. The default fingerprint of a key is a hash of task and payload. Returns
--- {"database": …, "items": […]} with item, outcome, execution_id and detail for each item. p_database
--- is the intended database, as an earlier answer named it; a call without items only returns the
--- name.
+-- {"database": …, "items": […]} with item, outcome, execution_id and detail for each item.
+-- p_database is the name of the intended database, from an earlier answer; a call without items
+-- only returns the name.
 --
 -- Moves:    as submit_executions
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
@@ -48,9 +48,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'items', 'problem', 'must hold at most 1000 items'));
   end if;
-  select format('%s/%s', to_hex(s.system_identifier), d.oid) into v_database
-  from pg_control_system() s, pg_database d
-  where d.datname = current_database();
+  v_database := ff._identify_database();
 
   select jsonb_agg(jsonb_build_object(
            'item', j.n, 'outcome', 'invalid', 'execution_id', null,
@@ -61,8 +59,8 @@ begin
   from (
     select i.n::integer as n,
            case when p_database <> v_database
-                  then array['database', format('this is %s, another database than the one it was '
-                                                'meant for', current_database())]
+                  then array['database', format('this is %s, not the intended database',
+                                                current_database())]
                 else ff._item_problem(i.value) end as words
     from jsonb_array_elements(p_items) with ordinality i(value, n)) j;
 
@@ -79,7 +77,8 @@ begin
         p_payload_encodings => g.encodings,
         p_priorities => g.priorities,
         p_delays => g.delays,
-        p_options => g.options) s
+        p_options => g.options,
+        p_hint => ff._sends_hints()) s
     )
     select coalesce(v_answers, '[]') || jsonb_agg(jsonb_build_object(
              'item', v_sound[u.k], 'outcome', coalesce(t.outcome, 'created'),

@@ -1,15 +1,16 @@
 -- Delete executions whose retention is over, with all their rows. The reconciler calls this.
 --
--- The retention is that of the execution's policy, else of its lane, else 30 days; the caller
--- cannot change it. Executions with a retention of their own are found by an index. All others are
--- found by a scan over the ids, 2 000 per call, which continues where the last call stopped; only
--- one caller scans at a time. Ids start with their creation time. Where they become too young to
--- have passed their retention, the scan jumps to the ids that carry no time, and then starts again.
--- due_in is how soon another call is worthwhile; null once the scan has come around.
+-- The policy of the execution sets the retention, else its lane, else it is 30 days; the caller
+-- cannot change it. An index finds executions with a retention of their own. A scan over the ids
+-- finds the others, 2 000 ids per call. The scan continues where the last call stopped, and only
+-- one caller scans at a time. Ids start with their creation time. When the scan comes to ids that
+-- are too young, it jumps to the ids that carry no time, and then starts again. due_in is how soon
+-- the next call is worthwhile; null at the end of a scan.
 --
 -- Events stay for 24 hours after the end of their execution. A child stays while its parent is
 -- unfinished, because a later run of the parent would submit it again. Members of a flow stay until
--- all members have ended; their edges and groups go with them, and the flow with its last member.
+-- all members have ended; their edges and groups are deleted with them, and the flow with its last
+-- member.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input

@@ -1,7 +1,8 @@
 -- Delete expired idempotency keys and old claim slots.
 --
 -- A key of scope `unfinished` expires when its window is past and its execution has ended or is
--- gone. Until then its window is extended, so that it does not stand in front of other keys.
+-- gone. Until then each call extends its window, so that the key does not come first again in the
+-- next call.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -27,7 +28,7 @@ declare
 begin
   perform ff._check_pass(p_limit);
   with due as materialized (
-    select k.partition_key as pk, k.namespace, k.key, k.scope, k.execution_id
+    select p_partition_key as pk, k.namespace, k.key, k.scope, k.execution_id
     from ff.idempotency_key k
     where k.partition_key = p_partition_key
       and k.expires_at > '-infinity' and k.expires_at <= v_now
@@ -62,7 +63,7 @@ begin
   -- A claim is not repeated after a day.
   delete from ff.claim_slot s
   using (
-    select x.partition_key as pk, x.namespace, x.worker_instance_id
+    select p_partition_key as pk, x.namespace, x.worker_instance_id
     from ff.claim_slot x
     where x.partition_key = p_partition_key and x.claimed_at <= v_now - interval '1 day'
     limit p_limit

@@ -1,11 +1,11 @@
--- Delete executions that ended long enough ago, with all their rows: all of them, or those of a
--- namespace, a lane or with tags.
+-- Delete executions that ended long enough ago, with all their rows: all such executions, or only
+-- those of a namespace, of a lane or with tags.
 --
--- The retention is that of the execution's policy, else of its lane, else p_retention. Events stay
--- for p_event_floor after the end of their execution. A child stays while its parent is unfinished,
--- and a member of a flow until all members have ended. With a filter, a call reads 2 000 executions
+-- The policy of the execution sets the retention, else its lane, else p_retention. Events stay for
+-- p_event_floor after the end of their execution. A child stays while its parent is unfinished, and
+-- a member of a flow until all members have ended. With a filter, a call reads 2 000 executions
 -- after p_after; next_after is where it stopped, and null at the end. Without a filter it continues
--- the scan of ff.trim_executions, and due_in is how soon another call is worthwhile.
+-- the scan of ff.trim_executions, and due_in is how soon the next call is worthwhile.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
@@ -41,19 +41,19 @@ begin
   perform ff._check_pass(p_limit);
   if p_retention is null
      or p_retention not between interval '0' and interval '36525 days' then
-    v_field := 'retention'; v_problem := 'must be between nothing and a hundred years';
+    v_field := 'retention'; v_problem := 'must be between 0 and a hundred years';
   elsif p_event_floor is null
      or p_event_floor not between interval '0' and interval '36525 days' then
-    v_field := 'event_floor'; v_problem := 'must be between nothing and a hundred years';
+    v_field := 'event_floor'; v_problem := 'must be between 0 and a hundred years';
   elsif p_namespace = '' then
-    v_field := 'namespace'; v_problem := 'must not be empty; null is every one';
+    v_field := 'namespace'; v_problem := 'must not be empty; null means any';
   elsif p_lane = '' then
-    v_field := 'lane'; v_problem := 'must not be empty; null is every one';
+    v_field := 'lane'; v_problem := 'must not be empty; null means any';
   elsif v_problem is not null then
     v_field := 'tags';
   elsif p_after is not null
      and num_nonnulls(p_namespace, p_lane, nullif(p_tags, '{}')) = 0 then
-    v_field := 'after'; v_problem := 'belongs to a filter: without one, calls go on by themselves';
+    v_field := 'after'; v_problem := 'needs a filter: without one, the scan continues by itself';
   end if;
   if v_field is not null then
     perform ff._refuse('WF001', 'invalid_input',

@@ -1,7 +1,7 @@
 -- Make a blocked execution eligible again, if it is still blocked for the expected reason.
 --
--- An empty or null reason means any reason, except the pause of a flow that is being cancelled,
--- which cannot be lifted. With an actor, an event is written.
+-- An empty or null reason means any reason. The pause of a flow that is being cancelled cannot be
+-- lifted. With an actor, an event is written.
 --
 -- Moves:    runnable blocked -> runnable eligible (T7)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found

@@ -1,7 +1,6 @@
--- Make executions eligible that were blocked because no capable worker was alive, once there is
--- one.
+-- Unblock executions that were blocked because no capable worker was alive, if one is alive now.
 --
--- A worker unblocks such executions when it registers. This call does the rest: rows beyond the
+-- A worker unblocks such executions when it registers. This call finds the rest: rows beyond the
 -- limit of that call, rows that were locked, and rows that were blocked although a worker could run
 -- them.
 --

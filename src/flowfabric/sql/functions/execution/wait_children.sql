@@ -1,12 +1,12 @@
--- Make a running execution wait for its dependencies, for its lease holder; the same attempt
+-- Make a running execution wait for its dependencies, for its lease holder. The same attempt
 -- resumes afterwards.
 --
--- It waits while one of its groups is undecided and has an unresolved edge. If there is none, the
--- execution is eligible at once.
+-- The execution waits while one of its groups is undecided and has an unresolved edge. If there is
+-- no such group, it is eligible at once.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
---           T4)
+--           T4, T18)
 -- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Replay:   the lease that was given up gets `waiting` again
@@ -52,7 +52,7 @@ begin
   select count(*) into v_open
   from ff.edge_group y
   join ff.edge g
-    on g.partition_key = y.partition_key and g.downstream_id = y.downstream_id
+    on g.partition_key = p_partition_key and g.downstream_id = y.downstream_id
       and g.group_no = y.group_no
   where y.partition_key = p_partition_key and y.downstream_id = p_execution_id
     and case when y.state = 'pending' and g.resolution = 'unsatisfied' then true else false end;

@@ -1,14 +1,14 @@
--- Let the lease holder's execution wait until k of the given executions have ended (null: all). The
--- same attempt resumes afterwards.
+-- Make a running execution wait, for its lease holder, until p_k of the given executions have
+-- ended; null means all of them. The same attempt resumes afterwards.
 --
--- Every outcome counts, and executions that have ended already count at once: if they are enough,
--- the execution is eligible without waiting. `open` is how many have yet to end. Executions of
--- another partition are not found. The call locks the executions it waits for, and a claim at that
--- moment skips them; so their workers get a hint to look again.
+-- Every outcome counts as an end, and executions that have ended already count at once. If enough
+-- have ended, the execution is eligible at once. `open` is how many have not ended. Executions of
+-- another partition are not found. The call locks the given executions, so a claim at the same
+-- moment skips them; their workers therefore get a hint to claim again.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
---           T4)
+--           T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found (also of one it would wait for) · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each

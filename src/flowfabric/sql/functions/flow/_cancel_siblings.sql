@@ -1,10 +1,11 @@
--- Cancel upstreams that a decided group no longer needs (T23), and store in the group which ones
+-- Cancel upstreams that a decided group no longer needs (T23), and store in the group which of them
 -- are left. The caller holds the row lock of the group's downstream.
 --
--- An upstream that another group still waits for is kept, and this group forgets it. This is
--- checked under the upstream's own lock: of two groups decided at the same time, one sees the
--- other. An upstream that is locked or over the limit is left for later. An upstream whose edge is
--- resolved has ended since it was listed; if it runs now, it was replayed, and is left running.
+-- An upstream that another undecided group waits for is not cancelled, and is removed from this
+-- group's list. This is checked under the lock of the upstream, so that two groups that are decided
+-- at the same time see each other. An upstream that is locked or over the limit stays on the list
+-- for later. If the edge of an upstream is resolved, the upstream has ended since it was listed; if
+-- it is running now, it was replayed, and is not cancelled.
 drop function if exists ff._cancel_siblings;
 create function ff._cancel_siblings(
   p_partition_key   smallint,
@@ -69,7 +70,7 @@ begin
            exists (
              select from ff.edge g
              join ff.edge_group y
-               on y.partition_key = g.partition_key and y.downstream_id = g.downstream_id
+               on y.partition_key = p_partition_key and y.downstream_id = g.downstream_id
                  and y.group_no = g.group_no
              where g.partition_key = p_partition_key and g.upstream_id = u.id
                and g.resolution = 'unsatisfied'

@@ -1,10 +1,10 @@
--- Copy upstream results into the payloads of members, where an edge says so and its group has just
--- been satisfied. The caller holds the row locks of the members.
+-- Copy the results of upstreams into the payloads of members, for edges that ask for it and whose
+-- group has just been satisfied. The caller holds the row locks of the members.
 --
--- In an all_of group the edge satisfied last decides, in any other group the edge that decided the
--- group. Of several groups the one decided last wins; of groups decided at the same time, the one
--- with the highest number. A missing result replaces nothing, and an ended member keeps its
--- payload.
+-- A payload takes one result. In an all_of group it is the result of the edge that was satisfied
+-- last; in any other group, of the edge that decided the group. With several groups, the group that
+-- was decided last provides the result; among groups decided at the same time, the group with the
+-- highest number. If there is no result, or the member has ended, the payload stays.
 drop function if exists ff._copy_results_to_payloads;
 create function ff._copy_results_to_payloads(
   p_partition_key  smallint,
@@ -62,7 +62,7 @@ begin
            b.execution_id is not null as has_body
     from unnest(v_ids, v_flows, v_edges) u(id, flow_id, edge_id)
     cross join lateral (
-      -- Read together with the result, because the upstream may be replayed meanwhile.
+      -- Read the edge together with the result, because the upstream may be replayed meanwhile.
       select o.upstream_id, o.kept_version from ff.edge o
       where o.partition_key = p_partition_key and o.flow_id = u.flow_id and o.edge_id = u.edge_id
       offset 0) g
@@ -98,7 +98,7 @@ begin
     where e.partition_key = i.pk and e.execution_id = i.id
   )
   insert into ff.execution_body as o (partition_key, execution_id, payload)
-  select i.pk, i.id, case when not i.is_small then i.result end
+  select p_partition_key, i.id, case when not i.is_small then i.result end
   from item i
   where i.has_body or not i.is_small
   on conflict (partition_key, execution_id) do update set payload = excluded.payload;

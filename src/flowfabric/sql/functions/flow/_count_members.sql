@@ -1,7 +1,10 @@
--- Count the members of a flow by public state, and derive the flow's state. If all have ended:
--- failed if a member failed, was cancelled or expired, else completed; a member that every
--- dependent could do without does not count. Otherwise: running if one is active, blocked if one
--- waits for anything but a worker, else open. A cancelled flow is cancelled.
+-- Count the members of a flow by public state, and derive the state of the flow.
+--
+-- A cancelled flow is cancelled. If all members have ended, the flow has failed if a member failed,
+-- was cancelled or expired, else it is completed. Such a member does not count if other members
+-- depend on it and all groups with an edge from it were satisfied anyway. If members are
+-- unfinished, the flow is running if one is active; blocked if one waits for anything but a worker;
+-- else open.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

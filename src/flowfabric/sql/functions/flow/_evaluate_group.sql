@@ -1,6 +1,6 @@
 -- Compute the state of a group from its counts. p_lost is the number of upstreams that ended
--- without success. A satisfied group cannot be impossible. Only the counts matter, not the order of
--- events.
+-- without success. A group with enough successes is satisfied, however many upstreams were lost.
+-- The order of the ends does not matter.
 drop function if exists ff._evaluate_group;
 create function ff._evaluate_group(
   p_policy    ff.group_policy,

@@ -1,5 +1,5 @@
--- Return what is wrong with the form of a flow given as JSON, as field and problem, or null. Nodes
--- and edges are not checked here.
+-- Return the first problem in the form of a flow given as JSON, as field and problem; null if there
+-- is none. Nodes and edges are not checked here.
 drop function if exists ff._flow_problem;
 create function ff._flow_problem(p_flow jsonb)
 returns text[]
@@ -29,7 +29,7 @@ begin
      or octet_length(p_flow ->> 'flow_kind') not between 1 and 256 then
     return array['flow_kind', 'must be text of 1 to 256 bytes'];
   end if;
-  -- As JSON: a string that holds an object is not an object.
+  -- Pass tags as JSON, not as text, so that a string that holds an object is refused.
   v_problem := ff._tags_problem(nullif(p_flow -> 'tags', 'null')::text);
   if v_problem is not null then
     return array['tags', v_problem];

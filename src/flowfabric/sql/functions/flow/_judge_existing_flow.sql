@@ -1,7 +1,7 @@
--- Judge a flow that is to be stored but may exist: duplicate if it is the same flow (its first node
--- is a member or may have been trimmed), else invalid because the id is taken; null if it does not
--- exist. A flow that was trimmed whole is recognised by its events, so that a late repeat does not
--- run it again.
+-- Judge whether a flow that is to be stored exists already. The verdict is duplicate if it is the
+-- same flow: its first node is a member, or some members were trimmed. The verdict is invalid if
+-- the id belongs to another flow, and null if no flow has it. A flow that was trimmed whole is
+-- recognised by its events, so that a late repeat does not run it again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

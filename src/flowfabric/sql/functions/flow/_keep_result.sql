@@ -1,5 +1,6 @@
--- Keep the result of a member that is to be replayed, for the members it was promised to. The
--- caller holds its row lock; edges that it satisfied change only under that lock.
+-- Keep the result of a member that is to be replayed, for the downstreams that were promised it.
+-- The caller holds the row lock of the member; edges that the member satisfied change only under
+-- that lock.
 drop function if exists ff._keep_result;
 create function ff._keep_result(p_partition_key smallint, p_execution_id uuid)
 returns void
@@ -33,7 +34,7 @@ begin
   where g.partition_key = i.pk and g.flow_id = i.flow_id and g.edge_id = i.edge_id;
   if found then
     insert into ff.kept_result (partition_key, execution_id, version, result_encoding, result)
-    select e.partition_key, e.execution_id, e.version, e.result_encoding, e.result
+    select p_partition_key, e.execution_id, e.version, e.result_encoding, e.result
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
   end if;

@@ -1,7 +1,7 @@
 -- Pause the waiting members of a cancelled flow, so that no claim sees them until they are
 -- cancelled (T6, quiet). Skips locked rows.
 --
--- A member that waits for runs stays as it is: it cannot be claimed, and its row counts the runs.
+-- A member that waits for runs is not paused: it cannot be claimed, and its row counts the runs.
 drop function if exists ff._pause_members;
 create function ff._pause_members(
   p_partition_key smallint,
@@ -31,6 +31,7 @@ begin
   paused as (
     update ff.execution e set
       eligibility = 'blocked_by_operator',
+      line_id = null,
       blocking_reason = 'paused_by_flow_cancel',
       blocking_detail = p_reason,
       blocked_at = greatest(p_now, e.transitioned_at),
@@ -38,8 +39,8 @@ begin
       cause = case when e.eligibility = 'blocked_by_operator' then e.cause else 'block' end,
       delayed_until = null,
       due_at = e.deadline_at,
-      transitioned_at = case e.eligibility when 'blocked_by_operator' then e.transitioned_at
-                                           else greatest(p_now, e.transitioned_at) end,
+      transitioned_at = case when e.eligibility = 'blocked_by_operator'
+                          then e.transitioned_at else greatest(p_now, e.transitioned_at) end,
       mutated_at = greatest(p_now, e.transitioned_at, e.mutated_at)
     from waiting w
     where e.partition_key = w.pk and e.execution_id = w.execution_id

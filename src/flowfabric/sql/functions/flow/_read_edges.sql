@@ -1,5 +1,6 @@
--- Read the edges of a flow given as JSON, as positions of nodes from 0 on, or the first problem. A
--- node must come before the nodes that depend on it; without an edge backwards there is no cycle.
+-- Read the edges of a flow given as JSON. Returns the nodes of each edge as positions, counted from
+-- 0, or the first problem. A node must come before the nodes that depend on it; this excludes
+-- cycles.
 drop function if exists ff._read_edges;
 create function ff._read_edges(
   p_edges         jsonb,
@@ -18,7 +19,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  -- Rows come in array order, and nothing below changes it.
+  -- Rows come in the order of the array, and no statement below changes that order.
   select array_agg(j.upstream), array_agg(j.downstream), array_agg(j.grp),
          case when count(j.ref) > 0 then array_agg(j.ref) end,
          (array_agg(array[format('edges[%s]%s', j.n - 1, j.words[1]), j.words[2]])

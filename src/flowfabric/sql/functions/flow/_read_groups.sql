@@ -1,4 +1,4 @@
--- Return the edge groups of a flow, each with its policy from the given JSON (default all_of); or
+-- Return the edge groups of a flow, each with its policy from the given JSON (default all_of), or
 -- the first problem.
 drop function if exists ff._read_groups;
 create function ff._read_groups(
@@ -41,9 +41,9 @@ begin
              when i.v ->> 'policy' = 'quorum' and coalesce(i.v ->> 'k', '') !~ '^0*[1-9][0-9]{0,8}$'
                then array['.k', 'quorum k must be >= 1']
              when i.v ->> 'policy' <> 'quorum' and i.v ->> 'k' is not null
-               then array['.k', 'only a quorum has one']
+               then array['.k', 'belongs to a quorum only']
              when i.v ->> 'policy' = 'all_of' and i.v ->> 'on_satisfied' is not null
-               then array['.on_satisfied', 'all_of needs all of them']
+               then array['.on_satisfied', 'must be left out: all_of needs every upstream']
              when coalesce(i.v ->> 'on_satisfied', 'let_run') not in ('cancel_remaining', 'let_run')
                then array['.on_satisfied', 'must be cancel_remaining or let_run']
            end as words
@@ -54,7 +54,7 @@ begin
     return;
   end if;
 
-  -- One pass over both, without a join whose size the planner cannot estimate.
+  -- One pass over both. The planner could not estimate the size of a join.
   select array_agg(f.node order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.grp order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.size order by f.node, f.grp) filter (where f.size > 0),

@@ -1,5 +1,5 @@
--- Read the names of the nodes of a flow given as JSON, in order, or the first problem. Nodes follow
--- the rules of submit_json items, without keys and parents.
+-- Read the names of the nodes of a flow given as JSON, in order, or the first problem. A node
+-- follows the rules of a submit_json item, but has neither key nor parent.
 drop function if exists ff._read_nodes;
 create function ff._read_nodes(
   p_nodes     jsonb,
@@ -14,7 +14,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  -- Rows come in array order, and nothing below changes it.
+  -- Rows come in the order of the array, and no statement below changes that order.
   select array_agg(j.name),
          (array_agg(array[format('nodes[%s].%s', j.n - 1, j.words[1]), j.words[2]])
             filter (where j.words is not null))[1:1]

@@ -1,8 +1,8 @@
--- Read the members that have not started and still hold an earlier result of an execution that has
--- succeeded again since.
+-- Read the downstreams of executions that have not started and still hold an earlier result,
+-- although the execution has succeeded again since.
 drop function if exists ff._read_stale_inputs;
-create function ff._read_stale_inputs(p_partition_key smallint, p_execution_id uuid)
-returns setof uuid
+create function ff._read_stale_inputs(p_partition_key smallint, p_ended_ids uuid[])
+returns table (upstream_id uuid, downstream_id uuid)
 language plpgsql
 stable
 set plan_cache_mode = force_generic_plan
@@ -12,12 +12,14 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
+#variable_conflict use_column
 begin
   return query
-  select g.downstream_id
-  from (
+  select u.id, g.downstream_id
+  from unnest(p_ended_ids) u(id)
+  cross join lateral (
     select e.execution_id from ff.execution e
-    where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+    where e.partition_key = p_partition_key and e.execution_id = u.id
       and case when e.outcome = 'success' then true else false end
     offset 0
   ) x

@@ -2,8 +2,8 @@
 -- the downstreams.
 --
 -- A satisfied group stays satisfied. A group that is no longer impossible becomes pending, and has
--- no siblings to cancel. In a group that stays decided, ended upstreams that are to be replayed
--- (p_replayed_ids) are removed from the siblings to cancel.
+-- no siblings to cancel. If a group stays decided, upstreams that are to be replayed
+-- (p_replayed_ids) are removed from its siblings to cancel.
 drop function if exists ff._recount_groups;
 create function ff._recount_groups(
   p_partition_key  smallint,
@@ -40,8 +40,8 @@ begin
   judged as materialized (
     select c.pk, c.downstream_id, c.group_no, c.succeeded, c.failed, c.skipped,
            case when y.state <> 'impossible' then y.state
-                -- A quorum larger than its number of edges becomes impossible at the first end, not
-                -- before.
+                -- A quorum that is larger than its number of edges becomes impossible only when an
+                -- upstream ends.
                 when c.succeeded + c.failed + c.skipped = 0 then 'pending'
                 else ff._evaluate_group(y.policy, y.k, y.n, c.succeeded, c.failed + c.skipped)
            end as state,

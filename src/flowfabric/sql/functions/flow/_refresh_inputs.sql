@@ -1,9 +1,10 @@
--- Pass the new results of members that succeeded again to the downstreams that have not started; a
--- started one keeps the earlier result. The caller holds the row locks of the ended members.
+-- Pass the new results of members that succeeded again to their downstreams. A downstream that has
+-- started keeps the earlier result. The caller holds the row locks of the ended members.
 --
--- A result that was copied into a payload is copied again. No lock is waited for: a locked
--- downstream is refreshed later, unless it has started by then. p_limit bounds the downstreams.
--- Returns how many were refreshed, and which ended members have more to pass on.
+-- A result that was copied into a payload is copied again. The call waits for no lock: a locked
+-- downstream is refreshed later, unless it has started by then. p_limit is the most downstreams
+-- that are refreshed. Returns how many downstreams were refreshed, and which ended members have
+-- more to pass on.
 drop function if exists ff._refresh_inputs;
 create function ff._refresh_inputs(
   p_partition_key smallint,
@@ -23,22 +24,22 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
+  v_stale   uuid[];
   v_members uuid[];
   v_ids     uuid[];
   v_groups  smallint[];
 begin
-  -- Claims take the same lock: a member that has not started under it will read the new result.
+  v_stale := array(
+    select distinct w.downstream_id
+    from ff._read_stale_inputs(p_partition_key, p_ended_ids) w
+    order by w.downstream_id);
+  -- Claims take the same lock, so a member that has not started yet will read the new result.
   v_members := array(
     select l.execution_id
-    from (
-      select distinct w.downstream_id
-      from unnest(p_ended_ids) u(id)
-      cross join lateral ff._read_stale_inputs(p_partition_key, u.id) w(downstream_id)
-      order by w.downstream_id
-    ) a
+    from unnest(v_stale) u(id)
     cross join lateral (
       select e.execution_id from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = a.downstream_id
+      where e.partition_key = p_partition_key and e.execution_id = u.id
         and case when e.total_attempt_count = 0 then true else false end
       for no key update skip locked
     ) l
@@ -75,10 +76,10 @@ begin
     end if;
 
     with item as materialized (
-      select k.partition_key as pk, k.execution_id, k.version
+      select p_partition_key as pk, k.execution_id, k.version
       from unnest(p_ended_ids) u(id)
       cross join lateral (
-        select o.partition_key, o.execution_id, o.version from ff.kept_result o
+        select o.execution_id, o.version from ff.kept_result o
         where o.partition_key = p_partition_key and o.execution_id = u.id
         offset 0) k
       where not exists (
@@ -94,7 +95,6 @@ begin
     where k.partition_key = i.pk and k.execution_id = i.execution_id and k.version = i.version;
   end if;
   pending_ids := array(
-    select u.id from unnest(p_ended_ids) u(id)
-    where exists (select from ff._read_stale_inputs(p_partition_key, u.id)));
+    select distinct w.upstream_id from ff._read_stale_inputs(p_partition_key, p_ended_ids) w);
 end;
 $$;

@@ -1,13 +1,13 @@
 -- Reopen the edges that the end of a member decided, before the member is replayed. The caller
 -- holds the locks of _lock_for_replay.
 --
--- Impossible edges out of the member wait for it again. A skipped downstream without an impossible
--- group left is replayed too, and so on downstream; members that run or ended otherwise are left
--- alone. If the member itself was skipped, or cancelled while it waited, its own impossible edges
--- are reopened as well, each for a later end of its upstream.
+-- Impossible edges out of the member wait for it again. A skipped downstream that has no impossible
+-- group left is replayed too, and so on downstream. Members that run, or ended in another way, do
+-- not change. If the member itself was skipped, or cancelled while it waited, the impossible edges
+-- into it are reopened as well; each of them then waits for a later end of its upstream.
 --
--- Ends are propagated before they are undone. Returns the members to replay with it, and how many
--- groups were recounted.
+-- Ends are propagated before they are undone. Returns the members to replay with this one, and how
+-- many groups were recounted.
 drop function if exists ff._reopen_edges;
 create function ff._reopen_edges(
   p_partition_key  smallint,
@@ -49,7 +49,7 @@ begin
     if found then
       raise exception using errcode = '40001', message = 'a member of the flow is busy';
     end if;
-    -- Only the ends of members that are to be replayed must be propagated first.
+    -- Propagate first the ends of the members that are to be replayed, and of no others.
     v_pending := array(
       select u.id from unnest(v_reached) u(id)
       cross join lateral (
@@ -62,7 +62,7 @@ begin
       v_wakes := ff._propagate_end(p_partition_key, v_pending, p_now, 10000);
       if v_wakes.pending_ids is not null then
         raise exception using errcode = '40001',
-          message = 'somebody whom the end of a member concerns is busy';
+          message = 'an execution that depends on the end of a member is busy';
       end if;
     end if;
     v_found := ff._read_reopened_members(p_partition_key, p_execution_id);
@@ -148,7 +148,7 @@ begin
       and case when y.state = 'impossible' then true else false end) then
     perform ff._refuse('WF219', 'deps_not_satisfied', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id),
-      'problem', 'one of its groups asks for more than it has edges'));
+      'problem', 'one of its groups needs more edges than it has'));
   end if;
 end;
 $$;

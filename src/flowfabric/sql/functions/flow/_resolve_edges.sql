@@ -1,15 +1,16 @@
 -- Resolve the edges out of ended executions, with the consequences for their downstreams. The
--- caller holds the row locks of the ended.
+-- caller holds the row locks of the ended executions.
 --
--- An edge is resolved once: its row says so, and propagating an end twice changes nothing. Its
--- group counts it and is decided once. A downstream with an impossible group is skipped in any
--- state (T5), or cancelled if its flow is cancelled. A downstream whose groups are all satisfied,
--- and that waits for nothing else, becomes eligible (T4, quiet). A group that cancels unneeded
--- upstreams does so (T23).
+-- An edge is resolved once and stores how, so propagating an end twice changes nothing. The group
+-- of the edge counts it, and is decided once. A downstream with an impossible group is skipped in
+-- any state (T5), or cancelled if its flow is cancelled. A downstream becomes eligible (T4, quiet)
+-- if all its groups are satisfied and it waits for nothing else. If the policy of a decided group
+-- says so, upstreams that it no longer needs are cancelled (T23).
 --
--- No lock is waited for: a locked downstream keeps its edges open. p_limit bounds the downstreams,
--- p_cancel_limit the siblings. Returns how many downstreams were handled and siblings cancelled,
--- the ended among them whose own end must be propagated, and whether siblings are left to cancel.
+-- The call waits for no lock: a locked downstream keeps its edges unresolved. p_limit is the most
+-- downstreams that are handled, p_cancel_limit the most siblings that are cancelled. Returns how
+-- many downstreams were handled and siblings cancelled, which of them have ended and must be
+-- propagated in turn, and whether siblings are left to cancel.
 drop function if exists ff._resolve_edges;
 create function ff._resolve_edges(
   p_partition_key  smallint,
@@ -102,7 +103,7 @@ begin
       where e.partition_key = p_partition_key and e.execution_id = p.upstream_id
       offset 0) x
     cross join lateral (
-      -- By edge id: a lookup by both ends could read all edges into the downstream.
+      -- Look up by edge id: a lookup by both ends could read all edges into the downstream.
       select o.flow_id, o.edge_id, o.group_no from ff.edge o
       where o.partition_key = p_partition_key and o.flow_id = p.flow_id and o.edge_id = p.edge_id
         and case when o.resolution = 'unsatisfied'
@@ -117,11 +118,13 @@ begin
   ),
   resolved as (
     update ff.edge g set
-      resolution = case i.outcome when 'success' then 'satisfied'::ff.resolution
-                                  else 'impossible' end,
+      resolution = case when i.outcome = 'success' then 'satisfied'::ff.resolution
+                        else 'impossible' end,
       outcome = i.outcome,
-      -- After its group was decided, if it was: what counted then never changes.
-      resolved_at = greatest(p_now, i.fired_at + interval '1 microsecond'),
+      -- If the group was decided before, store a later time, so that the edges that counted in its
+      -- decision stay the same.
+      resolved_at = greatest(p_now, (i.fired_at at time zone 'UTC' + interval '1 microsecond')
+                                      at time zone 'UTC'),
       reopened_version = null
     from item i
     where g.partition_key = i.pk and g.flow_id = i.flow_id and g.edge_id = i.edge_id
@@ -163,7 +166,8 @@ begin
       state = j.state,
       fired_at = coalesce(y.fired_at, j.fired_at),
       fired_k = case when j.is_fired
-                  then case y.policy when 'all_of' then y.n when 'any_of' then 1 else y.k end
+                  then case when y.policy = 'all_of' then y.n when y.policy = 'any_of' then 1
+                            else y.k end
                   else y.fired_k end,
       fired_n = case when j.is_fired then y.n else y.fired_n end
     from judged j
@@ -187,7 +191,11 @@ begin
       select distinct on (u.id) u.id as downstream_id, w.upstream_id, w.outcome
       from unnest(v_ids, v_groups, v_states) u(id, group_no, state)
       cross join lateral (
-        select e.phase, ff._is_flow_cancelled(p_partition_key, e.flow_id) as is_cancelled
+        select e.phase, e.flow_id is not null and exists (
+                 select from ff.flow f
+                 where f.partition_key = p_partition_key and f.flow_id = e.flow_id
+                   and case when f.cancel_policy <> 'flow_only' then true else false end
+                 offset 0) as is_cancelled
         from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = u.id
         offset 0) x
@@ -227,6 +235,7 @@ begin
   ready as (
     update ff.execution e set
       eligibility = 'eligible_now',
+      line_id = null,
       blocking_reason = 'waiting_for_worker',
       blocking_detail = null,
       cause = 'satisfy_dependencies',

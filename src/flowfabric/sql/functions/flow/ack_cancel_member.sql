@@ -1,8 +1,9 @@
--- Remove an ended member from the backlog of its cancelled flow; the backlog goes with the last
--- member. For callers that cancel members one by one: ff.cancel_members does this itself.
+-- Remove an ended member from the backlog of its cancelled flow. The backlog is deleted with its
+-- last member. This is for callers that cancel members one by one; ff.cancel_members does it
+-- itself.
 --
--- A member that has not ended stays on the backlog, else nothing would ever end it. A member that
--- is not on the backlog is fine.
+-- A member that has not ended stays on the backlog, because otherwise nothing would ever end it. A
+-- member that is not on the backlog is not an error.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF206 not_terminal
@@ -34,16 +35,16 @@ begin
   if ff._is_nil_id(p_flow_id) or ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', case when ff._is_nil_id(p_flow_id) then 'flow_id' else 'execution_id' end,
-      'problem', 'must be the id of a flow and that of a member'));
+      'problem', 'must be the id of a flow and the id of a member'));
   end if;
   outcome := 'acked';
   remaining := 0;
-  -- The lock serialises two calls for the last two members, so that one of them sees none left.
+  -- The lock serialises two calls for the last two members, so that the second call sees none left.
   perform 1 from ff.cancel_backlog b
   where b.partition_key = p_partition_key and b.flow_id = p_flow_id
     and case when p_namespace is null then true else exists (
           select from ff.flow f
-          where f.partition_key = b.partition_key and f.flow_id = b.flow_id
+          where f.partition_key = p_partition_key and f.flow_id = b.flow_id
             and f.namespace = p_namespace
           offset 0) end
   for update;

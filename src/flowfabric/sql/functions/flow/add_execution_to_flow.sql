@@ -1,7 +1,7 @@
 -- Add an execution to a flow, whatever its state. An execution can be in one flow only.
 --
--- p_node_name is its name in the flow; the caller keeps names distinct. Returns the counts after
--- the call.
+-- p_node_name is its name in the flow. The caller must keep the names distinct. Returns the counts
+-- after the call.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal · WF301 not_found
@@ -37,7 +37,7 @@ begin
   if ff._is_nil_id(p_flow_id) or ff._is_nil_id(p_execution_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', case when ff._is_nil_id(p_flow_id) then 'flow_id' else 'execution_id' end,
-      'problem', 'must be the id of a flow and that of an execution'));
+      'problem', 'must be the id of a flow and the id of an execution'));
   end if;
   if octet_length(p_node_name) not between 1 and 256 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

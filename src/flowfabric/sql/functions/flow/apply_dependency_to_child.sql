@@ -1,13 +1,14 @@
 -- Apply a staged edge, so that it blocks its downstream. If the upstream has ended, the edge is
 -- resolved at once, with all consequences.
 --
--- The downstream must be claimable now or already wait for dependencies; blocking it would lose a
--- delay or a pause. A running downstream can be given dependencies by its own worker, which shows
--- its lease; they take effect when it calls ff.wait_children. An edge of a decided group blocks
--- nothing. `unsatisfied` is the number of applied, unresolved edges into the downstream.
+-- The downstream must be claimable now or wait for dependencies already; blocking it in any other
+-- state would lose a delay or a pause. The worker of a running downstream may add dependencies to
+-- it by showing the lease; they take effect when the worker calls ff.wait_children. An edge of a
+-- decided group blocks nothing. `unsatisfied` is the number of applied, unresolved edges into the
+-- downstream.
 --
 -- Moves:    runnable eligible -> runnable blocked (T3, quiet); an ended upstream is propagated (T4,
---           T5, T23); an expired lease is marked (T19); an overdue execution is settled as by
+--           T5, T18, T23); an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24)
 -- Refuses:  WF003 invalid_dependency · WF301 not_found · WF215 flow_already_terminal
 --           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
@@ -66,9 +67,9 @@ begin
      or v_edge.downstream_id is distinct from p_downstream_id then
     perform ff._refuse('WF003', 'invalid_dependency', jsonb_build_object(
       'field', 'edge_id', 'problem', case when v_edge.edge_id is null
-        then 'edge_not_found: the flow has no such edge' else 'leads from and to others' end));
+        then 'edge_not_found: the flow has no such edge' else 'connects other members' end));
   end if;
-  -- The row is locked already; this does not wait.
+  -- The row is locked already, so this does not wait.
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_downstream_id);
   outcome := 'already_applied';
 
@@ -101,6 +102,7 @@ begin
     if v_row.eligibility = 'eligible_now' and v_state = 'pending' then
       update ff.execution e set
         eligibility = 'blocked_by_dependencies',
+        line_id = null,
         blocking_reason = 'waiting_for_children',
         cause = 'apply_dependency',
         transitioned_at = v_now,

@@ -1,11 +1,12 @@
--- Cancel the members of cancelled flows that the canceller left unfinished. The reconciler calls
--- this.
+-- Cancel members of cancelled flows that were left unfinished by the call that cancelled the flow.
+-- The reconciler calls this.
 --
--- A backlog without a flow or without members is deleted. A backlog whose members are all locked or
--- draining is tried again in 15 seconds. due_in is the time until the next backlog is due.
+-- A backlog without a flow or without members is deleted. If all members of a backlog are locked or
+-- still running under cancel_pending, it is tried again in 15 seconds. due_in is the time until the
+-- next backlog is due.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked ->
---           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+-- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
+--           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    backlogs in due order, at most 50, then executions, skipping locked ones
 -- Replay:   a second call finds nothing left to do

@@ -1,17 +1,18 @@
--- Cancel a flow: record the cancellation and the members that have yet to end. ff.cancel_members
--- then ends them, each under its own lock, or ff.cancel_backlog does once p_grace is over.
+-- Cancel a flow: record the cancellation and the members that must still end. ff.cancel_members
+-- then ends them, each under its own lock. Members that are left when p_grace is over are ended by
+-- ff.cancel_backlog.
 --
 -- From here on no member can be added and, unless the policy is flow_only, none can be claimed.
 -- Waiting members are paused, so that claims do not see them. A member that is locked now is not
--- paused; a claim recognises it by its cancelled flow. The policy decides which members end: cancel_all, every
--- unfinished one; cancel_pending, those that do not run; flow_only, none, without a backlog. Ended
--- members are never touched.
+-- paused; a claim recognises it by its cancelled flow. The policy decides which members end:
+-- cancel_all ends every unfinished member, cancel_pending ends members that are not running,
+-- flow_only ends none and has no backlog. Ended members never change.
 --
--- A flow may be cancelled again with a stricter policy (flow_only, cancel_pending, cancel_all in
--- this order) while members are unfinished. Policy, time, actor and, if given, reason are then
--- those of the later call. In every other case the answer is `already_terminal`, with the policy
--- and reason of the earlier cancellation if there was one, and nothing changes; at most 1000
--- members are named. member_count and members are the unfinished members; open_count is how many of
+-- A flow may be cancelled again with a stricter policy while members are unfinished; the policies
+-- from mild to strict are flow_only, cancel_pending, cancel_all. The later call then sets policy,
+-- time, actor and, if given, reason. In every other case the answer is `already_terminal`, with the
+-- policy and reason of the earlier cancellation if there was one, and nothing changes. member_count
+-- counts the unfinished members, members names at most 1000 of them, and open_count is how many of
 -- them are on the backlog.
 --
 -- Moves:    runnable -> runnable blocked (T6, quiet)
@@ -75,7 +76,7 @@ begin
       'field', 'call_id', 'problem', 'must be a uuid made for this call, not the nil uuid'));
   elsif p_grace is null or p_grace not between interval '0' and interval '365 days' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'grace', 'problem', 'must be between nothing and 365 days'));
+      'field', 'grace', 'problem', 'must be between 0 and 365 days'));
   end if;
 
   v_policy := p_policy;

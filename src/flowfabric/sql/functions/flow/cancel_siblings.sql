@@ -1,11 +1,11 @@
 -- Cancel upstreams that decided groups no longer need and that could not be cancelled at once,
--- because they were locked or too many. The group that waits longest comes first.
+-- because they were locked or too many. The group that has waited longest comes first.
 --
--- An upstream that another group still waits for is kept. due_in is how soon another call is
+-- An upstream that another group still waits for is kept. due_in is how soon the next call is
 -- worthwhile; null when no group has siblings left.
 --
--- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked ->
---           eligible (T4), unfinished -> terminal skipped (T5)
+-- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
+--           suspended -> eligible (T4, T18), unfinished -> terminal skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    the downstreams of the groups, then the executions to cancel, skipping locked ones
 -- Replay:   a second call finds nothing left to do

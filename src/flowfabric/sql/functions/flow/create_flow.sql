@@ -1,7 +1,7 @@
--- Create an empty flow. Members are added and edges staged one by one. A graph that is known
--- beforehand is better stored whole, with ff.submit_flow.
+-- Create an empty flow, to which members and edges are added one by one. If the whole graph is
+-- known, use ff.submit_flow instead.
 --
--- The caller chooses the id. An existing flow keeps its kind and tags.
+-- The caller chooses the id. If the flow exists, it keeps its kind and tags.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

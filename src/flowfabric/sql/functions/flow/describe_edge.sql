@@ -43,7 +43,7 @@ begin
          g.created_at, g.created_by, g.applied_at, g.resolution::text, g.outcome::text,
          g.resolved_at
   from ff.edge g
-  join ff.flow f on f.partition_key = g.partition_key and f.flow_id = g.flow_id
+  join ff.flow f on f.partition_key = p_partition_key and f.flow_id = g.flow_id
   where g.partition_key = p_partition_key and g.flow_id = p_flow_id and g.edge_id = p_edge_id
     and case when p_namespace is null then true else f.namespace = p_namespace end;
 end;

@@ -1,7 +1,8 @@
 -- Read one flow with its groups, in the order of their downstreams; no row if the flow does not
 -- exist.
 --
--- `state` is open or cancelled, as recorded. ff.summarise_flow derives the state from the members.
+-- `state` is the stored state: open or cancelled. ff.summarise_flow derives a state from the
+-- members.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)

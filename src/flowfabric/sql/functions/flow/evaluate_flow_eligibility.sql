@@ -1,4 +1,4 @@
--- Tell whether the dependencies of an execution allow a claim. Returns the first that applies:
+-- Tell whether the dependencies of an execution allow a claim. Returns the first word that applies:
 -- not_found, not_runnable, owned, terminal, impossible, blocked_by_dependencies, eligible.
 --
 -- Moves:    nothing
@@ -36,7 +36,7 @@ begin
                and case when y.state = 'impossible' then true else false end) then 'impossible'
            when exists (
              select from ff.edge_group y
-             join ff.edge g on g.partition_key = y.partition_key
+             join ff.edge g on g.partition_key = p_partition_key
                and g.downstream_id = y.downstream_id and g.group_no = y.group_no
              where y.partition_key = p_partition_key and y.downstream_id = p_execution_id
                and case when y.state = 'pending' and g.resolution = 'unsatisfied'

@@ -1,5 +1,6 @@
--- List the edges of a flow after p_after, in id order: all, those out of one member (p_upstream_id)
--- or those into one member (p_downstream_id). No rows if the flow does not exist.
+-- List the edges of a flow after p_after, in id order: all edges, the edges out of one member
+-- (p_upstream_id), or the edges into one member (p_downstream_id). No rows if the flow does not
+-- exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,5 +1,5 @@
--- List the members of a flow after p_after, in id order: all, or those in one of p_states. No rows
--- if the flow does not exist.
+-- List the members of a flow after p_after, in id order: all members, or only members in one of
+-- p_states. No rows if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -2,7 +2,7 @@
 --
 -- A page may be short or empty without being the last: a call reads at most 10 000 flows and counts
 -- at most about 100 000 members. The last row has no id; its next_after is where the next page
--- starts, and null at the end. It names no flow of another namespace.
+-- starts, and null at the end. next_after never reveals a flow of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -52,6 +52,8 @@ declare
   v_last  uuid;
   v_seen  integer;
   v_size  bigint := 0;
+  v_flow  record;
+  v_count record;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
@@ -103,20 +105,25 @@ begin
     end if;
   end loop;
 
-  return query
-  select f.flow_id, f.namespace, f.flow_kind, c.state, f.node_count, f.edge_count, c.counts,
-         f.created_at, f.mutated_at, f.cancelled_at, null::uuid
-  from unnest(v_ids) with ordinality u(id, n)
-  cross join lateral (
-    select x.flow_id, x.namespace, x.flow_kind, x.node_count, x.edge_count, x.created_at,
-           x.mutated_at, x.cancelled_at
-    from ff.flow x
-    where x.partition_key = p_partition_key and x.flow_id = u.id
-    offset 0) f
-  cross join lateral ff._count_members(
-    p_partition_key, f.flow_id, f.cancelled_at is not null) c
-  order by u.n;
-  flow_id := null;
+  for v_flow in
+    select f.flow_id, f.namespace, f.flow_kind, f.node_count, f.edge_count, f.created_at,
+           f.mutated_at, f.cancelled_at
+    from unnest(v_ids) with ordinality u(id, n)
+    cross join lateral (
+      select x.flow_id, x.namespace, x.flow_kind, x.node_count, x.edge_count, x.created_at,
+             x.mutated_at, x.cancelled_at
+      from ff.flow x
+      where x.partition_key = p_partition_key and x.flow_id = u.id
+      offset 0) f
+    order by u.n
+  loop
+    v_count := ff._count_members(
+      p_partition_key, v_flow.flow_id, v_flow.cancelled_at is not null);
+    return query
+    select v_flow.flow_id, v_flow.namespace, v_flow.flow_kind, v_count.state, v_flow.node_count,
+           v_flow.edge_count, v_count.counts, v_flow.created_at, v_flow.mutated_at,
+           v_flow.cancelled_at, null::uuid;
+  end loop;
   next_after := case
     when p_newest and exists (
       select from ff.flow f where f.partition_key = p_partition_key and f.flow_id < v_last)

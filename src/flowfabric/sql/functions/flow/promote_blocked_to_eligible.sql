@@ -1,6 +1,5 @@
--- Make a member eligible that is still blocked by its dependencies although none is open. The
--- engine does not need this call: deciding the last group does the same. It exists for repairs by
--- hand.
+-- Make a member eligible if it is still blocked by its dependencies although none is open. This
+-- call is for repairs by hand: the engine makes a member eligible when its last group is decided.
 --
 -- Moves:    runnable blocked -> runnable eligible (T4, quiet)
 -- Refuses:  WF204 already_terminal · WF217 not_runnable · WF218 not_blocked_by_deps

@@ -1,10 +1,11 @@
--- Read the results of the upstreams of executions: a row for each edge into one of them, with the
--- result if the upstream succeeded, in the order of resolution.
+-- Read the results of the upstreams of executions: one row for each edge into one of the
+-- executions, with the result if the upstream succeeded, in the order in which the edges were
+-- resolved.
 --
 -- is_counted means that the edge was satisfied when its group was decided. Later results can be
--- read too, but a handler that uses only counted ones sees the same inputs in every attempt. For an
--- upstream that was replayed, the row carries the earlier result until the upstream has succeeded
--- again; if the execution had started by then, it keeps the earlier result for good.
+-- read too, but a handler that uses only counted results sees the same inputs in every attempt. If
+-- an upstream was replayed, its row carries the earlier result until it has succeeded again. An
+-- execution that had started by then keeps the earlier result for good.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,5 +1,5 @@
--- Close groups whose unneeded upstreams have all ended or are gone. This never cancels anything;
--- ff.cancel_siblings does.
+-- Close groups whose unneeded upstreams have all ended or are gone. This call never cancels an
+-- execution; ff.cancel_siblings does.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,8 +1,8 @@
--- Set how a group of edges into a member is judged: all_of (the default), any_of, or a quorum of k.
+-- Set the policy of a group of edges into a member: all_of (the default), any_of, or a quorum of k.
 -- p_on_satisfied says what happens to upstreams that are no longer needed.
 --
--- Call it before the first edge of the group is staged. k is not compared with the number of edges,
--- which is not known yet.
+-- Call this before the first edge of the group is staged. k is not compared with the number of
+-- edges, which is not known yet.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal
@@ -45,13 +45,13 @@ begin
     when p_policy is null or p_policy not in ('all_of', 'any_of', 'quorum')
       then array['policy', 'must be all_of, any_of or quorum']
     when p_policy = 'quorum' and (p_k is null or p_k < 1) then array['k', 'quorum k must be >= 1']
-    when p_policy <> 'quorum' and p_k is not null then array['k', 'only a quorum has one']
+    when p_policy <> 'quorum' and p_k is not null then array['k', 'belongs to a quorum only']
     when p_policy = 'all_of' and p_on_satisfied is not null
-      then array['on_satisfied', 'all_of needs all of them']
+      then array['on_satisfied', 'must be left out: all_of needs every upstream']
     when p_on_satisfied not in ('cancel_remaining', 'let_run')
       then array['on_satisfied', 'must be cancel_remaining or let_run']
     when p_group_no is null or p_group_no < 0
-      then array['group_no', 'must be a whole number from 0 on'] end;
+      then array['group_no', 'must be a whole number, 0 or more'] end;
   if v_problem is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', v_problem[1], 'problem', v_problem[2]));
@@ -74,7 +74,7 @@ begin
   if v_group.n > 0 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'policy', 'problem', format(
-        'edge_group_policy_already_fixed: edges lead to group %s of this execution, and it is %s',
+        'edge_group_policy_already_fixed: group %s has edges already; its policy is %s',
         p_group_no, v_group.policy)));
   end if;
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_downstream_id);

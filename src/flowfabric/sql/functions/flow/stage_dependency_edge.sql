@@ -1,10 +1,9 @@
--- Declare that one member of a flow depends on another. The edge counts in its group from here on,
+-- Declare that one member of a flow depends on another. The edge counts in its group from now on,
 -- and blocks the downstream once it is applied.
 --
--- p_expected_graph_revision is the revision that the caller saw; if the graph has changed since,
--- nothing happens. A cycle is refused with its path. A decided group takes no more edges: a later
--- dependency needs a group of its own. The returned revision is the one that the next call must
--- expect.
+-- p_expected_graph_revision is the revision that the caller has read; if the graph has changed
+-- since, nothing happens. A cycle is refused with its path. A decided group takes no more edges, so
+-- a later dependency needs a new group. The next call must expect the returned revision.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF003 invalid_dependency · WF409 self_referencing_edge
@@ -53,11 +52,11 @@ begin
     when ff._is_nil_id(p_upstream_id) then array['upstream_id', 'must be the id of an execution']
     when ff._is_nil_id(p_downstream_id) then array['downstream_id', 'must be the id of an execution']
     when p_expected_graph_revision is null
-      then array['expected_graph_revision', 'must be a whole number from 0 on']
+      then array['expected_graph_revision', 'must be a whole number, 0 or more']
     when octet_length(p_data_passing_ref) > 256
       then array['data_passing_ref', 'must be at most 256 bytes']
     when p_group_no is null or p_group_no < 0
-      then array['group_no', 'must be a whole number from 0 on']
+      then array['group_no', 'must be a whole number, 0 or more']
     when p_created_by is null or octet_length(p_created_by) not between 1 and 256
       then array['created_by', 'must be text of 1 to 256 bytes'] end;
   if v_problem is not null then
@@ -120,7 +119,7 @@ begin
   if v_state <> 'pending' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'group_no', 'problem',
-      format('group %s of this execution is %s already; give another one', p_group_no, v_state)));
+      format('group %s of this execution is already %s; use another group', p_group_no, v_state)));
   end if;
   insert into ff.edge (
     partition_key, flow_id, edge_id, upstream_id, downstream_id, group_no, kind, data_passing_ref,

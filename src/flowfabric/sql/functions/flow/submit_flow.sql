@@ -1,16 +1,18 @@
 -- Store a whole flow given as JSON, or nothing. Problems are returned, not raised, so that the
 -- caller's transaction can continue.
 --
--- A flow is an object with flow_id, flow_kind and nodes. Optional fields: edges, groups, tags, creator,
--- parent_id (the execution whose handler stores the flow; members are kept while it is unfinished). A
--- node is an object with a name, unique in the flow, and the fields of an item of submit_json except
--- keys and parents. An edge has from and to, the positions of nodes counted from 0, and may have a
--- group and a ref; upstream nodes come before downstream nodes. A group has the position of a node,
--- its policy (all_of, any_of, quorum), k and on_satisfied; edges without a group object are all_of.
--- Returns {"database", "flow_id", "outcome", "detail"}; p_database is as in submit_json.
+-- A flow is an object with flow_id, flow_kind and nodes. Optional fields: edges, groups, tags,
+-- creator, and parent_id (the execution whose handler stores the flow; while it is unfinished, no
+-- member is trimmed). A node is an object with a name, unique in the flow, and the fields of an
+-- item of submit_json except keys and parents. An edge has from and to, the positions of nodes
+-- counted from 0, and may have a group and a ref; upstream nodes come before downstream nodes. A
+-- group has the position of a node, its policy (all_of, any_of, quorum), k and on_satisfied; edges
+-- without a group object are all_of. Returns {"database", "flow_id", "outcome", "detail"};
+-- p_database is the same as in submit_json.
 --
 -- Moves:    nothing -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
+--           · unknown_gate · limit_reached
 -- Locks:    waits only for a concurrent submit of the same flow, up to 2 s
 -- Replay:   duplicate
 -- Rights:   app
@@ -47,6 +49,7 @@ declare
   v_waits    boolean[];
   v_feeds    boolean[];
   v_closed   bigint[];
+  v_limited  boolean;
   v_lanes    text[];
   v_verdict  record;
   v_options  jsonb[];
@@ -58,9 +61,7 @@ declare
   v_now      timestamptz;
 begin
   perform ff._check_namespace(p_namespace);
-  select format('%s/%s', to_hex(s.system_identifier), d.oid) into v_database
-  from pg_control_system() s, pg_database d
-  where d.datname = current_database();
+  v_database := ff._identify_database();
   v_answer := jsonb_build_object('database', v_database, 'flow_id', p_flow ->> 'flow_id');
   v_problem := case
     when p_namespace is null then array['namespace', 'must not be null']
@@ -68,7 +69,7 @@ begin
            select m.value::integer - 1 from ff.meta m where m.name = 'partitions')
       then array['partition_key', 'there is no such partition']
     when p_database <> v_database
-      then array['database', format('this is %s, another database than the one it was meant for',
+      then array['database', format('this is %s, not the intended database',
                                     current_database())]
     else ff._flow_problem(p_flow) end;
   if v_problem is not null then
@@ -124,14 +125,14 @@ begin
                then array[format('nodes[%s].execution_id', d.n - 1), 'is taken: make a new one']
              else array[format('nodes[%s].%s', d.n - 1, case when d.delay is not null
                                                           then 'delay_ms' else 'delayed_until' end),
-                        'does not go with a node that waits for others'] end
+                        'cannot be used on a node that waits for others'] end
       into v_problem
     from (
       select u.n, u.delay, u.options ->> 'delayed_until' as delayed_until, u.waits,
              row_number() over (partition by u.id order by u.n) as nth,
              exists (select from ff.execution e
                      where e.partition_key = p_partition_key and e.execution_id = u.id
-                     -- without it the planner may hash the whole table while it is small
+                     -- without `offset 0` the planner may hash the whole table while it is small
                      offset 0)
              or (v_has_gone and exists (
                select from ff.event v
@@ -155,8 +156,9 @@ begin
   end if;
 
   select array_agg(distinct l.lane) filter (where u.is_ready),
-         array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled'))
-    into v_lanes, v_closed
+         array_agg(u.route_id) filter (where l.state is null or l.state in ('draining', 'disabled')),
+         bool_or(r.is_limited)
+    into v_lanes, v_closed, v_limited
   from (select x.route_id, bool_or(not x.waits) as is_ready
         from unnest(v_given.route_ids, v_waits) x(route_id, waits) group by x.route_id) u
   left join ff.route r
@@ -167,11 +169,29 @@ begin
     p_namespace, v_given.ids, v_given.route_ids, v_closed, v_given.payloads, v_given.encodings,
     v_given.delays, v_given.options)) j
   order by j.item limit 1;
+  if not found and v_given.options is not null then
+    select j.item, j.word, j.detail into v_verdict
+    from unnest(ff._judge_gates(
+      p_partition_key, p_namespace, '{}', v_given.ids, v_given.options)) j
+    order by j.item limit 1;
+  end if;
   if found then
     return v_answer || jsonb_build_object('outcome', v_verdict.word, 'detail',
       v_verdict.detail || jsonb_build_object('field', concat_ws(
         '.', format('nodes[%s]', v_verdict.item - 1),
-        coalesce(v_verdict.detail ->> 'field', 'route_id'))));
+        coalesce(v_verdict.detail ->> 'field',
+                 case when v_verdict.word = 'unknown_route' then 'route_id' else 'quotas' end))));
+  end if;
+  if v_limited then
+    select j.item, j.word, j.detail into v_verdict
+    from unnest(ff._judge_limits(
+      p_partition_key, p_namespace, '{}', v_given.ids, v_given.route_ids, v_given.options)) j
+    order by j.item limit 1;
+    if found then
+      return v_answer || jsonb_build_object('outcome', v_verdict.word, 'detail',
+        v_verdict.detail || jsonb_build_object('field', format(
+          'nodes[%s].%s', v_verdict.item - 1, v_verdict.detail ->> 'field')));
+    end if;
   end if;
   v_count := coalesce(cardinality(v_edges.upstreams), 0);
   v_now := ff.now();
@@ -225,9 +245,11 @@ begin
               v_groups.ks, v_groups.on_satisfied)
     u(downstream, grp, size, policy, k, on_satisfied);
 
-  perform pg_notify('ff_ready', concat_ws(' ', p_partition_key, p_namespace, l.lane))
-  from unnest(v_lanes) l(lane)
-  where l.lane is not null;
+  if ff._sends_hints() then
+    perform pg_notify('ff_ready', concat_ws(' ', p_partition_key, p_namespace, l.lane))
+    from unnest(v_lanes) l(lane)
+    where l.lane is not null;
+  end if;
   return v_answer || jsonb_build_object('outcome', 'created', 'detail', null);
 end;
 $$;

@@ -1,6 +1,6 @@
--- Summarise a flow: the number of members in each state, and the state derived from them (open,
--- running, blocked, completed, failed, cancelled). Members are counted now, so the answer is never
--- stale. No row if the flow does not exist.
+-- Summarise a flow: the number of members in each state, and the state of the flow derived from
+-- them (open, running, blocked, completed, failed, cancelled). Members are counted at the time of
+-- the call, so the answer is never stale. No row if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
@@ -24,14 +24,18 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+  v_is_cancelled boolean;
 begin
   perform ff._check_namespace(p_namespace);
-  return query
-  select c.state, c.total, c.counts
+  select f.cancelled_at is not null into v_is_cancelled
   from ff.flow f
-  cross join lateral ff._count_members(
-    p_partition_key, f.flow_id, f.cancelled_at is not null) c
   where f.partition_key = p_partition_key and f.flow_id = p_flow_id
     and case when p_namespace is null then true else f.namespace = p_namespace end;
+  if found then
+    return query
+    select c.state, c.total, c.counts
+    from ff._count_members(p_partition_key, p_flow_id, v_is_cancelled) c;
+  end if;
 end;
 $$;

@@ -1,4 +1,4 @@
--- Refuse malformed arguments of a grant, before anything is read.
+-- Refuse malformed arguments of a grant before any table is read.
 drop function if exists ff._check_grant;
 create function ff._check_grant(
   p_execution_id uuid,

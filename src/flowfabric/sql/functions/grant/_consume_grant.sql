@@ -1,5 +1,5 @@
--- Consume a grant. The caller holds the execution's lock. Returns a word: good (the grant is
--- deleted), or invalid_grant, other_worker or grant_expired (the grant stays).
+-- Consume a grant. The caller holds the execution's lock. Returns good and deletes the grant, or
+-- returns invalid_grant, other_worker or grant_expired and keeps the grant.
 drop function if exists ff._consume_grant;
 create function ff._consume_grant(
   p_partition_key smallint,

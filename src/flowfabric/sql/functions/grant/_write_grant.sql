@@ -1,4 +1,4 @@
--- Store a grant in place of an expired one. The caller holds the execution's lock and has checked
+-- Store a grant, replacing an expired one. The caller holds the execution's lock and has checked
 -- that no grant is live.
 drop function if exists ff._write_grant;
 create function ff._write_grant(

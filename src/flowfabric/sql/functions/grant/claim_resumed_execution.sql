@@ -1,9 +1,10 @@
 -- Consume a resume grant: lease its execution and resume its attempt.
 --
--- The attempt keeps its index, id and remaining time; the lease and its epoch are new.
+-- The attempt keeps its index, its id and its remaining time. The lease and the epoch are new.
 --
 -- Moves:    runnable -> active (T10)
--- Refuses:  WF001 invalid_input · WF207 not_leaseable · WF209 not_resumed · WF301 not_found
+-- Refuses:  WF001 invalid_input · WF205 not_eligible (a limit has no room)
+--           · WF207 not_leaseable · WF209 not_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease while it is current
@@ -95,6 +96,9 @@ begin
     perform ff._refuse('WF407', 'grant_expired');
   elsif v_word <> 'good' then
     perform ff._refuse('WF406', 'invalid_grant');
+  end if;
+  if num_nonnulls(v_row.quota_ids, v_row.budget_ids) > 0 then
+    perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
   end if;
   return query select * from ff._lease_executions(
     p_partition_key, array[p_execution_id], true, p_claim_id, p_worker_id, p_worker_instance_id,

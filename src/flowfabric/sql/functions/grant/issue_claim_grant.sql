@@ -1,9 +1,9 @@
--- Grant a waiting execution to one worker, for a short time.
+-- Grant a waiting execution to one worker for a short time.
 --
--- The caller makes the key; only its hash is stored. While the grant lives, direct claims of other
--- workers skip the execution; the execution itself does not change. The kind says how to use the
--- grant: claim with ff.claim_execution, resume with ff.claim_resumed_execution. An expired grant is
--- replaced.
+-- The caller makes the key; only its hash is stored. While the grant is live, claims of other
+-- workers skip the execution; the execution itself does not change. The returned kind says how to
+-- use the grant: `claim` with ff.claim_execution, `resume` with ff.claim_resumed_execution. An
+-- expired grant is replaced.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF002 capability_mismatch · WF205 not_eligible

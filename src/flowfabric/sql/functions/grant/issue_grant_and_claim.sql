@@ -85,13 +85,16 @@ begin
   perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
-  -- An expired grant is deleted; a live one belongs to another worker and refuses the call.
+  -- Delete an expired grant. A live grant belongs to another worker, so the call is refused.
   delete from ff.grant g
   where g.partition_key = p_partition_key and g.execution_id = p_execution_id
   returning g.* into v_grant;
   if v_grant.expires_at > v_now then
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
+  end if;
+  if num_nonnulls(v_row.quota_ids, v_row.budget_ids) > 0 then
+    perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
   end if;
   return query select * from ff._lease_executions(
     p_partition_key, array[p_execution_id], v_row.total_attempt_count > 0, p_claim_id, p_worker_id,

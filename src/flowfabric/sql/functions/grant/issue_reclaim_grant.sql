@@ -1,13 +1,13 @@
--- Grant an execution whose lease was lost to one worker, for a short time.
+-- Grant an execution that lost its lease to one worker, for a short time.
 --
--- A lease that expired unnoticed is marked first. The granted worker skips the growing pause
--- between reclaims. The limit of reclaims applies, and ends the execution here. Refusals because of
--- the execution's state are returned as the outcome, not raised, so that these two changes are
--- kept.
+-- If its lease has expired, the lease is marked first. The granted worker need not wait for the
+-- growing pause between reclaims. An execution over the limit of reclaims ends here. Refusals
+-- because of the execution's state are returned as the outcome, not raised, because an error would
+-- undo these changes.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed (T22
---           over the limit of reclaims); propagation: runnable blocked -> eligible (T4), unfinished
---           -> terminal cancelled (T23) or skipped (T5)
+--           over the limit of reclaims); propagation: runnable blocked or suspended -> eligible
+--           (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant

@@ -1,7 +1,7 @@
--- Delete expired grants, and hint the workers that their executions can be claimed.
+-- Delete expired grants, and hint the workers that the executions can be claimed.
 --
--- Correctness does not depend on this: an expired grant hides nothing. due_in is the time until the
--- next grant expires, which is how long a caller may sleep.
+-- No claim depends on this: an expired grant hides nothing. due_in is the time until the next grant
+-- expires; a caller may sleep that long.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -23,12 +23,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now  timestamptz := ff.now();
-  v_over uuid[];
+  v_now    timestamptz := ff.now();
+  v_over   uuid[];
+  v_routes bigint[];
 begin
   perform ff._check_pass(p_limit);
   with over as materialized (
-    select g.partition_key as pk, g.execution_id
+    select p_partition_key as pk, g.execution_id
     from ff.grant g
     where g.partition_key = p_partition_key and g.expires_at > '-infinity'
       and g.expires_at <= v_now
@@ -45,7 +46,7 @@ begin
   select array_agg(r.execution_id) into v_over from reaped r;
 
   if v_over is not null then
-    perform ff._hint_ready(p_partition_key, (
+    v_routes := (
       select array_agg(distinct e.route_id)
       from unnest(v_over) u(id)
       cross join lateral (
@@ -55,7 +56,8 @@ begin
                      or (x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                          and x.reclaim_at is null)
                 then true else false end
-        offset 0) e));
+        offset 0) e);
+    perform ff._hint_ready(p_partition_key, v_routes);
   end if;
   return query
   select coalesce(cardinality(v_over), 0),

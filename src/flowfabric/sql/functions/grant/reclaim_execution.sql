@@ -1,15 +1,16 @@
 -- Consume a reclaim grant: take the execution over from a holder that lost its lease.
 --
--- The old attempt ends as interrupted_reclaimed and moves to the history. A new one starts, with
--- the claim id as its id and as its lease id. Refusals because of the execution's or the grant's
--- state are returned as the outcome, not raised, so that what was noticed on the way (T19, T22) is
--- kept; otherwise the outcome is `reclaimed`.
+-- The old attempt ends as interrupted_reclaimed and moves to the history. A new attempt starts; the
+-- claim id becomes the id of the attempt and of the lease. Refusals because of the state of the
+-- execution or of the grant are returned as the outcome, not raised, because an error would undo a
+-- marked expiry or an end (T19, T22). Otherwise the outcome is `reclaimed`.
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19), active
---           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked ->
---           eligible (T4), unfinished -> terminal cancelled (T23) or skipped (T5)
+--           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked or
+--           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input (also a grant of another worker) · WF207 not_leaseable (its
---           lane is paused or disabled) · WF301 not_found
+--           lane is paused or disabled) · WF205 not_eligible (a limit has no room)
+--           · WF301 not_found
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Replay:   the same p_claim_id gets the same lease while it is current
@@ -100,6 +101,9 @@ begin
       'max_reclaims', v_row.max_reclaims);
     return next;
     return;
+  end if;
+  if num_nonnulls(v_row.quota_ids, v_row.budget_ids) > 0 then
+    perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
   end if;
   return query select l.*, 'reclaimed', null::jsonb
   from ff._lease_executions(

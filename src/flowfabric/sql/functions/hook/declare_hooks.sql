@@ -1,17 +1,18 @@
 -- Declare the hooks of tasks: tasks that the end of an execution submits. Workers and submitters
 -- call this.
 --
--- p_known are the tasks that the caller knows; their hooks are those of this call, and any other is
--- removed. Item n says that the ends of p_tasks[n] of the kind p_kinds[n] (success, failure, cancel
--- or end) submit the task p_names[n] with the route, the priority and the options of item n. The
--- newest version of an app decides about a hook; within one version, the last caller does. An
--- execution that was submitted before gets the hooks in force at its end. A task has at most 20, of
--- all versions. Returns the removed hooks.
+-- p_known lists the tasks that the caller knows. The hooks of this call replace all other hooks of
+-- these tasks. Item n says: if an execution of p_tasks[n] ends in the way p_kinds[n] (success,
+-- failure, cancel or end), the task p_names[n] is submitted with the route, the priority and the
+-- options of item n. The newest version of an app decides about a hook; within one version, the
+-- last caller does. The hooks in force when an execution ends are called, even if it was submitted
+-- before they were declared. A task has at most 20 hooks, of all versions together. Returns the
+-- removed hooks.
 --
 -- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,
 -- replay_count, cancelled_by, reason, error (class, category, reason, and detail in base64),
--- arguments and result. Facts that are unknown are missing. Arguments or a result that are not JSON,
--- by their encoding or in fact, are base64 text, beside arguments_encoding or result_encoding.
+-- arguments and result. Unknown facts are left out. If arguments or result are not valid JSON, they
+-- are base64 text, and arguments_encoding or result_encoding is added.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -109,7 +110,7 @@ begin
   end if;
 
   v_now := ff.now();
-  -- In the order of the key: workers that start together wait for each other here.
+  -- Write in the order of the key: workers that start together wait for each other here.
   insert into ff.hook as h (
     namespace, task, name, kind, version, route_id, priority, options, declared_at)
   select p_namespace, u.task, u.name, u.kind::ff.hook_kind, p_version, u.route_id,
@@ -141,7 +142,7 @@ begin
   )
   select array(select distinct g.name collate "C" from gone g order by 1) into removed;
 
-  -- Hooks of newer versions stay in force and count.
+  -- Hooks of newer versions stay in force and count towards the limit.
   select h.task into v_which from ff.hook h
   where h.namespace = p_namespace and h.task = any (p_tasks) and h.removed_at is null
   group by h.task
@@ -149,7 +150,7 @@ begin
   limit 1;
   if found then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'tasks', 'problem', 'a task has at most 20 hooks, with those of its app',
+      'field', 'tasks', 'problem', 'a task has at most 20 hooks, including the hooks of its app',
       'task', v_which));
   end if;
   return next;

@@ -1,5 +1,5 @@
--- Read the routes with a code version that have unfinished executions, at most 10 000: those of one
--- namespace, or of all. Reads one index entry for each route, not one for each execution.
+-- Read the routes that have a code version and unfinished executions, in one namespace or in all.
+-- Returns at most 10 000 routes. Reads one index entry for each route, not one for each execution.
 drop function if exists ff._read_versioned_routes;
 create function ff._read_versioned_routes(p_partition_key smallint, p_namespace text)
 returns bigint[]
@@ -16,7 +16,7 @@ declare
   v_route     bigint := 4611686018427387903;
 begin
   loop
-    -- Not one statement with `or`: the walk must begin at the namespace.
+    -- Two statements, not one with `or`, so that the index walk begins at the namespace.
     if p_namespace is null then
       select e.namespace, e.route_id into v_namespace, v_route
       from ff.execution e

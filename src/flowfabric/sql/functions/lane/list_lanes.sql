@@ -1,6 +1,7 @@
--- List lanes with their state and the number of waiting executions, sorted by byte order.
+-- List lanes with their state, the number of waiting executions, and the number in the lines of
+-- quotas and budgets, sorted by byte order.
 --
--- The number is exact up to 10 000; 10 001 means more. With p_lane only that lane is listed.
+-- The numbers are exact up to 10 000; 10 001 means more. With p_lane, only that lane is listed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
@@ -24,7 +25,8 @@ returns table (
   retention  interval,
   reason     text,
   changed_by text,
-  changed_at timestamptz
+  changed_at timestamptz,
+  in_line    integer
 )
 language plpgsql
 security definer
@@ -35,11 +37,11 @@ begin
   perform ff._check_namespace(p_namespace);
   if p_limit < 0 then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'limit', 'problem', 'must be from 0 on'));
+      'field', 'limit', 'problem', 'must be 0 or more'));
   end if;
   return query
   select v.namespace, v.lane, v.state, v.resumes_at, v.waiting, v.retention, v.reason, v.changed_by,
-         v.changed_at
+         v.changed_at, v.in_line
   from ff.lane_depth v
   where (p_namespace is null or v.namespace = p_namespace)
     and (p_lane is null or v.lane = p_lane)

@@ -1,9 +1,10 @@
--- List the routes that workers should take over: other code versions have unfinished executions
--- there, and no worker that serves the version has been alive for the grace of the asking worker.
+-- List the routes that the given workers should take over from other code versions.
 --
--- A worker serves its own code version and the ones it reads, on the routes it covers. A route is
--- not listed in the first grace after it was registered. An asking worker that is not registered
--- has no rows. At most 1 000 routes a worker.
+-- Such a route has unfinished executions, and no worker that serves its code version has been alive
+-- for a while: the version_grace of the worker that asks. A worker serves its own code version and
+-- the versions it reads, on the routes it covers. A route is listed at the earliest one grace after
+-- it was registered. A worker that is not registered gets no rows; any other gets at most 1 000
+-- routes.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

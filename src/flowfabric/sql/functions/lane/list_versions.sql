@@ -1,10 +1,10 @@
 -- List the code versions of each task: how many unfinished executions they have, and how many
 -- workers serve them.
 --
--- A version is listed while executions or live workers have it. in_flight is exact up to 10 000;
--- 10 001 means more. `workers` counts live workers of that version that know the task, `beginners`
--- those of them that begin new executions; `readers` names other versions of live workers that know
--- the task and read this one.
+-- A version is listed while it has unfinished executions or live workers. in_flight is exact up to
+-- 10 000; 10 001 means more. `workers` counts the live workers of that version that know the task.
+-- `beginners` counts how many of them begin new executions. `readers` names the other versions of
+-- live workers that know the task and read this version.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

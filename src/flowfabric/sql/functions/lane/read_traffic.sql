@@ -1,12 +1,14 @@
 -- Read how busy the lanes are: waiting, delayed and running executions, and the rates of arrival
 -- and completion.
 --
--- Cheap enough to call every second: it reads a bounded number of rows. Waiting executions are
--- counted per route up to a share of ten times p_limit, at least 100. Delayed and running ones are
--- counted among the p_limit timers that are due next. Flags say where a count stopped. Rates come
--- from the newest p_limit events within p_window; `seconds` is how far back they reached.
--- waiting_since is the longest wait among the first executions of each priority. `workers` lists
--- the instances that run the lane's executions; `running` has their counts, in the same order.
+-- The call reads a bounded number of rows, so it may be made every second. Waiting executions are
+-- counted for each route, up to ten times p_limit divided by the number of routes, and at least up
+-- to 100. Delayed and running executions are counted among the p_limit timers that are due next.
+-- Flags say where a count stopped. Rates come from the newest p_limit events within p_window;
+-- `seconds` is the time that these events span. Executions in the lines of quotas and budgets are
+-- counted like waiting ones, for each line. waiting_since is the longest wait among the first
+-- executions of each priority. `workers` lists the instances that run the lane's executions;
+-- `running` has their counts, in the same order.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -37,7 +39,9 @@ returns table (
   failed          integer,
   seconds         double precision,
   workers         text[],
-  running         integer[]
+  running         integer[],
+  in_line         integer,
+  is_more_in_line boolean
 )
 language plpgsql
 security definer
@@ -58,9 +62,9 @@ begin
   perform ff._check_limit(p_limit);
   if p_window is null or p_window <= interval '0' or p_window > interval '1 hour' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'window', 'problem', 'must be longer than nothing and at most one hour'));
+      'field', 'window', 'problem', 'must be more than 0 and at most one hour'));
   end if;
-  -- Routes of past code versions are not read.
+  -- Routes of past code versions without unfinished executions are not read.
   v_routes := ff._read_versioned_routes(p_partition_key, p_namespace) || array(
     select r.route_id from ff.route r
     where r.code_version is null and (p_namespace is null or r.namespace = p_namespace));
@@ -83,6 +87,22 @@ begin
         select from ff.execution e
         where e.partition_key = p_partition_key and e.route_id = r.route_id
           and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+        limit v_share + 1) c) w
+    group by r.namespace, r.lane
+  ),
+  parked as (
+    select r.namespace, r.lane, sum(least(w.number, v_share))::integer as number,
+           bool_or(w.number > v_share) as is_more
+    from route r
+    cross join lateral (
+      select y.gate_id from ff.line y
+      where y.partition_key = p_partition_key and y.route_id = r.route_id offset 0) g
+    cross join lateral (
+      select count(*) as number
+      from (
+        select from ff.execution e
+        where e.partition_key = p_partition_key and e.line_id = g.gate_id
+          and e.route_id = r.route_id
         limit v_share + 1) c) w
     group by r.namespace, r.lane
   ),
@@ -173,7 +193,7 @@ begin
            (count(*) filter (where t.kind = 'retry_scheduled'))::integer as retried,
            (count(*) filter (where t.kind in ('failed', 'expired')))::integer as failed
     from tail t
-    -- Its version may have nothing in flight any more.
+    -- Look up the route itself: its version may have no unfinished executions any more.
     join ff.route r on r.route_id = t.route_id
       and (p_namespace is null or r.namespace = p_namespace)
     where t.occurred_at > v_now - p_window
@@ -184,10 +204,12 @@ begin
          (select count(*) from due) >= p_limit,
          coalesce(t.submitted, 0), coalesce(t.completed, 0), coalesce(t.retried, 0),
          coalesce(t.failed, 0), extract(epoch from s.length)::double precision,
-         coalesce(a.workers, '{}'), coalesce(a.running, '{}')
+         coalesce(a.workers, '{}'), coalesce(a.running, '{}'), coalesce(p.number, 0),
+         coalesce(p.is_more, false)
   from ff.lane l
   cross join span s
   left join line n on n.namespace = l.namespace and n.lane = l.lane
+  left join parked p on p.namespace = l.namespace and p.lane = l.lane
   left join oldest o on o.namespace = l.namespace and o.lane = l.lane
   left join activity a on a.namespace = l.namespace and a.lane = l.lane
   left join later d on d.namespace = l.namespace and d.lane = l.lane

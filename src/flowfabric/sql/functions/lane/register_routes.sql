@@ -1,13 +1,14 @@
 -- Register routes and their lanes, so that submits can name them.
 --
--- A route is a distinct (namespace, lane, task, capabilities, code version). Its id is a 63-bit hash
--- of them, so a repeat changes nothing. Capabilities are text joined by commas; a malformed list is
--- refused, because an empty one means "any worker". Submits name a route without a code version;
--- ff.record_steps moves an execution to that of a version.
+-- A route is a distinct combination of namespace, lane, task, capabilities and code version. Its id
+-- is a 63-bit hash of them, so a repeat changes nothing. Capabilities are text joined by commas; a
+-- malformed list is refused, because an empty list means "any worker". Submits name a route without
+-- a code version; ff.record_steps moves an execution to the route of a version.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
--- Locks:    none held: inserts with `on conflict do nothing`
+-- Locks:    advisory, shared: the limits of the task, which ff.register_tasks may change; inserts
+--           with `on conflict do nothing`
 -- Replay:   the same item gives the same id
 -- Rights:   app
 drop function if exists ff.register_routes;
@@ -43,6 +44,12 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
+  -- Neither a new route nor a change of the limits of its task may miss the other.
+  perform pg_advisory_xact_lock_shared(u.number)
+  from (select distinct ff._hash_limits(x.namespace, x.task) as number
+        from unnest(p_namespaces, p_tasks) x(namespace, task)
+        where x.namespace is not null and x.task is not null
+        order by 1 offset 0) u;
   for v_asked in
     select u.namespace, u.lane, u.task, u.capabilities, u.code_version, u.n::integer as n
     from unnest(p_namespaces, p_lanes, p_tasks, p_capabilities, p_code_versions)
@@ -96,8 +103,12 @@ begin
     values (v_asked.namespace, v_asked.lane, v_now, p_registered_by)
     on conflict do nothing;
     insert into ff.route (
-      route_id, namespace, lane, task, capabilities, code_version, registered_at)
+      route_id, namespace, lane, task, capabilities, code_version, is_limited, registered_at)
     values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_asked.code_version,
+            v_asked.code_version is null and exists (
+              select from ff.task t
+              where t.namespace = v_asked.namespace and t.task = v_asked.task
+                and t.limits <> '[]'),
             v_now)
     on conflict do nothing;
 

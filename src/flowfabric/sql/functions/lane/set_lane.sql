@@ -1,9 +1,10 @@
 -- Change the state of a lane, its retention, or both.
 --
--- active: submits and claims. paused: submits only, until it is resumed or until p_resumes_at.
--- draining: claims only. disabled: neither. Every submit and claim reads the state, so it also
--- applies to executions that wait already. A null state or retention stays as it is;
--- p_clear_retention restores the default. Only an operator may change the retention.
+-- An active lane takes submits and claims. A paused lane takes only submits, until it is resumed or
+-- until p_resumes_at. A draining lane takes only claims. A disabled lane takes neither. Every
+-- submit and claim reads the state, so it also applies to executions that wait already. A null
+-- state or retention stays as it is; p_clear_retention restores the default. Only an operator may
+-- change the retention.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF303 lane_not_found
@@ -43,6 +44,7 @@ declare
   v_now     timestamptz;
   v_field   text;
   v_problem text;
+  v_state   ff.lane_state;
   v_changed boolean;
 begin
   perform ff._check_namespace(p_namespace);
@@ -51,25 +53,25 @@ begin
   end if;
   perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_namespace is null then
-    v_field := 'namespace'; v_problem := 'must be given: a lane belongs to one';
+    v_field := 'namespace'; v_problem := 'must be given: a lane belongs to one namespace';
   elsif p_lane is null then
     v_field := 'lane'; v_problem := 'must be given';
   elsif p_state not in ('active', 'paused', 'draining', 'disabled') then
     v_field := 'state'; v_problem := 'must be active, paused, draining or disabled';
   elsif p_resumes_at is not null and p_state is distinct from 'paused' then
-    v_field := 'resumes_at'; v_problem := 'goes with the state paused only';
+    v_field := 'resumes_at'; v_problem := 'belongs to the state paused only';
   elsif p_resumes_at >= timestamptz '9999-01-01 00:00:00+00' then
     v_field := 'resumes_at'; v_problem := 'must be before the year 9999';
   elsif p_clear_retention is null or (p_clear_retention and p_retention is not null) then
     v_field := 'clear_retention'; v_problem := 'must be false when there is a retention';
   elsif p_retention not between interval '0' and interval '36525 days' then
-    v_field := 'retention'; v_problem := 'must be between nothing and a hundred years';
+    v_field := 'retention'; v_problem := 'must be between 0 and a hundred years';
   elsif p_state is null and p_retention is null and not p_clear_retention then
     v_field := 'state'; v_problem := 'must be given, or a retention';
   end if;
   if v_field is null then
     v_now := ff.now();
-    -- A repeat may arrive after the pause it asks for is over.
+    -- A repeated call may arrive after the end of the pause that it asks for.
     if p_resumes_at <= v_now and not exists (
          select from ff.lane l
          where l.namespace = p_namespace and l.lane = p_lane and l.state = 'paused' and l.resumes_at = p_resumes_at) then
@@ -81,8 +83,9 @@ begin
                        jsonb_build_object('field', v_field, 'problem', v_problem));
   end if;
 
+  v_state := p_state;
   update ff.lane l set
-    state = coalesce(p_state::ff.lane_state, l.state),
+    state = coalesce(v_state, l.state),
     resumes_at = case when p_state is null then l.resumes_at else p_resumes_at end,
     retention = case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
     -- A change of the retention alone keeps the reason of the state.
@@ -91,7 +94,7 @@ begin
     changed_at = greatest(v_now, l.changed_at)
   where l.namespace = p_namespace and l.lane = p_lane
     and (l.state, l.resumes_at, l.retention, l.reason, l.changed_by) is distinct from (
-      coalesce(p_state::ff.lane_state, l.state),
+      coalesce(v_state, l.state),
       case when p_state is null then l.resumes_at else p_resumes_at end,
       case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
       case when p_state is null then coalesce(p_reason, l.reason) else p_reason end, p_actor);

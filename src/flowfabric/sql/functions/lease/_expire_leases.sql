@@ -1,11 +1,11 @@
 -- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
--- A crash counts against started executions: the first crash against everything the worker held,
--- later ones against what it reported as started, and against everything held by a worker that does
--- not report starts. From the third crash in a row on, a row waits before it may be reclaimed,
--- longer each time. The wait is shortened by up to a half, depending on id and epoch, so that rows
--- that crashed together do not return together. The third crash alone is the last: the row does not
--- wait, and ends.
+-- The first crash in a row counts against every execution that the worker held. A later crash
+-- counts against executions that the worker had reported as started; if the worker does not report
+-- starts, against all that it held. From the third crash in a row on, an execution waits before it
+-- may be reclaimed, longer each time. The wait is shortened by up to a half, depending on id and
+-- epoch, so that executions that crashed together do not return together. After its third crash
+-- while it ran alone, an execution does not wait: it ends.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,
@@ -25,8 +25,9 @@ declare
   v_xid        constant xid8 := pg_current_xact_id();
   v_generation constant integer := ff._lock_generation(p_partition_key);
 begin
+  perform ff._release_gates(p_partition_key, p_execution_ids);
   with item as materialized (
-    select p_partition_key as partition_key, u.execution_id
+    select p_partition_key as pk, u.execution_id
     from unnest(p_execution_ids) u(execution_id)
     offset 0
   ),
@@ -49,10 +50,12 @@ begin
     cross join lateral (
       select b.crash_count, b.lone_crash_count,
              case when b.crash_count >= 3 and b.lone_crash_count < 3
-               then p_now + least(interval '1 second' * power(2, least(b.crash_count - 3, 8)),
-                                  interval '4 minutes')
-                 * (1 - ((get_byte(b.id, 14) * 256 + get_byte(b.id, 15) + b.epoch * 40503) % 65536)
-                        / 131072.0)
+               then (p_now at time zone 'UTC'
+                     + least(interval '1 second' * power(2, least(b.crash_count - 3, 8)),
+                             interval '4 minutes')
+                       * (1 - ((get_byte(b.id, 14) * 256 + get_byte(b.id, 15) + b.epoch * 40503)
+                               % 65536) / 131072.0))
+                    at time zone 'UTC'
              end as reclaim_at
       from (
         select uuid_send(x.execution_id) as id, x.epoch,
@@ -60,11 +63,11 @@ begin
                     else x.crash_count + 1 end as crash_count,
                x.lone_crash_count + (x.lease_start = 'alone')::integer as lone_crash_count
         from ff.execution x
-        where x.partition_key = i.partition_key and x.execution_id = i.execution_id
+        where x.partition_key = i.pk and x.execution_id = i.execution_id
         offset 0
       ) b
     ) w
-    where e.partition_key = i.partition_key and e.execution_id = i.execution_id
+    where e.partition_key = i.pk and e.execution_id = i.execution_id
     returning e.execution_id, e.version, e.attempt_index, e.lease_id, e.epoch, e.route_id,
               e.worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
   )

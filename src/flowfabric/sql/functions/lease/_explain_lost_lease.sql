@@ -1,4 +1,4 @@
--- Explain to a late holder how it lost its lease: by which event, by whom and why. Null if the
+-- Explain to a former holder how it lost its lease: by which event, by whom and why. Null if the
 -- event is gone.
 drop function if exists ff._explain_lost_lease;
 create function ff._explain_lost_lease(

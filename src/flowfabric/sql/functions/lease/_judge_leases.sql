@@ -1,18 +1,18 @@
 -- Lock the executions of a batch of fenced calls and judge each fence.
 --
--- This is the only home of the fence, the busy answer and the repeat rule. Rows are locked in id
--- order and never waited for, unless p_wait asks to wait for a single one. The lease id is compared
--- first. The current lease is checked for expiry, epoch and attempt. The last lease of the row or
--- of an ended attempt gets its first answer again if it asks for the same end (p_end). Any other
--- lease is refused.
+-- All rules about fences, busy rows and repeated calls are here and nowhere else. Rows are locked
+-- in id order. The call does not wait for locked rows, unless p_wait asks for it, which is allowed
+-- for a single row. The lease id is compared first. The current lease is checked for expiry, epoch
+-- and attempt. If the lease has ended and the same end is reported again (p_end), the holder gets
+-- its first answer again. Any other lease is refused.
 --
--- A fence is worthless past the deadline or the attempt timeout. The execution is then settled here
--- as ff.expire_executions would do (T24, T23), and the holder gets the answer it would get
--- afterwards: not_active, with the reason and, if a retry follows, its time. A holder that lost its
--- lease is told by which event, by whom and why (ended_by, actor, source, because, timeout_ms).
+-- After the deadline or the attempt timeout every fence is refused. The execution is then settled
+-- here as by ff.expire_executions (T24, T23), and the holder is answered not_active, with the
+-- reason and, if a retry follows, its time. If the holder lost its lease, the answer says by which
+-- event, by whom and why (ended_by, actor, source, because, timeout_ms).
 --
--- Words: held (good, and the row is locked) · repeat (until_at is what the first call was told)
---        · duplicate (a second item for the same execution) · busy · not_found · invalid
+-- Words: held (good, and the row is locked) · repeat (until_at is the time that the first call
+--        returned) · duplicate (a second item for the same execution) · busy · not_found · invalid
 --        · not_active · lease_revoked · lease_expired (marked as such here) · stale_lease
 drop function if exists ff._judge_leases;
 create function ff._judge_leases(
@@ -35,11 +35,13 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_now     timestamptz;
-  v_judged  ff.verdict[];
-  v_expired uuid[];
-  v_over    uuid[];
-  v_late    uuid[];
+  v_now      timestamptz;
+  v_judged   ff.verdict[];
+  v_expired  uuid[];
+  v_over     uuid[];
+  v_late     uuid[];
+  v_has_lost boolean;
+  v_lost     jsonb;
 begin
   if p_wait then
     perform 1 from ff.execution e
@@ -50,7 +52,7 @@ begin
   v_now := ff.now();
 
   with asked as materialized (
-    select p_partition_key as pk, u.id, u.lease_id, u.epoch, u.attempt_id, u.n::integer as n,
+    select u.id, u.lease_id, u.epoch, u.attempt_id, u.n::integer as n,
            lag(u.id) over (order by u.id, u.n) is not distinct from u.id as is_second
     from unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids)
       with ordinality u(id, lease_id, epoch, attempt_id, n)
@@ -58,7 +60,7 @@ begin
     offset 0
   ),
   seen as materialized (
-    select a.pk, a.id, a.lease_id, a.epoch, a.attempt_id, a.n, a.is_second, e.execution_id,
+    select a.id, a.lease_id, a.epoch, a.attempt_id, a.n, a.is_second, e.execution_id,
            e.phase, e.ownership, e.outcome, e.row_epoch, e.row_lease_id, e.lease_expires_at,
            e.row_attempt_id, e.row_attempt_index, e.last_lease_id, e.last_lease_end,
            e.last_lease_retry_at, e.total_attempt_count, e.transitioned_at, e.deadline_at,
@@ -72,7 +74,7 @@ begin
              x.attempt_deadline_at
       from ff.execution x
       where not a.is_second
-        and x.partition_key = a.pk and x.execution_id = a.id
+        and x.partition_key = p_partition_key and x.execution_id = a.id
         and case when p_namespace is null then true else x.namespace = p_namespace end
       for no key update skip locked
     ) e on true
@@ -90,7 +92,7 @@ begin
              when s.execution_id is null then
                case when exists (
                       select from ff.execution x
-                      where x.partition_key = s.pk and x.execution_id = s.id
+                      where x.partition_key = p_partition_key and x.execution_id = s.id
                         and case when p_namespace is null then true
                                  else x.namespace = p_namespace end
                       offset 0)
@@ -115,7 +117,7 @@ begin
     left join lateral (
       select t.last_lease_end, t.last_lease_retry_at, t.attempt_index
       from ff.attempt t
-      where t.partition_key = s.pk and t.execution_id = s.id
+      where t.partition_key = p_partition_key and t.execution_id = s.id
         and s.total_attempt_count > 1
         and s.lease_id is distinct from s.row_lease_id
         and t.last_lease_id = s.lease_id
@@ -138,26 +140,37 @@ begin
                     when 'time_out' then jsonb_strip_nulls(jsonb_build_object(
                       'reason', 'attempt_timed_out', 'delayed_until', j.last_lease_retry_at))
                     else '{}' end
-               || coalesce(ff._explain_lost_lease(p_partition_key, j.id, j.lease_id), '{}')
-             when 'lease_revoked' then ff._explain_lost_lease(p_partition_key, j.id, j.lease_id)
-             when 'stale_lease' then ff._explain_lost_lease(p_partition_key, j.id, j.lease_id)
              when 'invalid' then jsonb_build_object(
                'field', 'fence', 'problem', 'fence_required',
-               'hint', 'give execution_id, lease_id, epoch and attempt_id as the claim did')
+               'hint', 'give execution_id, lease_id, epoch and attempt_id of the claim')
            end)::ff.verdict),
          array_agg(j.id) filter (where j.word = 'lease_expired' and j.ownership = 'leased'),
          array_agg(j.id) filter (where j.word = 'over'),
-         array_agg(j.id) filter (where j.word = 'late')
-    into v_judged, v_expired, v_over, v_late
+         array_agg(j.id) filter (where j.word = 'late'),
+         bool_or(j.word in ('not_active', 'lease_revoked', 'stale_lease'))
+    into v_judged, v_expired, v_over, v_late, v_has_lost
   from judged j;
 
   if v_over is not null or v_late is not null then
     perform ff._settle_overdue(p_partition_key, v_over, v_late, v_now);
-    -- Other items may have ended with them: judge all again. We hold their rows.
+    -- Other items may have ended with them, so judge all items again. Their rows are locked
+    -- already.
     return ff._judge_leases(p_partition_key, p_namespace, p_end, p_execution_ids, p_lease_ids,
                             p_epochs, p_attempt_ids, false);
   end if;
 
+  if v_has_lost then
+    -- Outside the query, because it reads: who took the lease, and why.
+    for i in 1 .. cardinality(v_judged) loop
+      if v_judged[i].word in ('not_active', 'lease_revoked', 'stale_lease') then
+        v_lost := ff._explain_lost_lease(
+          p_partition_key, v_judged[i].execution_id, p_lease_ids[v_judged[i].item]);
+        v_judged[i].detail := case
+          when v_judged[i].detail is null then v_lost
+          else v_judged[i].detail || coalesce(v_lost, '{}') end;
+      end if;
+    end loop;
+  end if;
   if v_expired is not null then
     perform ff._expire_leases(p_partition_key, v_expired, v_now);
   end if;

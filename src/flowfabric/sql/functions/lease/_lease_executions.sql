@@ -2,8 +2,9 @@
 --
 -- A pending or reclaimed execution starts a new attempt, whose id is the claim id; the previous
 -- attempt moves to the history. An interrupted execution resumes its attempt. With p_reports_starts
--- the holder will report starts (ff.start_executions). A reclaim after a crash beside others, or
--- before the start, does not count towards the limit of reclaims; the reclaim of a suspect does.
+-- the holder will report starts (ff.start_executions). A reclaim counts towards the limit of
+-- reclaims, with two exceptions: the worker crashed before it started the execution, or the
+-- execution ran beside others and is not a suspect.
 drop function if exists ff._lease_executions;
 create function ff._lease_executions(
   p_partition_key      smallint,
@@ -68,6 +69,7 @@ begin
         ownership = 'leased',
         eligibility = 'not_applicable',
         blocking_reason = 'none',
+        line_id = null,
         attempt_state = 'running_attempt',
         cause = 'claim',
         version = e.version + 1,
@@ -172,6 +174,7 @@ begin
       ownership = 'leased',
       eligibility = 'not_applicable',
       blocking_reason = 'none',
+      line_id = null,
       attempt_state = 'running_attempt',
       cause = case when e.phase = 'active' then 'reclaim'::ff.cause
                    when i.is_new then 'claim' else 'resume' end,
@@ -196,7 +199,7 @@ begin
       company_count = e.company_count + case
         when e.ownership <> 'lease_expired_reclaimable' then 0
         when e.lease_start = 'waiting' then 1
-        -- The crash of a suspect counts as its own: it had two crashes before.
+        -- The crash counts against a suspect, because it had two crashes before.
         when e.lease_start = 'beside' and e.crash_count <= 2 then 1
         else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
@@ -263,5 +266,193 @@ begin
       and x.partition_key = p_partition_key and x.execution_id = l.execution_id
     offset 0) b on true
   order by l.n;
+end;
+$$;
+
+-- When distributed
+
+-- One statement for the history and one for leases and events, because an insert must be outermost;
+-- then the answer is read.
+drop function if exists ff._lease_executions;
+create function ff._lease_executions(
+  p_partition_key      smallint,
+  p_execution_ids      uuid[],
+  p_has_past           boolean,
+  p_claim_id           uuid,
+  p_worker_id          text,
+  p_worker_instance_id text,
+  p_lease_ttl          interval,
+  p_now                timestamptz,
+  p_reports_starts     boolean default false
+)
+returns table (
+  execution_id        uuid,
+  namespace           text,
+  lane                text,
+  task                text,
+  claim_kind          text,
+  rank                smallint,
+  order_at            timestamptz,
+  epoch               bigint,
+  attempt_index       integer,
+  attempt_id          uuid,
+  attempt_type        text,
+  lease_expires_at    timestamptz,
+  attempt_deadline_at timestamptz,
+  deadline_at         timestamptz,
+  retry_count         integer,
+  payload_encoding    text,
+  payload             bytea,
+  replay_count        integer,
+  trace_context       text,
+  crash_count         integer,
+  generation          integer
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_start      constant ff.lease_start :=
+    case when p_reports_starts then 'waiting' else 'unreported' end;
+begin
+  if p_has_past then
+    insert into ff.attempt (
+      partition_key, execution_id, attempt_index, attempt_id, attempt_type, epoch, started_at,
+      ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category,
+      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at,
+      last_worker_id, last_worker_instance_id)
+    select p_partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
+           e.attempt_started_at,
+           coalesce(e.attempt_ended_at, greatest(p_now, e.transitioned_at)),
+           coalesce(e.attempt_ended_as, 'interrupted_reclaimed'),
+           e.previous_attempt_index, e.attempt_reason, e.failure_class, e.failure_category,
+           e.failure_reason, e.failure_detail,
+           coalesce(e.lease_id, e.last_lease_id),
+           case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
+           case when e.lease_id is null then e.last_lease_retry_at end,
+           coalesce(e.worker_id, e.last_worker_id),
+           coalesce(e.worker_instance_id, e.last_worker_instance_id)
+    from unnest(p_execution_ids) u(execution_id)
+    cross join lateral (
+      select x.*
+      from ff.execution x
+      where x.partition_key = p_partition_key and x.execution_id = u.execution_id
+      offset 0
+    ) e
+    where e.total_attempt_count > 0
+      and (e.phase = 'active' or e.attempt_state <> 'attempt_interrupted');
+  end if;
+
+  with item as materialized (
+    select u.execution_id, x.is_new, x.attempt_type, x.attempt_reason
+    from unnest(p_execution_ids) u(execution_id)
+    cross join lateral (
+      select e.phase = 'active' or e.attempt_state <> 'attempt_interrupted' as is_new,
+             case when e.phase = 'active' then 'reclaim'::ff.attempt_type
+                  when e.attempt_state = 'pending_retry_attempt' then 'retry'
+                  when e.attempt_state = 'pending_replay_attempt' then 'replay'
+                  else 'initial' end as attempt_type,
+             case when e.phase = 'active' then e.ownership::text
+                  when e.attempt_state = 'pending_retry_attempt'
+                    then coalesce(e.failure_category, e.failure_class::text) end as attempt_reason
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.execution_id
+      offset 0
+    ) x
+    offset 0
+  ),
+  leased as (
+    update ff.execution e set
+      phase = 'active',
+      ownership = 'leased',
+      eligibility = 'not_applicable',
+      blocking_reason = 'none',
+      line_id = null,
+      attempt_state = 'running_attempt',
+      cause = case when e.phase = 'active' then 'reclaim'::ff.cause
+                   when i.is_new then 'claim' else 'resume' end,
+      version = e.version + 1,
+      epoch = e.epoch + 1,
+      lease_id = p_claim_id,
+      lease_expires_at =
+        (greatest(p_now, e.transitioned_at) at time zone 'UTC' + p_lease_ttl) at time zone 'UTC',
+      due_at = least(
+        (greatest(p_now, e.transitioned_at) at time zone 'UTC' + least(
+           p_lease_ttl, case when i.is_new then e.attempt_timeout else e.attempt_time_left end))
+          at time zone 'UTC',
+        e.deadline_at),
+      worker_id = p_worker_id,
+      worker_instance_id = p_worker_instance_id,
+      reclaim_at = null,
+      blocking_detail = null,
+      blocked_at = null,
+      progress_percent = case when not i.is_new then e.progress_percent end,
+      progress_message = case when not i.is_new then e.progress_message end,
+      progressed_at = case when not i.is_new then e.progressed_at end,
+      lease_start = v_start,
+      reclaim_count = e.reclaim_count + (e.phase = 'active')::integer,
+      company_count = e.company_count + case
+        when e.ownership <> 'lease_expired_reclaimable' then 0
+        when e.lease_start = 'waiting' then 1
+        -- The crash of a suspect counts as its own: it had two crashes before.
+        when e.lease_start = 'beside' and e.crash_count <= 2 then 1
+        else 0 end,
+      started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
+      transitioned_at = greatest(p_now, e.transitioned_at),
+      mutated_at = greatest(p_now, e.transitioned_at),
+      total_attempt_count = case when i.is_new then e.total_attempt_count + 1 else e.total_attempt_count end,
+      attempt_index = case when i.is_new then e.total_attempt_count else e.attempt_index end,
+      attempt_id = case when i.is_new then p_claim_id else e.attempt_id end,
+      attempt_type = case when i.is_new then i.attempt_type else e.attempt_type end,
+      attempt_started_at = case when i.is_new then greatest(p_now, e.transitioned_at) else e.attempt_started_at end,
+      attempt_reason = case when i.is_new then i.attempt_reason else e.attempt_reason end,
+      previous_attempt_index = case when not i.is_new then e.previous_attempt_index
+                                    when e.total_attempt_count > 0 then e.attempt_index end,
+      -- An execution that crashed before may wait in its worker to run alone, so its timeout starts
+      -- with ff.start_executions.
+      attempt_deadline_at = case when v_start <> 'waiting' or e.crash_count = 0 then
+        (greatest(p_now, e.transitioned_at) at time zone 'UTC'
+         + case when i.is_new then e.attempt_timeout else e.attempt_time_left end)
+          at time zone 'UTC' end,
+      attempt_time_left = case when v_start = 'waiting' and e.crash_count > 0 then
+        case when i.is_new then e.attempt_timeout else e.attempt_time_left end end,
+      attempt_paused_at = null,
+      attempt_pause_cause = null,
+      attempt_ended_at = null,
+      attempt_ended_as = null,
+      failure_class = case when not i.is_new then e.failure_class end,
+      failure_category = case when not i.is_new then e.failure_category end,
+      failure_reason = case when not i.is_new then e.failure_reason end,
+      failure_detail = case when not i.is_new then e.failure_detail end,
+      last_lease_id = case when not i.is_new then e.last_lease_id end,
+      last_lease_end = case when not i.is_new then e.last_lease_end end,
+      last_lease_retry_at = case when not i.is_new then e.last_lease_retry_at end,
+      last_worker_id = case when not i.is_new then e.last_worker_id end,
+      last_worker_instance_id = case when not i.is_new then e.last_worker_instance_id end
+    from item i
+    where e.partition_key = p_partition_key and e.execution_id = i.execution_id
+    returning e.execution_id, e.version, e.attempt_index, e.epoch, e.route_id, e.cause, e.namespace,
+              e.flow_id, e.instance_tag, e.transitioned_at
+  )
+  insert into ff.event (
+    partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+    worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+  select p_partition_key, v_generation, v_xid, l.execution_id, l.version,
+         case when l.cause = 'claim' then 'claimed'::ff.event_kind
+              when l.cause = 'resume' then 'resumed' else 'reclaimed' end,
+         l.attempt_index, p_claim_id, l.epoch, p_worker_instance_id, l.route_id, l.flow_id,
+         l.namespace, l.instance_tag, l.transitioned_at
+  from leased l;
+
+  return query select * from ff._read_claimed(
+    p_partition_key, null, p_execution_ids, p_claim_id);
 end;
 $$;

@@ -1,8 +1,8 @@
 -- Mark expired leases, so that the next claim can reclaim their executions.
 --
--- A renewal changes only the expiry, not due_at. If a row is read before its expiry, its due_at is
--- moved forward. due_in is the time until the next row is due, which is how long a caller may
--- sleep.
+-- A renewal changes only the expiry, not due_at, so a row may be due before its lease expires. Such
+-- a row gets a later due_at. due_in is the time until the next row is due; a caller may sleep that
+-- long.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
@@ -27,6 +27,7 @@ declare
   v_now     timestamptz := ff.now();
   v_expired uuid[];
   v_early   uuid[];
+  v_routes  bigint[];
 begin
   perform ff._check_pass(p_limit);
   select array_agg(d.execution_id) filter (where d.is_expired),
@@ -36,7 +37,7 @@ begin
     select e.execution_id, e.lease_expires_at <= greatest(v_now, e.transitioned_at) as is_expired
     from ff.execution e
     where e.partition_key = p_partition_key and e.due_at <= v_now
-      -- Rows that are due only for a deadline are left to ff.expire_executions.
+      -- Leave rows that are due only for a deadline to ff.expire_executions.
       and case when e.ownership = 'leased'
                 and (e.lease_expires_at <= greatest(v_now, e.transitioned_at)
                      or least(e.lease_expires_at, e.deadline_at, e.attempt_deadline_at) > v_now)
@@ -48,10 +49,11 @@ begin
 
   if v_expired is not null then
     perform ff._expire_leases(p_partition_key, v_expired, v_now);
-    perform ff._hint_ready(p_partition_key, array(
+    v_routes := array(
       select distinct e.route_id
       from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = any (v_expired)));
+      where e.partition_key = p_partition_key and e.execution_id = any (v_expired));
+    perform ff._hint_ready(p_partition_key, v_routes);
   end if;
   if v_early is not null then
     update ff.execution e

@@ -1,5 +1,4 @@
--- Mark the leases of one worker instance as expired now. The caller knows that the instance is
--- dead.
+-- Mark the leases of one worker instance as expired now. Call it only if the instance is dead.
 --
 -- Leases are found among the timers, soonest first. No index leads from a worker to its leases, so
 -- this may scan all timers. If the instance is alive after all, its next call is refused.
@@ -29,8 +28,9 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now  timestamptz := ff.now();
-  v_held uuid[];
+  v_now    timestamptz := ff.now();
+  v_held   uuid[];
+  v_routes bigint[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_pass(p_limit);
@@ -66,10 +66,11 @@ begin
     from (select p_partition_key as pk, u.id from unnest(v_held) u(id) offset 0) i
     where e.partition_key = i.pk and e.execution_id = i.id;
     perform ff._expire_leases(p_partition_key, v_held, v_now);
-    perform ff._hint_ready(p_partition_key, array(
+    v_routes := array(
       select distinct e.route_id
       from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = any (v_held)));
+      where e.partition_key = p_partition_key and e.execution_id = any (v_held));
+    perform ff._hint_ready(p_partition_key, v_routes);
   end if;
   handled := cardinality(v_held);
   return next;

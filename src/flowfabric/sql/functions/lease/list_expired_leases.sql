@@ -1,7 +1,7 @@
--- List the leases that expired before an instant, marked or not.
+-- List the leases that expired before an instant, whether they are marked as expired or not.
 --
--- The order is (lease_expires_at, execution_id), strictly after the given pair, so that leases with
--- the same expiry are neither lost nor repeated between two pages.
+-- The order is (lease_expires_at, execution_id). A page starts strictly after the given pair, so
+-- that leases with the same expiry are neither lost nor repeated between two pages.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -42,7 +42,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now   constant timestamptz := ff.now();
-  -- no lease is that long, and a moment near the end of time cannot be added to
+  -- No lease is longer than this. Adding to a time near the end of the calendar would fail.
   v_as_of constant timestamptz := least(coalesce(p_as_of, v_now), v_now + interval '100 years');
 begin
   perform ff._check_namespace(p_namespace);

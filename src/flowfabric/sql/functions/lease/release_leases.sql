@@ -1,10 +1,11 @@
--- Release leases unfinished: a worker that shuts down hands its executions to the next one.
+-- Release leases of unfinished executions: a worker that shuts down hands them to the next worker.
 --
--- The attempt is interrupted and resumes with the next claim; this costs neither a retry nor a
+-- The attempt is interrupted and resumes with the next claim. This costs neither a retry nor a
 -- reclaim. Returns a row for every lease that was not released; no row means that all were.
 --
 -- Moves:    active -> runnable eligible, attempt interrupted (T15); an expired lease is marked
---           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4)
+--           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4,
+--           T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
@@ -41,7 +42,8 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
-    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)], p_wait);
+    array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
+    cardinality(p_attempt_ids)], p_wait);
   if p_cause is null or octet_length(p_cause) > 256 or p_cause ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'cause', 'problem', 'must be at most 256 bytes without control characters'));

@@ -1,12 +1,12 @@
 -- Renew the leases of a worker process, all in one call.
 --
--- Returns a row for every lease that was not renewed; no row means that all were. A renewal is not
--- a transition: it writes no event and changes no indexed column. due_at stays behind as a lower
--- bound; the reconciler that reads the row too early moves it forward. Only a renewal that shortens
--- the lease changes due_at.
+-- A renewal is not a transition: it writes no event and changes no indexed column. due_at is not
+-- moved, so it may be earlier than the expiry; a reconciler that reads the row too early moves it
+-- forward. Only a renewal that shortens the lease changes due_at. Returns a row for every lease
+-- that was not renewed; no row means that all were.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4)
+--           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a busy lease is renewed by the next beat
@@ -42,7 +42,8 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
-    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids)]);
+    array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
+    cardinality(p_attempt_ids)]);
   if p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'lease_ttl', 'problem', 'must be between one second and one day'));
@@ -52,8 +53,10 @@ begin
   v_now := ff.now();
 
   update ff.execution e set
-    lease_expires_at = greatest(v_now, e.transitioned_at) + p_lease_ttl,
-    due_at = least(e.due_at, greatest(v_now, e.transitioned_at) + p_lease_ttl),
+    lease_expires_at =
+      (greatest(v_now, e.transitioned_at) at time zone 'UTC' + p_lease_ttl) at time zone 'UTC',
+    due_at = least(e.due_at, (greatest(v_now, e.transitioned_at) at time zone 'UTC' + p_lease_ttl)
+                               at time zone 'UTC'),
     mutated_at = greatest(v_now, e.transitioned_at)
   from (
     select p_partition_key as pk, j.execution_id

@@ -1,8 +1,8 @@
 -- Revoke the lease of a running execution; the next claim reclaims it.
 --
--- The call may name one lease or one worker instance (empty: any). If another one holds the
--- execution by now, nothing happens and the answer says why. The holder's process gets a hint at
--- once.
+-- The call may name one lease or one worker instance; an empty value means any. If the execution
+-- has another lease or holder by now, nothing happens and the answer says why. The holder's process
+-- gets a hint at once.
 --
 -- Moves:    active leased -> active lease_revoked (T20)
 -- Refuses:  WF001 invalid_input · WF301 not_found
@@ -99,6 +99,9 @@ begin
          jsonb_strip_nulls(jsonb_build_object('reason', p_reason))
   from revoked r;
 
+  if v_row.quota_ids is not null then
+    perform ff._release_gates(p_partition_key, array[p_execution_id]);
+  end if;
   perform ff._hint_ready(p_partition_key, array[v_row.route_id]);
   perform ff._hint_lease_lost(p_partition_key, array[p_execution_id]);
   return query

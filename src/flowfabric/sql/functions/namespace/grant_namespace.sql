@@ -1,7 +1,7 @@
--- Bind a login to one namespace: from now on it can use no other.
+-- Bind a login to one namespace, so that it can use no other.
 --
--- The login is the role that connects (session_user); the roles that it is a member of do not
--- matter. An operator cannot be bound.
+-- The login is the role that connects (session_user); memberships in other roles do not matter. An
+-- operator cannot be bound.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

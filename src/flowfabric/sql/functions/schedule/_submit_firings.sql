@@ -1,6 +1,7 @@
--- Submit one execution of a schedule for each of the given times; tags name the schedule and the time.
+-- Submit one execution of a schedule for each of the given times. Tags name the schedule and the
+-- time.
 --
--- Existing executions stay unchanged. An item that cannot be stored refuses the whole call.
+-- Existing executions stay unchanged. If one item cannot be stored, the whole call is refused.
 drop function if exists ff._submit_firings;
 create function ff._submit_firings(
   p_partition_key smallint,
@@ -49,6 +50,10 @@ begin
     perform ff._refuse('WF202', 'lane_closed', v_detail);
   elsif v_refused.outcome = 'unknown_route' then
     perform ff._refuse('WF302', 'unknown_route', v_detail);
+  elsif v_refused.outcome = 'unknown_gate' then
+    perform ff._refuse('WF308', 'unknown_gate', v_detail);
+  elsif v_refused.outcome = 'limit_reached' then
+    perform ff._refuse('WF220', 'limit_reached', v_detail);
   end if;
   perform ff._refuse('WF001', 'invalid_input', v_detail);
 end;

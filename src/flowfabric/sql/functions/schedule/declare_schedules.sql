@@ -1,14 +1,15 @@
 -- Declare all schedules of an app. Workers of that app call this.
 --
--- The newest version of an app decides which schedules exist; an older one changes nothing. Within
--- one version the worker that started last decides: a worker that repeats its declaration later,
--- with the generation it was given, changes nothing after another worker has declared something
--- else. A schedule that is no longer declared is orphaned and does not fire; declared again, it
--- continues from p_next_ats. So does a schedule whose rule changed. A paused schedule stays paused.
+-- The newest version of an app decides which schedules exist; an older version changes nothing.
+-- Within one version the worker that started last decides. A worker that repeats its declaration
+-- passes the generation that it was given; if another worker has declared other schedules since,
+-- the repeat changes nothing. A schedule that is no longer declared is orphaned and does not fire.
+-- A schedule that is declared again, or whose rule changed, continues from p_next_ats. A paused
+-- schedule stays paused.
 --
--- p_anchor_ats are the instants from which the intervals in p_everys are counted: for a new rule,
--- or for any if p_are_anchored. An array may be null if no schedule has the value. Returns the
--- schedules that this call orphaned.
+-- p_anchor_ats are the instants from which the intervals in p_everys are counted. They apply to new
+-- rules, and to any rule with p_are_anchored. An array may be null if no schedule has the value.
+-- Returns the schedules that this call orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -93,13 +94,13 @@ begin
                            offset 0)
             then array['route_id', 'must be a route registered in this namespace']
           when num_nonnulls(u.cron, u.every) <> 1
-            then array['cron', 'must be given, or else every, not both']
+            then array['cron', 'give either cron or every, not both']
           when u.cron = '' or octet_length(u.cron) > 256
             then array['cron', 'must be 1 to 256 bytes']
           when u.every not between interval '1 second' and interval '36525 days'
             then array['every', 'must be between a second and a hundred years']
           when (u.every is null) <> (u.anchor_at is null)
-            then array['anchor_at', 'goes with every']
+            then array['anchor_at', 'belongs to every only']
           when u.anchor_at < timestamptz '0001-01-02 00:00:00+00'
             or u.anchor_at >= timestamptz '9999-01-01 00:00:00+00'
             then array['anchor_at', 'must be between the years 1 and 9999']
@@ -111,7 +112,7 @@ begin
             or u.next_at >= timestamptz '9999-01-01 00:00:00+00'
             then array['next_at', 'must be between the years 1 and 9999']
           when u.options ?| array['key', 'parent_id', 'with_parent', 'delayed_until', 'deadline_at']
-            then array['options', 'a schedule has neither keys nor parents nor times of its own']
+            then array['options', 'a schedule has no key, parent or time of its own']
         end as words) w
     where w.words is not null
     order by u.n
@@ -126,7 +127,7 @@ begin
     limit 1;
   end if;
   if v_field is null then
-    select 'tags', 'must be at most 62: two more say what fired', p_names[u.n]
+    select 'tags', 'must be at most 62: each firing adds two', p_names[u.n]
       into v_field, v_problem, v_which
     from unnest(p_options) with ordinality u(o, n)
     where (select count(*) from jsonb_object_keys((u.o ->> 'tags')::jsonb)) > 62
@@ -135,7 +136,7 @@ begin
   end if;
   if v_field is null then
     -- A schedule id is unique across apps and namespaces.
-    select 'schedule_id', 'is that of another schedule: make a new one', u.name
+    select 'schedule_id', 'belongs to another schedule: make a new one', u.name
       into v_field, v_problem, v_which
     from unnest(p_names, p_schedule_ids) u(name, id)
     where exists (
@@ -155,7 +156,7 @@ begin
 
   insert into ff.schedule_app as a (namespace, app, version)
   values (p_namespace, p_app, p_version)
-  -- Of equal versions, as 1 and 1.0 are, the later declaration is kept.
+  -- If two versions are equal (1 and 1.0), keep the later declaration.
   on conflict (namespace, app) do update set version = case
     when ff._comparable_version(excluded.version) >= ff._comparable_version(a.version)
     then excluded.version else a.version end
@@ -170,7 +171,7 @@ begin
     return;
   end if;
 
-  -- Schedules whose rule differs from the stored one. Only this function changes rules.
+  -- Find schedules whose rule differs from the stored one. Only this function changes rules.
   v_new := array(
     select u.name
     from unnest(p_names, p_crons, p_everys, p_time_zones, p_anchor_ats, p_are_anchored)

@@ -1,6 +1,6 @@
--- List the due schedules of an app, first due first, and the time until the next one.
+-- List the due schedules of an app, earliest first, and the time until the next one.
 --
--- Only schedules in p_names, unless it is null. The last row has no name: it carries the time used
+-- With p_names, only these schedules are listed. The last row has no name: it carries the time used
 -- for the comparison, and the time until the first schedule that is not yet due (null if there is
 -- none).
 --

@@ -1,12 +1,13 @@
 -- Submit the executions of a due schedule, and set its next time.
 --
 -- p_fire_ats are the times that the caller computed from the rule, ascending; empty if all missed
--- times are skipped. p_execution_ids are their executions. p_rule_no and p_expected_next_at are
--- what the caller read: if either has changed, the answer is already_fired (or inactive, or gone)
--- and nothing happens. An execution that exists already counts as submitted.
+-- times are skipped. p_execution_ids are their executions. p_rule_no and p_expected_next_at are the
+-- values that the caller read. If one of them has changed since, nothing happens, and the answer is
+-- already_fired, inactive or gone. An execution that exists already counts as submitted.
 --
 -- Moves:    nothing -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
+--           · WF308 unknown_gate · WF220 limit_reached
 -- Locks:    the row of the schedule, waiting up to 2 s
 -- Replay:   the same p_call_id gets the first answer
 -- Rights:   app
@@ -31,7 +32,7 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  -- Read before the lock: a schedule that is not due is refused, so an earlier time is stricter.
+  -- The time is read before the lock. This is safe: with an earlier time, fewer schedules are due.
   v_now      constant timestamptz := ff.now();
   v_size     constant integer := cardinality(p_fire_ats);
   v_field    text;
@@ -58,7 +59,7 @@ begin
     v_field := 'fire_ats'; v_problem := 'must ascend from the expected time up to now';
   elsif p_next_at is null or p_next_at >= timestamptz '9999-01-01 00:00:00+00'
      or p_next_at <= coalesce(p_fire_ats[v_size], p_expected_next_at) then
-    v_field := 'next_at'; v_problem := 'must be behind the times that fire, before the year 9999';
+    v_field := 'next_at'; v_problem := 'must be after the times that fire and before the year 9999';
   end if;
   if v_field is not null then
     perform ff._refuse('WF001', 'invalid_input',
@@ -69,6 +70,7 @@ begin
     next_at = p_next_at,
     last_at = coalesce(p_fire_ats[v_size], s.last_at),
     last_id = coalesce(p_execution_ids[v_size], s.last_id),
+    last_partition = case when v_size > 0 then p_partition_key else s.last_partition end,
     fired_count = s.fired_count + v_size,
     last_call_id = p_call_id,
     last_call_count = v_size

@@ -1,4 +1,4 @@
--- List schedules with their routes: all, those of one app, or one by name.
+-- List schedules with their routes: all schedules, the schedules of one app, or one by name.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
@@ -12,31 +12,32 @@ create function ff.list_schedules(
   p_name      text default null
 )
 returns table (
-  namespace   text,
-  app         text,
-  name        text,
-  schedule_id uuid,
-  state       text,
-  version     integer[],
-  task        text,
-  lane        text,
-  cron        text,
-  every       interval,
-  time_zone   text,
-  anchor_at   timestamptz,
-  rule_no     integer,
-  misfire     text,
-  priority    integer,
-  is_paused   boolean,
-  orphaned_at timestamptz,
-  next_at     timestamptz,
-  last_at     timestamptz,
-  last_id     uuid,
-  fired_count bigint,
-  declared_at timestamptz,
-  changed_at  timestamptz,
-  changed_by  text,
-  reason      text
+  namespace      text,
+  app            text,
+  name           text,
+  schedule_id    uuid,
+  state          text,
+  version        integer[],
+  task           text,
+  lane           text,
+  cron           text,
+  every          interval,
+  time_zone      text,
+  anchor_at      timestamptz,
+  rule_no        integer,
+  misfire        text,
+  priority       integer,
+  is_paused      boolean,
+  orphaned_at    timestamptz,
+  next_at        timestamptz,
+  last_at        timestamptz,
+  last_id        uuid,
+  fired_count    bigint,
+  declared_at    timestamptz,
+  changed_at     timestamptz,
+  changed_by     text,
+  reason         text,
+  last_partition smallint
 )
 language plpgsql
 security definer
@@ -49,7 +50,7 @@ begin
   select v.namespace, v.app, v.name, v.schedule_id, v.state, v.version, v.task, v.lane, v.cron,
          v.every, v.time_zone, v.anchor_at, v.rule_no, v.misfire, v.priority, v.is_paused,
          v.orphaned_at, v.next_at, v.last_at, v.last_id, v.fired_count, v.declared_at,
-         v.changed_at, v.changed_by, v.reason
+         v.changed_at, v.changed_by, v.reason, v.last_partition
   from ff.schedule_view v
   where (p_namespace is null or v.namespace = p_namespace) and (p_app is null or v.app = p_app)
     and (p_name is null or v.name = p_name)

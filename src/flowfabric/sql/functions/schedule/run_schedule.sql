@@ -1,9 +1,10 @@
--- Submit an execution of a schedule now, whatever its rule says; its next time stays.
+-- Submit an execution of a schedule now, whatever its rule says. Its next time does not change.
 --
--- A paused schedule can be run, an orphaned one cannot.
+-- A paused schedule can be run. An orphaned schedule cannot.
 --
 -- Moves:    nothing -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF302 unknown_route
+--           · WF308 unknown_gate · WF220 limit_reached
 --           · WF304 schedule_not_found
 -- Locks:    none
 -- Replay:   the same p_execution_id runs once

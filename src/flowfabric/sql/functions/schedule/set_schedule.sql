@@ -1,8 +1,8 @@
 -- Pause or resume a schedule.
 --
--- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at,
--- computed from the rule with the number p_rule_no; if the rule has changed, the answer is
--- rule_changed and nothing happens. An orphaned schedule stays orphaned.
+-- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at.
+-- The caller computed that time with the rule number p_rule_no; if the rule has changed since, the
+-- answer is rule_changed and nothing happens. An orphaned schedule stays orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF304 schedule_not_found
@@ -39,10 +39,10 @@ begin
   if p_is_paused is null then
     v_field := 'is_paused'; v_problem := 'must be true or false';
   elsif not p_is_paused and p_rule_no is null then
-    v_field := 'rule_no'; v_problem := 'must be given to go on';
+    v_field := 'rule_no'; v_problem := 'must be given to resume';
   elsif not p_is_paused and (p_next_at is null or p_next_at < timestamptz '0001-01-02 00:00:00+00'
         or p_next_at >= timestamptz '9999-01-01 00:00:00+00') then
-    v_field := 'next_at'; v_problem := 'must be given to go on, before the year 9999';
+    v_field := 'next_at'; v_problem := 'must be given to resume, before the year 9999';
   end if;
   if v_field is not null then
     perform ff._refuse('WF001', 'invalid_input',

@@ -1,5 +1,5 @@
--- Return the first field of a step of record_step_json that has a value of another type, and a text,
--- or null. The record judges the values.
+-- Return the first field of a record_step_json step whose value has the wrong type, as field and
+-- problem; null if there is none. ff.record_steps checks the values.
 drop function if exists ff._json_step_problem;
 create function ff._json_step_problem(p_step jsonb)
 returns text[]
@@ -23,6 +23,6 @@ begin
   perform decode(p_step ->> v_field, 'base64');
   return null;
 exception when data_exception then
-  return array[v_field, 'has a value of another type'];
+  return array[v_field, 'has a value of the wrong type'];
 end;
 $$;

@@ -1,4 +1,4 @@
--- Say what is wrong with a step, as field and problem; null if nothing is.
+-- Return the first problem of a step, as field and problem; null if there is none.
 drop function if exists ff._step_problem;
 create function ff._step_problem(
   p_name       text,
@@ -22,11 +22,11 @@ begin
       or p_name ~ E'[\x01-\x1f\x7f]'
       then array['name', 'must be 1 to 256 bytes without control characters']
     when p_occurrence is null or p_occurrence < 0
-      then array['occurrence', 'must be a number from 0 on']
+      then array['occurrence', 'must be a number, 0 or more']
     when p_position is null or p_position < 0
-      then array['position', 'must be a number from 0 on']
+      then array['position', 'must be a number, 0 or more']
     when p_follows not between -1 and p_position
-      then array['follows', 'must be a position up to its own, or -1']
+      then array['follows', 'must be -1 or at most the position of the step']
     when p_sequential is null then array['is_sequential', 'must be true or false']
     when p_kind is null or p_kind not in ('step', 'failure', 'sleep', 'now')
       then array['kind', 'must be step, failure, sleep or now']

@@ -1,5 +1,5 @@
--- List the recorded steps of executions, each in the order in which they were started. An execution
--- without steps, or that does not exist, has no row.
+-- List the recorded steps of executions, each in the order in which they started. An execution that
+-- has no steps, or does not exist, has no row.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -23,7 +23,9 @@ returns table (
   encoding      text,
   recorded_at   timestamptz,
   until_at      timestamptz,
-  attempt_index integer
+  attempt_index integer,
+  ready_at      timestamptz,
+  taken_as      text
 )
 language plpgsql
 stable
@@ -42,7 +44,7 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), '{}');
   return query
   select s.execution_id, s.name, s.occurrence, s.position, s.is_sequential, s.kind::text, s.value,
-         s.encoding, s.recorded_at, s.until_at, s.attempt_index
+         s.encoding, s.recorded_at, s.until_at, s.attempt_index, s.ready_at, s.taken_as
   from unnest(p_execution_ids) u(id)
   cross join lateral (
     select x.execution_id from ff.execution x

@@ -1,12 +1,12 @@
--- Record one completed step given as JSON, like record_steps: for drivers without arrays, and for a
--- step whose own writes are in the caller's transaction. Both are stored when it commits, or neither.
--- Call it last: from here to the end of the transaction the execution is locked.
+-- Record one completed step given as JSON. Works like record_steps, for drivers without arrays and
+-- for a step that writes in the caller's transaction: the writes and the step are committed
+-- together. Call it last, because it locks the execution until the transaction ends.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
--- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …, "outcome": …} with
--- recorded_at, attempt_index, value_base64 and encoding (of a step that existed) and detail. p_database
--- is the intended database, as an earlier answer named it; a call without a step only returns the
--- name.
+-- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …,
+-- "outcome": …} with recorded_at, attempt_index, value_base64 and encoding (of a step that existed)
+-- and detail. p_database is the name of the intended database, from an earlier answer; a call
+-- without a step only returns the name.
 --
 -- Moves:    as record_steps
 -- Refuses:  WF001 invalid_input · as outcome: busy · not_found · not_active · lease_revoked
@@ -50,7 +50,7 @@ begin
     return jsonb_build_object(
       'database', v_database, 'outcome', 'invalid', 'detail', jsonb_build_object(
         'field', 'database', 'problem', format(
-          'this is %s, another database than that of the execution', current_database())));
+          'this is %s, not the database of the execution', current_database())));
   end if;
   v_words := ff._json_step_problem(p_step);
   if v_words is not null then

@@ -1,16 +1,16 @@
 -- Record completed steps of handlers, so that a later run does not repeat them.
 --
--- A step is identified by its name and its occurrence, the number of earlier steps of that name.
--- The first writer wins; a later one gets the stored value. A call may hold several steps of one
--- execution. A `failure` is a step that failed while its handler continued; its value describes the
--- failure. The value of kind `now` is the database's time of recording; that of kind `sleep` is the
--- end of the sleep. Returns a row for every item.
+-- A step is identified by its name and its occurrence: the number of earlier steps with that name.
+-- The first writer wins; a later writer gets the stored value. A call may hold several steps of one
+-- execution. The kind `failure` is for a step that failed while its handler continued; its value
+-- describes the failure. The value of kind `now` is the database's time of recording; the value of
+-- kind `sleep` is the end of the sleep. Returns a row for every item.
 --
--- With a code version, the execution moves to the route of that version: from then on only workers
+-- With a code version, the execution moves to the route of that version. From then on only workers
 -- that serve the version claim it. `unknown_route` asks the caller to register that route first.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4)
+--           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
@@ -62,15 +62,32 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now    timestamptz;
-  v_at     timestamptz;
-  v_until  timestamptz;
-  v_fences integer[];
-  v_judged ff.verdict[];
+  v_now         timestamptz;
+  v_at          timestamptz;
+  v_until       timestamptz;
+  v_fences      integer[];
+  v_judged      ff.verdict[];
+  v_unknown     ff.verdict[];
+  -- of each item
+  v_words       text[];
+  v_details     jsonb[];
+  v_attempts    integer[];
+  v_nows        timestamptz[];
+  v_fields      text[];
+  v_problems    text[];
+  v_nths        integer[];
+  -- of each step that was inserted
+  v_step        record;
+  v_ids         uuid[] := '{}';
+  v_names       text[] := '{}';
+  v_occurrences integer[] := '{}';
+  v_ats         timestamptz[] := '{}';
+  v_untils      timestamptz[] := '{}';
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
-    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
+    cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
     cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
@@ -81,9 +98,6 @@ begin
     v_judged := ff._judge_leases(
       p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
       p_wait);
-    if p_code_versions is not null then
-      v_judged := ff._judge_versions(p_partition_key, v_judged, p_code_versions);
-    end if;
   else
     -- One verdict per execution, from its first item. Items with another fence are `busy`.
     v_fences := array(
@@ -96,14 +110,24 @@ begin
       array(select p_epochs[n] from unnest(v_fences) with ordinality f(n, o) order by o),
       array(select p_attempt_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
       p_wait);
-    if p_code_versions is not null then
-      v_judged := ff._judge_versions(p_partition_key, v_judged, array(
-        select p_code_versions[n] from unnest(v_fences) with ordinality f(n, o) order by o));
+  end if;
+  if p_code_versions is not null then
+    v_unknown := ff._judge_versions(
+      p_partition_key,
+      array(select j.execution_id from unnest(v_judged) j where j.word = 'held' order by j.item),
+      array(select p_code_versions[v_fences[j.item]] from unnest(v_judged) j
+            where j.word = 'held' order by j.item));
+    if cardinality(v_unknown) > 0 then
+      v_judged := array(
+        select row(j.item, j.execution_id, coalesce(k.word, j.word), j.until_at, j.attempt_index,
+                   coalesce(k.detail, j.detail))::ff.verdict
+        from unnest(v_judged) j
+        left join unnest(v_unknown) k on j.word = 'held' and k.execution_id = j.execution_id);
     end if;
   end if;
   v_now := ff.now();
 
-  -- The usual call is one new step. The long way below does the same in twice the time.
+  -- The usual call has one new step. The general statement below does the same in twice the time.
   if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
        p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
        p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
@@ -129,84 +153,102 @@ begin
     end if;
   end if;
 
-  return query
-  with asked as materialized (
-    select p_partition_key as pk, u.id, u.name, u.occurrence, u.position, u.sequential, u.kind,
-           u.value, u.encoding, u.delay, u.until_at, u.follows, u.epoch, u.n::integer as n, j.detail,
-           j.attempt_index,
-           case when j.word not in ('busy', 'not_found')
-                 and (u.lease_id is distinct from p_lease_ids[v_fences[j.item]]
-                      or u.epoch is distinct from p_epochs[v_fences[j.item]]
-                      or u.attempt_id is distinct from p_attempt_ids[v_fences[j.item]])
-                  then 'busy'
-                else j.word end as word
-    from unnest(v_judged) j
-    join unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_names, p_occurrences,
-                p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils,
-                p_follows)
-      with ordinality u(id, lease_id, epoch, attempt_id, name, occurrence, position, sequential,
-                        kind, value, encoding, delay, until_at, follows, n)
-      on u.id is not distinct from p_execution_ids[v_fences[j.item]]
-    offset 0
-  ),
-  judged as materialized (
-    select a.*, greatest(v_now, e.transitioned_at) as now, p.words,
+  select array_agg(i.word order by i.n), array_agg(i.detail order by i.n),
+         array_agg(i.attempt_index order by i.n), array_agg(i.now order by i.n),
+         array_agg(i.words[1] order by i.n), array_agg(i.words[2] order by i.n),
+         array_agg(i.nth order by i.n)
+    into v_words, v_details, v_attempts, v_nows, v_fields, v_problems, v_nths
+  from (
+    select a.n, a.word, a.detail, a.attempt_index, p.words,
+           greatest(v_now, e.transitioned_at) as now,
            row_number() over (partition by a.id, a.name, a.occurrence,
                                            a.word = 'held' and p.words is null
-                              order by a.n) as nth
-    from asked a
+                              order by a.n)::integer as nth
+    from (
+      select u.id, u.name, u.occurrence, u.position, u.sequential, u.kind, u.value, u.encoding,
+             u.delay, u.until_at, u.follows, u.n, j.detail, j.attempt_index,
+             case when j.word not in ('busy', 'not_found')
+                   and (u.lease_id is distinct from p_lease_ids[v_fences[j.item]]
+                        or u.epoch is distinct from p_epochs[v_fences[j.item]]
+                        or u.attempt_id is distinct from p_attempt_ids[v_fences[j.item]])
+                    then 'busy'
+                  else j.word end as word
+      from unnest(v_judged) j
+      join unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_names, p_occurrences,
+                  p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils,
+                  p_follows)
+        with ordinality u(id, lease_id, epoch, attempt_id, name, occurrence, position, sequential,
+                          kind, value, encoding, delay, until_at, follows, n)
+        on u.id is not distinct from p_execution_ids[v_fences[j.item]]
+      offset 0
+    ) a
     left join lateral (
       select x.transitioned_at from ff.execution x
-      where a.word = 'held' and x.partition_key = a.pk and x.execution_id = a.id
+      where a.word = 'held' and x.partition_key = p_partition_key and x.execution_id = a.id
       offset 0) e on true
     cross join lateral (
       select case when a.word = 'held' then ff._step_problem(
           a.name, a.occurrence, a.position, a.sequential, a.kind, a.value, a.encoding, a.delay,
           a.until_at, a.follows)
         end as words) p
-    offset 0
-  ),
-  stored as (
+  ) i;
+
+  for v_step in
     insert into ff.step (
       partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
       epoch, recorded_at, until_at, encoding, value, follows)
-    select j.pk, j.id, j.name, j.occurrence, j.position, j.sequential, j.kind::ff.step_kind,
-           j.attempt_index, j.epoch, j.now, coalesce(j.until_at, j.now + j.delay), j.encoding,
-           j.value, j.follows
-    from judged j
-    where j.word = 'held' and j.words is null and j.nth = 1
+    select p_partition_key, u.id, u.name, u.occurrence, u.position, u.sequential,
+           u.kind::ff.step_kind, v_attempts[u.n], u.epoch, v_nows[u.n],
+           coalesce(u.until_at, v_nows[u.n] + u.delay), u.encoding, u.value, u.follows
+    from unnest(p_execution_ids, p_epochs, p_names, p_occurrences, p_positions, p_sequentials,
+                p_kinds, p_values, p_encodings, p_delays, p_untils, p_follows)
+      with ordinality u(id, epoch, name, occurrence, position, sequential, kind, value, encoding,
+                        delay, until_at, follows, n)
+    where v_words[u.n] = 'held' and v_fields[u.n] is null and v_nths[u.n] = 1
     on conflict do nothing
     returning execution_id, name, occurrence, recorded_at, until_at
-  )
-  -- A step that was not inserted existed before, or is that of an earlier item of this call.
-  select j.n,
-         case when j.words is not null then 'invalid'
-              when j.word <> 'held' then j.word
-              when j.nth = 1 and s.name is not null then 'recorded'
+  loop
+    v_ids := v_ids || v_step.execution_id;
+    v_names := v_names || v_step.name;
+    v_occurrences := v_occurrences || v_step.occurrence;
+    v_ats := v_ats || v_step.recorded_at;
+    v_untils := array_append(v_untils, v_step.until_at);
+  end loop;
+
+  -- A step that was not inserted existed before, or an earlier item of this call has inserted it.
+  return query
+  select u.n::integer,
+         case when v_fields[u.n] is not null then 'invalid'
+              when v_words[u.n] <> 'held' then v_words[u.n]
+              when v_nths[u.n] = 1 and s.name is not null then 'recorded'
               else 'exists' end,
          coalesce(s.recorded_at, o.recorded_at),
          coalesce(s.until_at, o.until_at),
-         case when j.nth > 1 or s.name is null then coalesce(o.value, f.value) end,
-         case when j.nth > 1 or s.name is null then coalesce(o.encoding, f.encoding) end,
-         case when j.word = 'held' and j.words is null
-           then coalesce(o.attempt_index, j.attempt_index) end,
-         case when j.words is not null
-                then jsonb_build_object('field', j.words[1], 'problem', j.words[2])
-              when j.word <> 'busy' then j.detail end
-  from judged j
-  left join stored s on s.execution_id = j.id and s.name = j.name and s.occurrence = j.occurrence
-    and j.word = 'held' and j.words is null
-  left join judged f on f.id = j.id and f.name = j.name and f.occurrence = j.occurrence
-    and f.nth = 1 and f.words is null and j.nth > 1 and s.name is not null and j.words is null
-    and f.word = 'held'
+         case when v_nths[u.n] > 1 or s.name is null then coalesce(o.value, f.value) end,
+         case when v_nths[u.n] > 1 or s.name is null then coalesce(o.encoding, f.encoding) end,
+         case when v_words[u.n] = 'held' and v_fields[u.n] is null
+           then coalesce(o.attempt_index, v_attempts[u.n]) end,
+         case when v_fields[u.n] is not null
+                then jsonb_build_object('field', v_fields[u.n], 'problem', v_problems[u.n])
+              when v_words[u.n] <> 'busy' then v_details[u.n] end
+  from unnest(p_execution_ids, p_names, p_occurrences) with ordinality u(id, name, occurrence, n)
+  left join unnest(v_ids, v_names, v_occurrences, v_ats, v_untils)
+      s(id, name, occurrence, recorded_at, until_at)
+    on s.id = u.id and s.name = u.name and s.occurrence = u.occurrence
+    and v_words[u.n] = 'held' and v_fields[u.n] is null
+  left join unnest(p_execution_ids, p_names, p_occurrences, p_values, p_encodings)
+      with ordinality f(id, name, occurrence, value, encoding, n)
+    on f.id = u.id and f.name = u.name and f.occurrence = u.occurrence
+    and v_nths[f.n] = 1 and v_words[f.n] = 'held' and v_fields[f.n] is null
+    and v_nths[u.n] > 1 and s.name is not null and v_fields[u.n] is null
   left join lateral (
     select x.recorded_at, x.until_at, x.value, x.encoding, x.attempt_index
     from ff.step x
-    where j.word = 'held' and j.words is null and s.name is null
-      and x.partition_key = j.pk and x.execution_id = j.id and x.name = j.name
-      and x.occurrence = j.occurrence
+    where v_words[u.n] = 'held' and v_fields[u.n] is null and s.name is null
+      and x.partition_key = p_partition_key and x.execution_id = u.id and x.name = u.name
+      and x.occurrence = u.occurrence
     offset 0) o on true
-  order by j.n;
+  order by u.n;
   if p_code_versions is not null then
     perform ff._move_to_versions(
       p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[v_fences[j.item]]))

@@ -20,7 +20,7 @@ declare
   v_field   text;
   v_problem text;
 begin
-  -- The names follow the rules of a claim.
+  -- The names must follow the rules of a claim.
   perform ff._check_claim(p_worker_id, p_worker_instance_id,
                           'ffffffff-ffff-ffff-ffff-ffffffffffff', p_capabilities, 1,
                           interval '1 second');
@@ -49,10 +49,10 @@ begin
      or exists (select from unnest(p_reads) u(x) where u.x is null or not ff._is_code_version(u.x))
     then
     v_field := 'reads';
-    v_problem := 'must be at most 100 code versions, and none without a code version of its own';
+    v_problem := 'must be at most 100 code versions, and empty if the worker has none';
   elsif p_version_grace is null
      or p_version_grace not between interval '0' and interval '7 days' then
-    v_field := 'version_grace'; v_problem := 'must be between nothing and seven days';
+    v_field := 'version_grace'; v_problem := 'must be between 0 and seven days';
   else
     return;
   end if;

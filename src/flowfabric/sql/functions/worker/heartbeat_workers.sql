@@ -1,6 +1,6 @@
--- Record that workers are alive, all workers of a process in one call.
+-- Record that workers are alive; one call serves all workers of a process.
 --
--- Returns the workers that are not registered: they must register again. A heartbeat writes no
+-- Returns the workers that are not registered; they must register again. A heartbeat writes no
 -- event.
 --
 -- Moves:    nothing

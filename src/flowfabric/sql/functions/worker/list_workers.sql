@@ -1,7 +1,9 @@
--- List live workers after a position, in order of namespace and instance.
+-- List live workers after a position, in order of namespace and instance; with p_with_dead, dead
+-- ones too.
 --
--- A null namespace lists all. The position is the last worker seen, excluded. A worker is silent
--- when it has missed two heartbeats: it sends one every sixth of its liveness_ttl.
+-- A null namespace lists the workers of all namespaces. The position is the last worker of the page
+-- before; it is not listed again. A worker sends a heartbeat every sixth of its liveness_ttl, and
+-- is silent when it has missed two.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

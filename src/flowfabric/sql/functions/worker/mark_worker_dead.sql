@@ -27,7 +27,7 @@ begin
   perform ff._check_namespace(nullif(p_namespace, ''));
   if p_namespace is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'namespace', 'problem', 'must be given; an empty one is the worker for all'));
+      'field', 'namespace', 'problem', 'must be given; empty means a worker of all namespaces'));
   end if;
   if p_worker_instance_id is null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -1,12 +1,14 @@
 -- Register a worker: its lanes, tasks and capabilities, and how long it counts as alive without a
 -- heartbeat. It should send a heartbeat every sixth of that time.
 --
--- An instance is one worker of one process. Its name belongs to the first worker that registers it
--- while that worker lives; the row of a dead worker is replaced. An empty namespace means all
--- namespaces; null lanes or tasks mean any. p_code_version is the version of the worker's code,
--- p_reads are other versions whose journals it reads; ff.list_unserved_routes tells it whose
--- executions to take over when their version has had no worker for p_version_grace. Executions that were blocked because no capable worker
--- was alive become eligible, 500 in each partition; ff.unblock_executions does the rest.
+-- An instance is one worker of one process. Its name belongs to the first worker that registers it,
+-- as long as that worker is alive; the row of a dead worker is replaced. An empty namespace means
+-- all namespaces; null lanes or tasks mean any. p_code_version is the version of the worker's code,
+-- and p_reads are other versions whose journals it can read. When a version has had no worker for
+-- p_version_grace, this worker takes its executions over (ff.list_unserved_routes).
+--
+-- Executions that were blocked because no capable worker was alive become eligible, 500 in each
+-- partition; ff.unblock_executions finds the rest.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
@@ -36,9 +38,14 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_now    timestamptz;
-  v_owner  text;
-  v_is_new boolean;
+  v_now          timestamptz;
+  v_lanes        text[];
+  v_tasks        text[];
+  v_capabilities text[];
+  v_reads        text[];
+  v_owner        text;
+  v_is_new       boolean;
+  v_heartbeat_at timestamptz;
 begin
   perform ff._check_namespace(nullif(p_namespace, ''));
   perform ff._check_worker(p_namespace, p_worker_id, p_worker_instance_id, p_lanes, p_tasks,
@@ -48,7 +55,7 @@ begin
   with swept as (
     delete from ff.worker w
     where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
-      and w.heartbeat_at + w.liveness_ttl <= v_now
+      and (w.heartbeat_at at time zone 'UTC' + w.liveness_ttl) at time zone 'UTC' <= v_now
     returning w.worker_id, w.heartbeat_at, w.code_version, w.reads
   )
   insert into ff.worker_event (
@@ -57,20 +64,23 @@ begin
          case when s.code_version is not null then s.code_version || s.reads end
   from swept s;
 
-  -- A concurrent registration of the same instance waits here, then sees the owner of the row.
+  if p_lanes is not null then
+    v_lanes := array(select distinct u.x collate "C" from unnest(p_lanes) u(x) order by 1);
+  end if;
+  if p_tasks is not null then
+    v_tasks := array(select distinct u.x collate "C" from unnest(p_tasks) u(x) order by 1);
+  end if;
+  v_capabilities := array(
+    select distinct u.x collate "C" from unnest(p_capabilities) u(x) order by 1);
+  v_reads := array(select distinct u.x collate "C" from unnest(p_reads) u(x) order by 1);
+  -- A concurrent registration of the same instance waits here, and then sees who owns the row.
   insert into ff.worker as w (
     namespace, worker_instance_id, worker_id, lanes, tasks, capabilities, liveness_ttl,
     code_version, reads, version_grace, finish_only, registered_at, heartbeat_at)
   values (
     p_namespace, p_worker_instance_id, p_worker_id,
-    case when p_lanes is not null
-      then array(select distinct u.x collate "C" from unnest(p_lanes) u(x) order by 1) end,
-    case when p_tasks is not null
-      then array(select distinct u.x collate "C" from unnest(p_tasks) u(x) order by 1) end,
-    array(select distinct u.x collate "C" from unnest(p_capabilities) u(x) order by 1),
-    p_liveness_ttl, p_code_version,
-    array(select distinct u.x collate "C" from unnest(p_reads) u(x) order by 1),
-    p_version_grace, coalesce(p_finish_only, false), v_now, v_now)
+    v_lanes, v_tasks, v_capabilities, p_liveness_ttl, p_code_version, v_reads, p_version_grace,
+    coalesce(p_finish_only, false), v_now, v_now)
   on conflict (namespace, worker_instance_id) do update
     set lanes = excluded.lanes,
         tasks = excluded.tasks,
@@ -83,7 +93,7 @@ begin
         heartbeat_at = greatest(w.heartbeat_at, excluded.heartbeat_at)
     where w.worker_id = excluded.worker_id
   -- xmax is 0 only for a new row.
-  returning w.xmax = 0, w.heartbeat_at + w.liveness_ttl into v_is_new, expires_at;
+  returning w.xmax = 0, w.heartbeat_at into v_is_new, v_heartbeat_at;
   if not found then
     select w.worker_id into v_owner
     from ff.worker w
@@ -101,6 +111,7 @@ begin
   from ff.meta m
   cross join lateral generate_series(0, m.value::integer - 1) p(partition_key)
   where m.name = 'partitions';
+  expires_at := v_heartbeat_at + p_liveness_ttl;
   outcome := case when v_is_new then 'registered' else 'refreshed' end;
   return next;
 end;

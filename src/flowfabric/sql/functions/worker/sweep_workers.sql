@@ -47,7 +47,7 @@ begin
   )
   select count(*) into v_swept from swept;
 
-  -- Oldest first: ids rise with time.
+  -- Delete the oldest events first: ids rise with time.
   with old as materialized (
     select v.worker_event_id
     from (

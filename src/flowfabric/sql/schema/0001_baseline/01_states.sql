@@ -43,7 +43,7 @@ create type ff.cause as enum (
   'claim', 'resume', 'change_priority', 'complete', 'schedule_retry', 'fail', 'delay', 'release',
   'wait_children', 'wait_for_runs', 'suspend', 'wake', 'expire_lease', 'revoke_lease', 'reclaim',
   'exceed_reclaims', 'cancel', 'expire', 'time_out', 'time_out_suspension', 'escalate', 'replay',
-  'hold', 'continue');
+  'hold', 'continue', 'report_usage');
 
 -- How a lease ended, stored beside its id so that a repeated call gets the first answer.
 create type ff.lease_end as enum (
@@ -59,4 +59,4 @@ create type ff.event_kind as enum (
   'submitted', 'claimed', 'resumed', 'reclaimed', 'released', 'lease_expired', 'lease_revoked',
   'completed', 'failed', 'retry_scheduled', 'delayed', 'waiting', 'suspended', 'woken',
   'escalated', 'held', 'continued', 'cancelled', 'expired', 'skipped', 'priority_changed', 'replayed',
-  'flow_cancel_requested', 'blocked', 'unblocked', 'promoted');
+  'flow_cancel_requested', 'blocked', 'unblocked', 'promoted', 'budget_exceeded');

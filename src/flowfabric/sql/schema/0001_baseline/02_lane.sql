@@ -29,15 +29,17 @@ create table ff.route (
   capabilities  text[]      not null,
   -- the version of the code that recorded the steps of its executions; null before the first step
   code_version  text,
+  -- whether ff.task has limits for the task: then a submit must name the key of each
+  is_limited    boolean     not null default false,
   registered_at timestamptz not null,
   constraint route_id_is_63_bits check (route_id >= 0),
-  -- An index of executions tells by the id alone that a route has a code version.
+  -- The id alone tells whether a route has a code version; an index of executions uses this.
   constraint upper_ids_have_a_version check (
     (code_version is not null) = (route_id >= 4611686018427387904))
 );
 
--- A claim finds routes by its namespace and the tasks of its worker. It reads neither the routes of
--- past versions nor those of other namespaces, however many there are.
+-- A claim finds routes by its namespace and the tasks of its worker. It does not read routes of
+-- past versions or of other namespaces.
 create index route_task on ff.route (task, namespace, lane) where code_version is null;
 create index route_version on ff.route (task, code_version, namespace)
   where code_version is not null;

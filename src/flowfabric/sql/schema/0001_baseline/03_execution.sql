@@ -41,7 +41,8 @@ create type ff.verdict as (
 );
 
 -- The facts that a claim reads about an execution when it locks the row.
-create type ff.candidate as (is_open boolean, is_over boolean, has_past boolean);
+create type ff.candidate as (
+  is_open boolean, is_over boolean, has_past boolean, is_gated boolean);
 
 create table ff.execution (
   partition_key        smallint           not null,
@@ -69,7 +70,7 @@ create table ff.execution (
   -- whether it has a payload (here or in its body), and whether it has a body
   has_payload          boolean            not null default false,
   has_body             boolean            not null default false,
-  -- whether its end concerns another execution: a waiting one, or a bound child
+  -- whether its end must be propagated: another execution waits for it, or is bound to it
   is_awaited           boolean            not null default false,
   -- whether it has ended and its end is not fully propagated yet
   wakes_pending        boolean            not null default false,
@@ -105,7 +106,8 @@ create table ff.execution (
     end) stored,
   namespace            text               not null,
 
-  -- timers; due_at is a lower bound of the armed ones, so that a renewal need not move it
+  -- timers; due_at is never later than a timer that is set. It may be earlier, so that a renewal
+  -- need not change it
   due_at               timestamptz,
   delayed_until        timestamptz,
   reclaim_at           timestamptz,
@@ -153,7 +155,7 @@ create table ff.execution (
   -- how many runs the current wait still needs
   wait_left            integer,
   suspension_id        uuid,
-  -- the limits that apply to it, sorted; and the limit in whose line it waits
+  -- the limits that apply to it, sorted; and the limit that it waits for
   quota_ids            bigint[],
   budget_ids           bigint[],
   line_id              bigint,
@@ -162,7 +164,7 @@ create table ff.execution (
   blocked_at           timestamptz,
   cancellation_reason  text,
   cancelled_by         text,
-  -- crashes since an attempt last ended normally; from two on it is a suspect and runs alone
+  -- crashes in a row; from two on the execution is a suspect and runs alone
   crash_count          integer            not null default 0,
   -- how many of these crashes happened while it ran alone
   lone_crash_count     integer            not null default 0,
@@ -176,51 +178,30 @@ create table ff.execution (
 
   primary key (partition_key, execution_id),
 
-  -- Three CHECKs, because every write of a row evaluates all of them. Doctor's S12 lists the rules
-  -- that they enforce, by name.
+  -- Three CHECKs with few words, because every statement that writes a row reads their text again,
+  -- and evaluates all of them. Doctor's S12 lists the rules that they enforce, by name.
   constraint execution_state check (
-    case phase
-      when 'runnable' then
-        ownership = 'unowned' and eligibility <> 'not_applicable' and outcome = 'none'
-        and attempt_state <> 'running_attempt'
-        and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id, reclaim_at,
-                         terminal_at, cancelled_by, trim_at) = 0
-        and (eligibility = 'not_eligible_until_time') = (delayed_until is not null)
-        and (blocking_reason <> 'paused_by_policy' or eligibility = 'blocked_by_operator')
-        and (wait_left is null or (eligibility = 'blocked_by_dependencies' and wait_left > 0))
-        and not wakes_pending
-      when 'active' then
-        eligibility = 'not_applicable' and outcome = 'none'
-        and case ownership
-              when 'leased' then
-                attempt_state = 'running_attempt' and blocking_reason = 'none'
-                and num_nulls(lease_id, lease_expires_at, worker_id, worker_instance_id) = 0
-                and reclaim_at is null
-              when 'lease_expired_reclaimable' then
-                attempt_state <> 'running_attempt' and blocking_reason <> 'paused_by_policy'
-                and num_nulls(lease_id, lease_expires_at, worker_id, worker_instance_id) = 0
-              when 'lease_revoked' then
-                attempt_state <> 'running_attempt' and blocking_reason <> 'paused_by_policy'
-                and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id) = 0
-              else false
-            end
-        and num_nonnulls(delayed_until, terminal_at, cancelled_by, trim_at, wait_left) = 0
-        and not wakes_pending
-      when 'terminal' then
-        ownership = 'unowned' and eligibility = 'not_applicable' and outcome <> 'none'
-        and attempt_state <> 'running_attempt' and blocking_reason = 'none'
-        and terminal_at is not null
-        and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id, reclaim_at,
-                         delayed_until, wait_left) = 0
-        and (cancelled_by is not null) = (outcome = 'cancelled')
-      when 'suspended' then
-        ownership = 'unowned' and eligibility = 'not_applicable' and outcome = 'none'
-        and attempt_state <> 'running_attempt'
-        and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id, reclaim_at,
-                         delayed_until, terminal_at, cancelled_by, trim_at, wait_left) = 0
-        and not wakes_pending
-      else false
-    end),
+    phase <> 'submitted'
+    and (phase = 'active') = (ownership <> 'unowned')
+    and (phase = 'runnable') = (eligibility <> 'not_applicable')
+    and (phase = 'terminal') = (outcome <> 'none')
+    and (phase = 'terminal') = (terminal_at is not null)
+    and (phase = 'terminal' or (trim_at is null and not wakes_pending))
+    and (ownership = 'leased') = (attempt_state = 'running_attempt')
+    and num_nonnulls(lease_id, lease_expires_at, worker_id, worker_instance_id)
+        = case when ownership in ('leased', 'lease_expired_reclaimable') then 4 else 0 end
+    and (reclaim_at is null or ownership in ('lease_expired_reclaimable', 'lease_revoked'))
+    and (eligibility = 'not_eligible_until_time') = (delayed_until is not null)
+    and (outcome = 'cancelled') = (cancelled_by is not null)
+    and (wait_left is null or (wait_left > 0
+           and (eligibility = 'blocked_by_dependencies' or phase = 'suspended')))
+    and (line_id is null or eligibility in ('blocked_by_quota', 'blocked_by_budget')
+         or ownership in ('lease_expired_reclaimable', 'lease_revoked'))
+    and case blocking_reason
+          when 'none' then true
+          when 'paused_by_policy' then eligibility = 'blocked_by_operator' or phase = 'suspended'
+          else ownership <> 'leased' and phase <> 'terminal'
+        end),
   constraint execution_counts check (
     (attempt_id is not null) = (total_attempt_count > 0)
     and attempt_index = greatest(total_attempt_count - 1, 0)
@@ -250,16 +231,16 @@ create index execution_reclaim on ff.execution
   where ownership in ('lease_expired_reclaimable', 'lease_revoked') and reclaim_at is null
     and line_id is null;
 
--- One index for all timers: a reader of a due row checks its columns to see which timer fired.
+-- One index for all timers. A reader of a due row looks at its columns to see which timer is due.
 create index execution_due on ff.execution (partition_key, due_at) where due_at is not null;
 
--- Rows that an operator may look for; an execution that succeeds never enters this index.
+-- Rows that an operator may look for. An execution that succeeds is never in this index.
 create index execution_attention on ff.execution (partition_key, public_state, execution_id)
   where public_state in (
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',
     'expired', 'skipped');
 
--- Unfinished executions whose route has a code version. Others never enter this index.
+-- Unfinished executions whose route has a code version. Other executions are never in this index.
 create index execution_version on ff.execution (partition_key, namespace, route_id)
   where route_id >= 4611686018427387904 and phase <> 'terminal';
 
@@ -267,7 +248,8 @@ create index execution_version on ff.execution (partition_key, namespace, route_
 create index execution_unrouted on ff.execution (partition_key, route_id, execution_id)
   where eligibility = 'blocked_by_route';
 
--- Only executions with their own retention enter; others are found by age, oldest first.
+-- Only executions with their own retention are in this index. The others are found by age, oldest
+-- first.
 create index execution_trim on ff.execution (partition_key, trim_at) where trim_at is not null;
 
 create index execution_parent on ff.execution (partition_key, parent_id, execution_id)
@@ -278,7 +260,7 @@ create index execution_wakes on ff.execution (partition_key, execution_id) where
 create index execution_flow on ff.execution (partition_key, flow_id, execution_id)
   where flow_id is not null;
 
--- Finds an unfinished member of a flow without reading the ended ones.
+-- For finding an unfinished member of a flow without reading the ended ones.
 create index execution_unfinished on ff.execution (partition_key, flow_id)
   where flow_id is not null and phase <> 'terminal';
 
@@ -298,7 +280,7 @@ create table ff.execution_body (
   -- how often its handler continued it with new input and a fresh journal
   generation    integer  not null default 0,
   primary key (partition_key, execution_id),
-  -- a hook carries the payload and the result of an execution
+  -- 4 MiB, because the payload of a hook holds the payload and the result of an execution
   constraint body_limits check (octet_length(payload) <= 4194304)
 ) with (
   autovacuum_vacuum_insert_scale_factor = 0.1

@@ -1,4 +1,4 @@
--- Events: each is written by the transaction that made the transition.
+-- Events. The transaction that makes a transition also writes its event.
 
 -- A generation is one stay of a partition on one server. Transaction numbers and event ids rise
 -- within a generation only, so events are ordered by generation first.
@@ -30,7 +30,8 @@ create table ff.event (
 create index event_history on ff.event (partition_key, execution_id, generation, event_id);
 
 -- The present generation of a partition, and the node of the cluster that writes it. Without a row
--- the generation is 0. Where the tables are not distributed there is no node; usually no row either.
+-- the generation is 0. If the tables are not distributed, node_id is null, and usually there is no
+-- row.
 create table ff.event_generation (
   partition_key smallint primary key,
   generation    integer  not null,
@@ -58,6 +59,6 @@ create table ff.trim_position (
   execution_id  uuid
 );
 
--- Which installation a cursor belongs to; a copy of the database has the same id.
+-- The id of this installation, which every cursor carries. A copy of the database has the same id.
 insert into ff.meta (name, value)
 values ('installation_id', replace(gen_random_uuid()::text, '-', ''));

@@ -13,11 +13,11 @@ create table ff.idempotency_key (
   primary key (partition_key, namespace, key)
 );
 
--- Every row satisfies the predicate, and a trim states it. The predicate only keeps the planner from
--- using this index to look up a key while the table is small.
+-- Every row satisfies the predicate, and the query of a trim contains it. Its only purpose is to
+-- keep the planner from using this index to look up a key while the table is small.
 create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
   where expires_at > '-infinity';
 
--- The key of an execution, for whoever looks at it; its predicate is there for the same reason.
+-- For finding the key of an execution. The predicate is there for the same reason.
 create index idempotency_key_execution on ff.idempotency_key (partition_key, execution_id)
   where execution_id > '00000000-0000-0000-0000-000000000000';

@@ -15,7 +15,7 @@ create table ff.worker (
   code_version       text,
   reads              text[]      not null default '{}',
   version_grace      interval    not null default '60 seconds',
-  -- whether it only finishes what its version has begun
+  -- whether it only finishes executions that its version has begun
   finish_only        boolean     not null default false,
   registered_at      timestamptz not null,
   heartbeat_at       timestamptz not null,
@@ -36,7 +36,7 @@ create table ff.worker_event (
   occurred_at        timestamptz          not null,
   actor              text,
   reason             text,
-  -- of a worker that left: when it was last alive, and the code versions it served
+  -- for a worker that left: its last heartbeat, and the code versions it served
   heartbeat_at       timestamptz,
   code_versions      text[],
   primary key (worker_event_id)
@@ -55,5 +55,5 @@ create table ff.claim_slot (
   claimed_at         timestamptz not null,
   execution_ids      uuid[]      not null,
   primary key (partition_key, namespace, worker_instance_id)
--- The ids of a claim stay in the row: compressing them would cost more than the row.
+-- The ids of a claim stay in the row, uncompressed: compressing them would cost more than it saves.
 ) with (fillfactor = 50, toast_tuple_target = 8160);

@@ -4,7 +4,12 @@
 -- `position` counts the sequential steps of the handler 0, 1, 2, ...; steps that run side by side
 -- share one position. It is compared only where no other step was in flight. The kind `failure` means
 -- that the step failed and the handler continued; the value describes the failure as JSON.
-create type ff.step_kind as enum ('step', 'failure', 'sleep', 'now');
+--
+-- The kind `wait` is a wait for signals. It is open until the holder takes its answer: signals, its
+-- timeout, or the decision of an operator to resume the execution. Its value is the payload of the
+-- signal. A retry or a replay drops an answer other than a signal: opened_at is then null, and the
+-- next ask opens the wait anew.
+create type ff.step_kind as enum ('step', 'failure', 'sleep', 'now', 'wait');
 
 create table ff.step (
   partition_key smallint     not null,
@@ -17,18 +22,36 @@ create table ff.step (
   attempt_index integer      not null,
   epoch         bigint       not null,
   recorded_at   timestamptz  not null,
-  -- the end of a sleep
+  -- the end of a sleep, or the timeout of a wait
   until_at      timestamptz,
   encoding      text,
   value         bytea,
   -- the highest position that the run knew to be recorded when the step started, -1 for none; null if
   -- the caller did not pass it
   follows       integer,
+  -- what a wait waits for
+  condition     jsonb,
+  opened_at     timestamptz,
+  -- since when the answer was there; the order among branches that race
+  ready_at      timestamptz,
+  taken_at      timestamptz,
+  taken_as      text,
+  signal_ids    uuid[],
   primary key (partition_key, execution_id, name, occurrence),
   constraint step_limits check (
-    occurrence >= 0 and position >= 0 and octet_length(name) between 1 and 256
+    occurrence >= 0 and position >= 0 and octet_length(name) between 1 and case when kind = 'wait' then 300 else 256 end
     and octet_length(value) <= 1048576),
-  constraint only_a_sleep_has_an_end check ((kind = 'sleep') = (until_at is not null))
+  constraint only_a_sleep_has_an_end check (
+    case when kind = 'wait' then condition is not null
+         else (kind = 'sleep') = (until_at is not null) and condition is null end),
+  constraint a_wait_is_taken_as check (
+    case when kind <> 'wait' then taken_at is null and taken_as is null
+         else (taken_at is null) = (taken_as is null)
+           and (taken_as is null or taken_as in ('signals', 'timeout', 'operator')) end)
 ) with (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
+
+-- Waits without a signal: a retry and a replay drop them.
+create index step_unanswered on ff.step (partition_key, execution_id)
+  where kind = 'wait' and taken_as is distinct from 'signals';

@@ -3,7 +3,7 @@
 -- A member of a flow is an execution with a flow_id. An edge makes one member wait for another. The
 -- edges into a member are in groups; the member may run when all its groups are satisfied. Only a
 -- transaction that holds the row lock of the downstream member writes its groups and edges. No other
--- lock is needed, and two ends that concern one member are applied one after the other.
+-- lock is needed, and two ends that affect one member are applied one after the other.
 
 create type ff.flow_cancel_policy as enum ('cancel_all', 'cancel_pending', 'flow_only');
 
@@ -57,11 +57,11 @@ create table ff.edge (
   -- how the upstream member ended
   outcome          ff.outcome,
   resolved_at      timestamptz,
-  -- set when a replay of the downstream member reopened the edge: the version at which the upstream
-  -- member had ended without success; only a later end counts
+  -- set if a replay of the downstream member reopened the edge: the version of the upstream member
+  -- at its last end, which was not a success; only a later end counts
   reopened_version integer,
-  -- set when the upstream member was replayed after a success: the version of that success, whose
-  -- kept result is the input of the downstream member
+  -- set if the upstream member was replayed after a success: the version of that success; its kept
+  -- result is the input of the downstream member
   kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),

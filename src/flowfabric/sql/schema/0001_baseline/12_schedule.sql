@@ -4,8 +4,8 @@ create type ff.misfire as enum ('once', 'skip', 'all');
 
 create type ff.schedule_state as enum ('active', 'paused', 'orphaned');
 
--- An app that declares schedules, by its name. Its newest version decides which exist;
--- generation counts the changes of that decision.
+-- An app that declares schedules. Its newest version decides which schedules exist; generation
+-- counts how often that changed.
 create table ff.schedule_app (
   namespace  text      not null,
   app        text      not null,
@@ -18,8 +18,8 @@ create table ff.schedule_app (
 );
 
 -- A task that is submitted at the times of a rule. The client evaluates the rule, because only the
--- client knows calendars. next_at moves only from the value that the caller read, so that a time fires
--- once.
+-- client knows calendars. A call changes next_at only if it is still the value that the caller
+-- read, so that a time fires once.
 create table ff.schedule (
   namespace        text              not null,
   app              text              not null,
@@ -29,7 +29,7 @@ create table ff.schedule (
   cron             text,
   every            interval,
   time_zone        text              not null,
-  -- the times of `every` are counted from here; is_anchored: the app has fixed it
+  -- the times of `every` are counted from here; is_anchored says that the app has set it
   anchor_at        timestamptz,
   is_anchored      boolean           not null default false,
   -- how often the rule changed; a time computed with another rule is ignored
@@ -38,7 +38,7 @@ create table ff.schedule (
   payload_encoding text,
   payload          bytea,
   priority         integer           not null default 0,
-  -- in the form of submit_executions
+  -- the options that submit_executions takes
   options          jsonb,
   is_paused        boolean           not null default false,
   orphaned_at      timestamptz,
@@ -49,6 +49,8 @@ create table ff.schedule (
   next_at          timestamptz,
   last_at          timestamptz,
   last_id          uuid,
+  -- the partition of last_id: it depends on the number of partitions at that time
+  last_partition   smallint,
   fired_count      bigint            not null default 0,
   -- the last call that fired and how many times it fired, so that a repeat gets the same answer
   last_call_id     uuid,

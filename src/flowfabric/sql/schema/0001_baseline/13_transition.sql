@@ -1,4 +1,5 @@
--- Every legal transition, as data. A null event_kind marks a quiet one. Tests refuse any other.
+-- Every legal transition, as data. A null event_kind marks a quiet transition. In tests a trigger
+-- refuses every transition that is not listed here.
 create table ff.transition (
   number             text             not null,
   cause              ff.cause         not null,
@@ -16,7 +17,7 @@ create table ff.transition (
     to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind)
 );
 
--- The rows of ff.transition. The numbers are those of the state model; a transition from several
+-- The rows of ff.transition. The numbers come from the state model; a transition from several
 -- states has one row per state.
 
 -- The states of an unfinished execution.
@@ -44,6 +45,11 @@ values
    'runnable', 'unowned', 'eligible_now', 'pending_first_attempt', 'submitted'),
   ('T2', 'submit', null, null, null, null,
    'runnable', 'unowned', 'not_eligible_until_time', 'pending_first_attempt', 'submitted'),
+  -- into the closed line of a gate
+  ('T6', 'submit', null, null, null, null,
+   'runnable', 'unowned', 'blocked_by_quota', 'pending_first_attempt', 'submitted'),
+  ('T6', 'submit', null, null, null, null,
+   'runnable', 'unowned', 'blocked_by_budget', 'pending_first_attempt', 'submitted'),
   -- a flow member with upstream members
   ('T3', 'submit', null, null, null, null,
    'runnable', 'unowned', 'blocked_by_dependencies', 'pending_first_attempt', 'submitted');
@@ -86,15 +92,20 @@ select 'T11', 'change_priority', phase, ownership, eligibility, attempt_state,
 from open_state where phase = 'runnable';
 
 -- A claim starts a lease.
+-- Rows in the line of a gate go straight to active.
 insert into ff.transition
 select 'T9', 'claim'::ff.cause, phase, ownership, eligibility, attempt_state,
        'active'::ff.phase, 'leased'::ff.ownership, 'not_applicable'::ff.eligibility,
        'running_attempt'::ff.attempt_state, 'claimed'::ff.event_kind
-from open_state where eligibility = 'eligible_now' and attempt_state <> 'attempt_interrupted'
+from open_state
+where eligibility in ('eligible_now', 'blocked_by_quota', 'blocked_by_budget')
+  and attempt_state <> 'attempt_interrupted'
 union all
 select 'T10', 'resume', phase, ownership, eligibility, attempt_state,
        'active', 'leased', 'not_applicable', 'running_attempt', 'resumed'
-from open_state where eligibility = 'eligible_now' and attempt_state = 'attempt_interrupted'
+from open_state
+where eligibility in ('eligible_now', 'blocked_by_quota', 'blocked_by_budget')
+  and attempt_state = 'attempt_interrupted'
 union all
 select 'T21', 'reclaim', phase, ownership, eligibility, attempt_state,
        'active', 'leased', 'not_applicable', 'running_attempt', 'reclaimed'
@@ -113,6 +124,8 @@ from open_state s, (values
   ('T15', 'delay', 'runnable', 'not_eligible_until_time', 'attempt_interrupted', 'delayed'),
   ('T15', 'delay', 'runnable', 'eligible_now', 'attempt_interrupted', 'delayed'),
   ('T15', 'release', 'runnable', 'eligible_now', 'attempt_interrupted', 'released'),
+  -- a budget refused its usage
+  ('T15', 'release', 'runnable', 'blocked_by_budget', 'attempt_interrupted', 'released'),
   ('T16', 'wait_children', 'runnable', 'blocked_by_dependencies', 'attempt_interrupted', 'waiting'),
   ('T16', 'wait_children', 'runnable', 'eligible_now', 'attempt_interrupted', 'waiting'),
   ('T16', 'wait_for_runs', 'runnable', 'blocked_by_dependencies', 'attempt_interrupted', 'waiting'),
@@ -122,6 +135,12 @@ from open_state s, (values
   ('T31', 'continue', 'runnable', 'eligible_now', 'attempt_interrupted', 'continued')
 ) t(number, cause, phase, eligibility, attempt_state, kind)
 where s.ownership = 'leased';
+
+-- A running execution used more than a budget that only warns.
+insert into ff.transition
+select 'T32', 'report_usage', phase, ownership, eligibility, attempt_state,
+       phase, ownership, eligibility, attempt_state, 'budget_exceeded'
+from open_state where ownership = 'leased';
 
 -- The lease is taken away; the row stays active until a worker reclaims it.
 insert into ff.transition
@@ -135,7 +154,7 @@ from open_state s, (values
 ) t(number, cause, ownership, kind)
 where s.ownership = 'leased'
 union all
--- A timed-out attempt is retried if its policy allows it, else T24 below applies.
+-- A timed-out attempt is retried if the policy allows it; otherwise T24 below applies.
 select 'T24', 'time_out', phase, ownership, eligibility, attempt_state,
        'runnable', 'unowned', 'not_eligible_until_time', 'pending_retry_attempt', 'retry_scheduled'
 from open_state where phase = 'active';

@@ -1,4 +1,5 @@
--- A namespace exists once it is named. A login bound to a namespace can use no other.
+-- A namespace needs no row of its own: it exists once it is used. A login that is bound to a
+-- namespace can use no other.
 
 create table ff.namespace_grant (
   login      name        primary key,

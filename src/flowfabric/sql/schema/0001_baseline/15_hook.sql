@@ -17,7 +17,7 @@ create table ff.hook (
   version     integer[]    not null,
   route_id    bigint       not null,
   priority    integer      not null default 0,
-  -- in the form of submit_executions
+  -- the options that submit_executions takes
   options     jsonb,
   declared_at timestamptz  not null,
   removed_at  timestamptz,
@@ -25,15 +25,15 @@ create table ff.hook (
   constraint a_hook_is_another_task check (name <> task)
 );
 
--- Empty where no task has hooks: what an end costs then.
+-- Every end looks here. If no task has hooks, the index is empty and costs almost nothing.
 create index hook_in_force on ff.hook (namespace, task) where removed_at is null;
 create index hook_of_success on ff.hook (namespace, task)
   where removed_at is null and kind in ('success', 'end');
 
--- A hook has no hooks itself: its task is looked up here.
+-- For finding out whether a task is a hook: hooks have no hooks themselves.
 create index hook_name on ff.hook (namespace, name);
 
--- What the ids of hooks are derived with. No role may read ff.meta.
+-- The secret from which the ids of hooks are derived. No role may read ff.meta.
 insert into ff.meta (name, value)
 values ('hook_secret', encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
                               'hex'));

@@ -1,0 +1,203 @@
+"""`flowfabric quota`: list, show and change the limits on how many executions run and start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from flowfabric.cli.options import Change, Namespace, Namespaces, command
+from flowfabric.cli.output import Printer, screen
+from flowfabric.client import FlowFabric
+from flowfabric.core.quota import GateInfo, QuotaInfo, rate_of
+from flowfabric.drawing.plain import plain
+from flowfabric.drawing.table import Column, record, table
+from flowfabric.drawing.times import short, until
+
+app = typer.Typer(
+    name="quota",
+    no_args_is_help=True,
+    help="List, show and change quotas: how many executions run at once, and how many start.\n\n"
+    "A quota appears with the first app that declares it. Exit code 3 if there is no such quota.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="QUOTA", help="The name of the quota.")]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="KEY",
+        help="Only for this key, for example a tenant. Default: all keys.",
+        show_default=False,
+    ),
+]
+# `show` lists so many keys.
+_KEYS_SHOWN = 100
+
+
+@command(app)
+async def ls(database: Namespaces, printer: Printer) -> None:
+    """List quotas with the numbers in force."""
+    async with database.client() as client:
+        _print(printer, await client.quotas.list(), await client.executions.server_time(), client)
+
+
+@command(app)
+async def show(database: Namespace, printer: Printer, name: Name, key: For = None) -> None:
+    """Show a quota, and for each key what runs and how many executions wait in line."""
+    async with database.client() as client:
+        await _show(client, printer, name, key)
+
+
+@command(app, "set")
+async def set_numbers(
+    database: Namespace,
+    printer: Printer,
+    change: Change,
+    name: Name,
+    key: For = None,
+    concurrency: int | None = typer.Option(
+        None, "--concurrency", "-c", min=1, help="At most this many at once.", show_default=False
+    ),
+    rate: str | None = typer.Option(
+        None, "--rate", help="At most so many starts, as in 100/min or 5/s.", show_default=False
+    ),
+    no_concurrency: bool = typer.Option(
+        False, "--no-concurrency", help="Any number at once.", show_default=False
+    ),
+    no_rate: bool = typer.Option(
+        False, "--no-rate", help="Any number of starts.", show_default=False
+    ),
+) -> None:
+    """Set the numbers of a quota, at once and until they are lifted.
+
+    They win over the numbers in the code. A number that is not given stays as it is.
+    """
+    if no_concurrency and concurrency is not None:
+        raise typer.BadParameter(
+            "cannot be combined with --concurrency", param_hint="--no-concurrency"
+        )
+    if no_rate and rate is not None:
+        raise typer.BadParameter("cannot be combined with --rate", param_hint="--no-rate")
+    clear = [
+        *(["concurrency"] if no_concurrency else []),
+        *(["rate"] if no_rate else []),
+    ]
+    if concurrency is None and rate is None and not clear:
+        raise typer.BadParameter("give a number to set", param_hint="--concurrency or --rate")
+    async with database.client() as client:
+        await client.quotas.set(
+            name,
+            key=key,
+            concurrency=concurrency,
+            rate=rate,
+            clear=clear,
+            reason=change.reason,
+            actor=change.who,
+        )
+        await _show(client, printer, name, key)
+
+
+@command(app)
+async def lift(
+    database: Namespace, printer: Printer, change: Change, name: Name, key: For = None
+) -> None:
+    """Remove the numbers that `quota set` has set; the numbers in the code are in force again."""
+    async with database.client() as client:
+        await client.quotas.lift(name, key=key, reason=change.reason, actor=change.who)
+        await _show(client, printer, name, key)
+
+
+@command(app)
+async def rm(database: Namespace, change: Change, name: Name) -> None:
+    """Delete a quota. Executions under it are no longer limited by it."""
+    async with database.client() as client:
+        await client.quotas.get(name)
+        await client.quotas.delete(name, reason=change.reason, actor=change.who)
+
+
+async def _show(client: FlowFabric, printer: Printer, name: str, key: str | None) -> None:
+    found = await client.quotas.get(name)
+    gates = await client.quotas.gates(name, key=key, limit=_KEYS_SHOWN)
+    now = await client.executions.server_time()
+
+    def lines() -> list[str]:
+        facts = record(_facts(found, now).items(), screen())
+        return [*facts, "", *gate_table(gates, now)] if gates else [*facts]
+
+    printer.record(plain(found) | {"gates": [plain(gate) for gate in gates]}, lines)
+
+
+def gate_table(gates: Sequence[GateInfo], now: datetime) -> list[str]:
+    """Return a table of the counters of a quota, one line per key."""
+    columns: list[Column[GateInfo]] = [
+        Column("KEY", lambda gate: gate.key or "-", least=8),
+        Column("RUNNING", lambda gate: str(gate.running), is_number=True),
+        Column("HELD", lambda gate: str(gate.held), is_number=True, drop=2),
+        Column("LIMIT", lambda gate: _number(gate.concurrency), is_number=True),
+        Column("STARTED", lambda gate: "-" if gate.rate is None else str(gate.started), drop=1),
+        Column("RATE", lambda gate: _rate(gate)),
+        Column("IN LINE", lambda gate: str(gate.in_line), is_number=True),
+        Column("OPENS", lambda gate: until(gate.opens_at, now), drop=1),
+        Column("SET", lambda gate: "yes" if gate.is_set else "", drop=1),
+    ]
+    return table(columns, gates, screen())
+
+
+def _print(
+    printer: Printer, quotas: Sequence[QuotaInfo], now: datetime, client: FlowFabric
+) -> None:
+    columns: list[Column[QuotaInfo]] = [
+        Column(
+            "NAMESPACE", lambda quota: quota.namespace, least=8, is_shown=client.namespace is None
+        ),
+        Column("QUOTA", lambda quota: quota.quota, least=8),
+        Column("KEYED", lambda quota: "yes" if quota.is_keyed else "no"),
+        Column("LIMIT", lambda quota: _number(quota.concurrency), is_number=True),
+        Column("RATE", _rate),
+        Column("OVERFLOW", lambda quota: quota.overflow),
+        Column("SET", _set),
+        Column("CHANGED", lambda quota: _changed(quota, now), drop=1),
+        Column("REASON", lambda quota: quota.reason or "", least=10),
+    ]
+    empty = "no quotas yet; a quota appears with the first app that declares it"
+    printer.records(quotas, columns, empty=empty)
+
+
+def _facts(quota: QuotaInfo, now: datetime) -> dict[str, str]:
+    declared = rate_of(quota.declared_rate, quota.declared_rate_window)
+    return {
+        "quota": quota.quota,
+        "namespace": quota.namespace,
+        "keyed": "yes, one counter per key" if quota.is_keyed else "no",
+        "concurrency": _number(quota.concurrency),
+        "rate": _rate(quota),
+        "overflow": str(quota.overflow),
+        "in the code": f"concurrency {_number(quota.declared_concurrency)}, rate {declared or '-'}",
+        "set": _set(quota) or "no",
+        "changed": _changed(quota, now),
+        "reason": quota.reason or "-",
+    }
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _rate(one: QuotaInfo | GateInfo) -> str:
+    rate = rate_of(one.rate, one.rate_window)
+    return "-" if rate is None else str(rate)
+
+
+def _set(quota: QuotaInfo) -> str:
+    keys = "" if not quota.keys_set else f"{quota.keys_set} key{'s' if quota.keys_set > 1 else ''}"
+    return ", ".join(filter(None, ("all" if quota.is_set else "", keys)))
+
+
+def _changed(quota: QuotaInfo, now: datetime) -> str:
+    if quota.changed_at is None:
+        return "-"
+    by = f" by {quota.changed_by}" if quota.changed_by else ""
+    return f"{short(now - quota.changed_at)} ago{by}"

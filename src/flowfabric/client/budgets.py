@@ -1,0 +1,284 @@
+"""Budgets: limits on what executions spend. Read them, change them, and report usage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from flowfabric.client.addresses import Scoped, lease_addresses
+from flowfabric.client.batching import BUSY, Batcher, Busy
+from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.core.errors import BudgetNotFound, InvalidInput, RetryExhausted
+from flowfabric.core.execution import Claimed
+from flowfabric.core.ids import AnyId
+from flowfabric.core.limit import Budget, check_limit_name, dimensions
+from flowfabric.core.quota import BudgetInfo, UsageAnswer
+from flowfabric.core.states import BudgetPeriod, OnExceed
+from flowfabric.db import functions
+from flowfabric.db.records import optional, reader
+from flowfabric.db.session import Database
+
+# Defined here because inside the class `list` is the method `Budgets.list`.
+BudgetList: TypeAlias = list[BudgetInfo]
+Report: TypeAlias = tuple[Claimed, Mapping[str, int], str | None]
+Reports: TypeAlias = list[Report]
+UsageAnswers: TypeAlias = list[UsageAnswer | Exception | Busy]
+
+_READERS: dict[str, Any] = {
+    "on_exceed": OnExceed,
+    "period": optional(BudgetPeriod),
+    "usage": json.loads,
+    "refused": json.loads,
+    "hard_limits": json.loads,
+    "soft_limits": json.loads,
+}
+_info = reader(BudgetInfo, functions.LIST_BUDGETS, **_READERS)
+_status = reader(BudgetInfo, functions.GET_BUDGET_STATUS, **_READERS)
+
+# Answers to a report; any other outcome is a refusal.
+_ANSWERS = ("ok", "soft_breach", "hard_breach", "already_applied", "suspended")
+
+
+class Budgets(Scoped):
+    """Operations on budgets."""
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        super().__init__(database, namespace)
+        self._reports: dict[int, Batcher[Report, UsageAnswer]] = {}
+
+    async def close(self) -> None:
+        for reports in list(self._reports.values()):
+            await reports.close()
+
+    async def create(self, budget: Budget, *, key: str = "", actor: str | None = None) -> bool:
+        """Create a budget for one key; return False if there is one, which stays as it is."""
+        declared = budget.declaration()
+        limits = budget.limits
+        rows = await self._database.call(
+            functions.CREATE_BUDGET,
+            namespace=self._own(),
+            budget=budget.name,
+            key=key,
+            dimensions=[*limits],
+            hard_limits=[*limits.values()],
+            soft_limits=[None] * len(limits),
+            period="interval" if "period_ms" in declared else declared.get("period"),
+            period_zone=declared.get("zone"),
+            period_length=budget.period if "period_ms" in declared else None,
+            on_exceed=str(budget.on_exceed),
+            actor=actor,
+        )
+        return bool(rows[0]["outcome"] == "created")
+
+    async def list(
+        self, *, budget: str | None = None, limit: int = 1000, partition: int = 0
+    ) -> BudgetList:
+        """List budgets by name and key, all or those of one name."""
+        rows = await self._database.call(
+            functions.LIST_BUDGETS,
+            partition_key=partition,
+            namespace=self._namespace,
+            budget=budget,
+            key=None,
+            after_namespace=None,
+            after_budget=None,
+            after_key=None,
+            limit=limit,
+        )
+        return [_info(row) for row in rows]
+
+    async def get(self, budget: str, *, key: str = "", partition: int = 0) -> BudgetInfo:
+        """Return the budget of one key; raise BudgetNotFound if there is none."""
+        check_limit_name("budget", budget)
+        rows = await self._database.call(
+            functions.GET_BUDGET_STATUS,
+            partition_key=partition,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+        )
+        if not rows:
+            raise BudgetNotFound.explained({"budget": budget, "key": key})
+        return _status(rows[0])
+
+    async def raise_limits(
+        self,
+        budget: str,
+        *,
+        key: str = "",
+        reason: str | None = None,
+        actor: str | None = None,
+        **amounts: Any,
+    ) -> None:
+        """Set hard limits of a budget: `raise_limits("monthly", key="acme", usd="80.00")`.
+
+        They win over what code declares until `lift`. Executions that wait for room go on.
+        """
+        check_limit_name("budget", budget)
+        limits = dimensions("budget", **amounts)
+        if not limits:
+            raise InvalidInput(field="amounts", problem="must be given, as in usd='80.00'")
+        await self._database.call(
+            functions.RAISE_BUDGET,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+            dimensions=[*limits],
+            hard_limits=[*limits.values()],
+            reason=reason,
+            actor=actor,
+        )
+
+    async def lift(
+        self,
+        budget: str,
+        *,
+        key: str = "",
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> bool:
+        """Remove the limits that an operator set; return False if there were none."""
+        check_limit_name("budget", budget)
+        rows = await self._database.call(
+            functions.LIFT_BUDGET,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+            reason=reason,
+            actor=actor,
+        )
+        return bool(rows[0]["outcome"] == "lifted")
+
+    async def reset(
+        self,
+        budget: str,
+        *,
+        key: str = "",
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> None:
+        """Start a new period now: nothing is used, and executions that wait go on."""
+        check_limit_name("budget", budget)
+        await self._database.call(
+            functions.RESET_BUDGET,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+            reason=reason,
+            actor=actor,
+        )
+
+    async def reset_due(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
+        """Reset the budgets whose period has ended; return how many, and the time until the next
+        one ends."""
+        return await handle_batch(self._database, functions.RESET_DUE_BUDGETS, limit=limit)
+
+    async def report_usage_admin(
+        self, budget: str, *, key: str = "", dedup_key: str | None = None, **amounts: Any
+    ) -> UsageAnswer:
+        """Report usage to one budget, from outside an execution.
+
+        A repeat with the same `dedup_key` counts once.
+        """
+        check_limit_name("budget", budget)
+        usage = dimensions("usage", **amounts)
+        rows = await self._database.call(
+            functions.REPORT_USAGE_ADMIN,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+            dimensions=[*usage],
+            amounts=[*usage.values()],
+            dedup_key=dedup_key,
+        )
+        return _answer(rows[0])
+
+    async def record_spend(
+        self,
+        budget: str,
+        execution: AnyId,
+        *,
+        key: str = "",
+        dedup_key: str | None = None,
+        **amounts: Any,
+    ) -> UsageAnswer:
+        """Report usage of one execution, so that `release` can take it back."""
+        check_limit_name("budget", budget)
+        usage = dimensions("usage", **amounts)
+        rows = await self._database.call(
+            functions.RECORD_SPEND,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+            execution_id=await self._uuid(execution),
+            dimensions=[*usage],
+            amounts=[*usage.values()],
+            dedup_key=dedup_key,
+        )
+        return _answer(rows[0])
+
+    async def release(self, budget: str, execution: AnyId, *, key: str = "") -> Mapping[str, int]:
+        """Take back what `record_spend` counted for an execution; return the amounts."""
+        check_limit_name("budget", budget)
+        rows = await self._database.call(
+            functions.RELEASE_BUDGET,
+            namespace=self._own(),
+            budget=budget,
+            key=key,
+            execution_id=await self._uuid(execution),
+        )
+        released: Mapping[str, int] = json.loads(rows[0]["released"] or "{}")
+        return released
+
+    async def report_usage(
+        self, claimed: Claimed, usage: Mapping[str, int], dedup_key: str | None = None
+    ) -> UsageAnswer:
+        """Report what a running execution used, to all its budgets. Needs its lease.
+
+        Calls in flight share one transaction. A repeat with the same `dedup_key` counts once.
+        """
+        batcher = self._reports.get(claimed.partition_key)
+        if batcher is None:
+            batcher = Batcher(self._flush_reports, self._report_alone)
+            self._reports[claimed.partition_key] = batcher
+        return await batcher.put((claimed, usage, dedup_key))
+
+    async def _flush_reports(self, batch: Reports, wait: bool = False) -> UsageAnswers:
+        rows = await self._database.call(
+            functions.REPORT_USAGE,
+            **lease_addresses([claimed for claimed, _, _ in batch], self._namespace),
+            usages=[json.dumps(dict(usage)) for _, usage, _ in batch],
+            dedup_keys=[key for _, _, key in batch],
+            wait=wait,
+        )
+        found: UsageAnswers = [BUSY] * len(batch)
+        for row in rows:
+            if row["outcome"] in _ANSWERS:
+                found[row["item"] - 1] = _answer(row)
+            elif row["outcome"] not in ("busy", "duplicate"):
+                found[row["item"] - 1] = refusal(row["outcome"], row["detail"])
+        return found
+
+    async def _report_alone(self, item: Report) -> UsageAnswer:
+        answer = (await self._flush_reports([item], wait=True))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Busy):
+            raise RetryExhausted(operation="report_usage")
+        return answer
+
+    async def _uuid(self, execution: AnyId) -> UUID:
+        return (await self._execution(execution)).uuid
+
+    def _own(self) -> str:
+        """Return the namespace; a budget belongs to one."""
+        if self._namespace is None:
+            raise InvalidInput(field="namespace", problem="must be given: a budget belongs to one")
+        return self._namespace
+
+
+def _answer(row: Any) -> UsageAnswer:
+    return UsageAnswer(row["outcome"], json.loads(row["detail"]) if row["detail"] else {})

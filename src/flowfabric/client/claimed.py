@@ -1,0 +1,61 @@
+"""The answer of a claim: arrays, turned into one record for each execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, TypeVar
+from uuid import UUID
+
+from flowfabric.core.execution import Claimed
+
+T = TypeVar("T")
+
+
+def claimed_of(row: Any, partition: int, claim_id: UUID) -> list[Claimed]:
+    """Build the records of one claim, in the order of the claim.
+
+    The row is read by position, and an array that is null stands for the usual value of all
+    executions (`ff.claim_executions` lists them).
+    """
+    ids, route_nos, namespaces, lanes, tasks, kinds, ranks, order_ats, epochs, indexes = row[:10]
+    attempt_ids, attempt_types, lease_ends, attempt_ends, deadlines, retries = row[10:16]
+    encodings, payloads, replays, traces, crashes, generations = row[16:]
+    attempts = repeat(1) if indexes is None else [index + 1 for index in indexes]
+    # Built by map, because a worker builds one for every execution.
+    return list(
+        map(
+            Claimed,
+            ids,
+            _of_routes(namespaces, route_nos),
+            _of_routes(lanes, route_nos),
+            _of_routes(tasks, route_nos),
+            _each(kinds, "fresh"),
+            ranks,
+            order_ats,
+            _each(epochs, 1),
+            attempts,
+            _each(attempt_ids, claim_id),
+            _each(attempt_types, "initial"),
+            lease_ends if len(lease_ends) == len(ids) else repeat(lease_ends[0]),
+            _each(attempt_ends, None),
+            _each(deadlines, None),
+            _each(retries, 0),
+            _each(encodings, None),
+            payloads,
+            _each(replays, 0),
+            _each(traces, None),
+            _each(crashes, 0),
+            _each(generations, 0),
+            repeat(partition),
+            repeat(claim_id),
+        )
+    )
+
+
+def _each(values: Sequence[T] | None, usual: T) -> Iterable[T]:
+    return repeat(usual) if values is None else values
+
+
+def _of_routes(names: Sequence[Any], route_nos: Sequence[int] | None) -> Iterable[Any]:
+    return repeat(names[0]) if route_nos is None else [names[no - 1] for no in route_nos]

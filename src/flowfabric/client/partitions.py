@@ -1,0 +1,161 @@
+"""Partitions: raise their number, and ask several of them, a few at a time.
+
+A partition that cannot be reached holds up only itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from flowfabric.core.errors import ConnectionLost, Unavailable
+from flowfabric.core.partition import PartitionNumbers
+from flowfabric.db import functions
+from flowfabric.db.partitions import REFRESH_SECONDS
+from flowfabric.db.session import Database
+
+# How many partitions are asked at the same time.
+AT_ONCE = 4
+# How long one of several partitions may take. A call takes milliseconds, and waits for a lock for
+# 2 s at most.
+ANSWER_SECONDS = 5.0
+
+# How long a raised number rests before new ids use it: every process has read it by then.
+REST = timedelta(seconds=3 * REFRESH_SECONDS)
+
+T = TypeVar("T")
+
+
+class Partitions:
+    """The number of partitions. Only an operator may raise it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def numbers(self) -> PartitionNumbers:
+        """Return how many partitions there are, and how many new ids and keys use."""
+        await self._database.partitions.refresh()
+        known = self._database.partitions.numbers
+        return PartitionNumbers(known.partitions, known.minted, known.keyed)
+
+    async def raise_to(
+        self, number: int, *, keys: bool = False, rest: timedelta = REST
+    ) -> PartitionNumbers:
+        """Raise the number of partitions; it can never be lowered.
+
+        All processes look into the new partitions within ten seconds; new ids use them after
+        `rest`. The number that keys use is raised with `keys`, which is refused while a key is
+        stored. Both happen at once if nothing was ever submitted. When the number for keys is
+        raised, no process may submit with a key for ten seconds, or a key may be used twice.
+        """
+        rows = await self._database.call(
+            functions.RAISE_PARTITIONS, partitions=number, keys=keys, rest=rest
+        )
+        row = rows[0]
+        await self._database.partitions.refresh()
+        return PartitionNumbers(
+            row["partitions"], row["minted_partitions"], row["keyed_partitions"], row["rests_for"]
+        )
+
+
+async def ask_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> list[T]:
+    """Ask every partition; raise the first error."""
+    wanted = list(partitions)
+    if len(wanted) == 1:
+        return [await ask(wanted[0])]
+    found: dict[int, T] = {}
+    left = iter(wanted)
+
+    async def go_on() -> None:
+        for partition in left:
+            found[partition] = await ask(partition)
+
+    workers = [asyncio.ensure_future(go_on()) for _ in range(min(AT_ONCE, len(wanted)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+    return [found[partition] for partition in wanted]
+
+
+async def ask_reachable(
+    partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]
+) -> tuple[list[T], tuple[int, ...]]:
+    """Ask every partition; return the answers, and the partitions that could not be reached.
+
+    Raises if none could be reached.
+    """
+    wanted = list(partitions)
+
+    async def try_one(partition: int) -> T | Unavailable:
+        try:
+            return await within_time(partition, len(wanted), ask(partition))
+        except Unavailable as error:
+            return error
+
+    answers = await ask_each(wanted, try_one)
+    errors = [one for one in answers if isinstance(one, Unavailable)]
+    if len(errors) == len(wanted):
+        raise errors[0]
+    missing = tuple(
+        partition
+        for partition, answer in zip(wanted, answers, strict=True)
+        if isinstance(answer, Unavailable)
+    )
+    return [one for one in answers if not isinstance(one, Unavailable)], missing
+
+
+Row = TypeVar("Row")
+
+
+def merge_pages(
+    pages: Sequence[tuple[Sequence[Row], UUID | None]],
+    id_of: Callable[[Row], UUID],
+    limit: int,
+    *,
+    newest: bool,
+) -> tuple[list[Row], UUID | None]:
+    """Merge the pages of partitions, each ordered by id, into one; return it and where it ends.
+
+    A page ends at a given id if more may follow there. What lies behind the first such end comes
+    later, because a partition may have rows in front of it that were not read yet.
+    """
+    ends = [end for _, end in pages if end is not None]
+    rows = [row for page, _ in pages for row in page]
+    rows.sort(key=id_of, reverse=newest)
+    end: UUID | None = None
+    if ends:
+        end = max(ends) if newest else min(ends)
+        rows = [row for row in rows if (id_of(row) >= end if newest else id_of(row) <= end)]
+    if len(rows) > limit:
+        rows = rows[:limit]
+        end = id_of(rows[-1])
+    return rows, end
+
+
+def share_of(limit: int, count: int) -> int:
+    """Return how many rows each of several partitions is asked for, for a page of `limit`.
+
+    All of them if these are few. Otherwise somewhat more than its part; the page may be short.
+    """
+    return min(limit, max(1000 // count, 2 * limit // count + 1))
+
+
+async def within_time(
+    partition: int, count: int, answer: Awaitable[T], seconds: float | None = None
+) -> T:
+    """Wait for the answer of one of `count` partitions; of several, not for long."""
+    if count == 1:
+        return await answer
+    seconds = ANSWER_SECONDS if seconds is None else seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError as error:
+        raise ConnectionLost(
+            f"Partition {partition} did not answer for {seconds:g} s.", partition=partition
+        ) from error

@@ -1,0 +1,272 @@
+"""Quotas: limits on how many executions run and start. Read them, change them, and use their slots
+from outside an execution."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import TypeAlias
+from uuid import UUID
+
+from flowfabric.client.addresses import Scoped
+from flowfabric.client.outcomes import handle_batch
+from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound
+from flowfabric.core.ids import uuid7
+from flowfabric.core.limit import Limit, Rate, check_limit_name, check_whole_number
+from flowfabric.core.quota import Admission, GateInfo, QuotaChange, QuotaInfo
+from flowfabric.core.states import Overflow
+from flowfabric.db import functions
+from flowfabric.db.records import reader
+
+# Defined here because inside the class `list` is the method `Quotas.list`.
+QuotaList: TypeAlias = list[QuotaInfo]
+GateList: TypeAlias = list[GateInfo]
+
+_info = reader(QuotaInfo, functions.LIST_QUOTAS, overflow=Overflow)
+_gate = reader(GateInfo, functions.LIST_GATES)
+_changed = reader(QuotaChange, functions.SET_QUOTA)
+_lifted = reader(QuotaChange, functions.LIFT_QUOTA)
+_admission = reader(Admission, functions.CHECK_ADMISSION)
+
+_LEAST_PAUSE_SECONDS = 0.05
+_MOST_PAUSE_SECONDS = 1.0
+
+
+class Quotas(Scoped):
+    """Operations on quotas."""
+
+    async def create(self, limit: Limit, *, actor: str | None = None) -> bool:
+        """Create a quota; return False if there is one of this name, which stays as it is."""
+        rate = limit.parsed_rate
+        rows = await self._database.call(
+            functions.CREATE_QUOTA,
+            namespace=self._own(),
+            quota=limit.name,
+            is_keyed=limit.is_keyed,
+            concurrency=limit.concurrency,
+            rate=None if rate is None else rate.number,
+            rate_window=None if rate is None else rate.window,
+            overflow=str(limit.overflow),
+            actor=actor,
+        )
+        return bool(rows[0]["outcome"] == "created")
+
+    async def list(self, *, after: str | None = None, limit: int = 1000) -> QuotaList:
+        """List quotas in byte order of their names, from the first name after `after`."""
+        return await self._list(None, after, limit)
+
+    async def get(self, quota: str) -> QuotaInfo:
+        """Return one quota; raise QuotaNotFound if there is none of this name."""
+        check_limit_name("quota", quota)
+        found = await self._list(quota, None, 2)
+        if not found:
+            raise QuotaNotFound.explained({"quota": quota})
+        if len(found) > 1:
+            raise InvalidInput(
+                field="namespace", problem=f"must be given: several have the quota {quota}"
+            )
+        return found[0]
+
+    async def gates(
+        self,
+        quota: str,
+        *,
+        key: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        partition: int = 0,
+    ) -> GateList:
+        """List the counters of a quota, one per key: what runs, and how many wait in line."""
+        check_limit_name("quota", quota)
+        rows = await self._database.call(
+            functions.LIST_GATES,
+            partition_key=partition,
+            namespace=self._own(),
+            quota=quota,
+            key=key,
+            after=after,
+            limit=limit,
+        )
+        return [_gate(row) for row in rows]
+
+    async def set(
+        self,
+        quota: str,
+        *,
+        key: str | None = None,
+        concurrency: int | None = None,
+        rate: str | Rate | None = None,
+        clear: Sequence[str] = (),
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> QuotaChange:
+        """Set the numbers of a quota, for all keys or for one; None keeps a number.
+
+        They win over what code declares until they are lifted. `clear` names the numbers to remove:
+        concurrency, rate.
+        """
+        check_limit_name("quota", quota)
+        if concurrency is not None:
+            check_whole_number("concurrency", concurrency)
+        parsed = rate if rate is None or isinstance(rate, Rate) else Rate.parse(rate)
+        rows = await self._database.call(
+            functions.SET_QUOTA,
+            namespace=self._own(),
+            quota=quota,
+            key=key,
+            concurrency=concurrency,
+            rate=None if parsed is None else parsed.number,
+            rate_window=None if parsed is None else parsed.window,
+            clear=[*clear],
+            reason=reason,
+            actor=actor,
+        )
+        return _changed(rows[0])
+
+    async def lift(
+        self,
+        quota: str,
+        *,
+        key: str | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> QuotaChange:
+        """Remove the numbers that an operator set; what code declares is in force again."""
+        check_limit_name("quota", quota)
+        rows = await self._database.call(
+            functions.LIFT_QUOTA,
+            namespace=self._own(),
+            quota=quota,
+            key=key,
+            reason=reason,
+            actor=actor,
+        )
+        return _lifted(rows[0])
+
+    async def delete(
+        self, quota: str, *, reason: str | None = None, actor: str | None = None
+    ) -> bool:
+        """Delete a quota: it limits nothing any more. Return False if there was none."""
+        check_limit_name("quota", quota)
+        rows = await self._database.call(
+            functions.DELETE_QUOTA,
+            namespace=self._own(),
+            quota=quota,
+            reason=reason,
+            actor=actor,
+        )
+        return bool(rows[0]["outcome"] == "deleted")
+
+    async def check_admission(
+        self,
+        quota: str,
+        *,
+        key: str | None = None,
+        ttl: timedelta = timedelta(minutes=1),
+        hold_id: UUID | None = None,
+        partition: int = 0,
+    ) -> tuple[Admission, UUID]:
+        """Take a slot of a quota for work outside an execution, if there is room.
+
+        The slot counts like a running execution until `release_admission`, or until `ttl` is over.
+        Return the answer and the id of the hold; a repeat with this id extends nothing.
+        """
+        check_limit_name("quota", quota)
+        hold_id = hold_id or uuid7()
+        rows = await self._database.call(
+            functions.CHECK_ADMISSION,
+            partition_key=partition,
+            namespace=self._own(),
+            quota=quota,
+            key=key,
+            hold_id=hold_id,
+            ttl=ttl,
+        )
+        return _admission(rows[0]), hold_id
+
+    async def release_admission(
+        self,
+        quota: str,
+        hold_id: UUID,
+        *,
+        key: str | None = None,
+        is_unused: bool = False,
+        partition: int = 0,
+    ) -> None:
+        """Give a slot back. A repeat changes nothing.
+
+        With `is_unused` the slot was taken for nothing: it no longer counts as a start.
+        """
+        check_limit_name("quota", quota)
+        await self._database.call(
+            functions.RELEASE_ADMISSION,
+            partition_key=partition,
+            namespace=self._own(),
+            quota=quota,
+            key=key,
+            hold_id=hold_id,
+            is_unused=is_unused,
+        )
+
+    async def sweep(self, *, partition: int = 0, limit: int = 500) -> tuple[int, timedelta | None]:
+        """End slots that ran out, open lines that have room and remove empty lines; return how
+        many, and the time until the next one is due."""
+        return await handle_batch(
+            self._database, functions.SWEEP_GATES, partition_key=partition, limit=limit
+        )
+
+    @asynccontextmanager
+    async def admitted(
+        self,
+        quota: str,
+        *,
+        key: str | None = None,
+        ttl: timedelta = timedelta(minutes=1),
+        max_wait: timedelta = timedelta(0),
+        partition: int = 0,
+    ) -> AsyncIterator[Admission]:
+        """Hold a slot of a quota while the block runs: `async with client.quotas.admitted("api")`.
+
+        Waits up to `max_wait` for room, then raises LimitReached. The block must end within `ttl`:
+        after that the slot belongs to others.
+        """
+        deadline = monotonic() + max_wait.total_seconds()
+        pause = _LEAST_PAUSE_SECONDS
+        hold_id = uuid7()
+        while True:
+            answer, _ = await self.check_admission(
+                quota, key=key, ttl=ttl, hold_id=hold_id, partition=partition
+            )
+            if answer.is_admitted:
+                break
+            left = deadline - monotonic()
+            if left <= 0:
+                raise LimitReached.explained(
+                    {"quota": quota, "key": key, "retry_at": answer.retry_at}
+                )
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 2, _MOST_PAUSE_SECONDS)
+        try:
+            yield answer
+        finally:
+            await self.release_admission(quota, hold_id, key=key, partition=partition)
+
+    async def _list(self, quota: str | None, after: str | None, limit: int) -> QuotaList:
+        rows = await self._database.call(
+            functions.LIST_QUOTAS,
+            namespace=self._namespace,
+            quota=quota,
+            after=after,
+            after_namespace=None,
+            limit=limit,
+        )
+        return [_info(row) for row in rows]
+
+    def _own(self) -> str:
+        """Return the namespace; a quota belongs to one."""
+        if self._namespace is None:
+            raise InvalidInput(field="namespace", problem="must be given: a quota belongs to one")
+        return self._namespace

@@ -1,0 +1,527 @@
+"""Signals: deliver them, ask for them under a lease, and suspend an execution until they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, TypedDict
+from uuid import UUID
+
+from flowfabric.client.addresses import Scoped, address, lease_address, lease_addresses, place
+from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
+from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
+from flowfabric.client.operations import apply_once
+from flowfabric.client.outcomes import Pass, refusal
+from flowfabric.client.partitions import ask_each
+from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.steps import Steps
+from flowfabric.core.attempts import attempt_number
+from flowfabric.core.errors import FlowFabricError, RetryExhausted, UnknownRoute
+from flowfabric.core.execution import Claimed, Steered, check_words
+from flowfabric.core.ids import AnyId, ExecutionId, uuid7
+from flowfabric.core.signal import (
+    Delivered,
+    HmacKey,
+    PendingWaitpoint,
+    Rotation,
+    Signal,
+    SignalRecord,
+    Suspended,
+    Wait,
+    WaitAnswer,
+    token_address,
+)
+from flowfabric.core.states import EventKind
+from flowfabric.db import functions
+from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
+
+Target: TypeAlias = tuple[ExecutionId, Signal]
+Asked: TypeAlias = tuple[Claimed, Wait]
+Records: TypeAlias = list[SignalRecord]
+
+# How many signals, and how many suspended executions, one page holds.
+PAGE = 1000
+
+
+class JsonSignalArguments(TypedDict):
+    """The arguments of DELIVER_SIGNAL_JSON."""
+
+    partition_key: int
+    namespace: str | None
+    signal: str
+    database: str | None
+
+
+class Signals(Scoped):
+    """Operations on signals and suspensions."""
+
+    def __init__(self, database: Database, steps: Steps, namespace: str | None) -> None:
+        super().__init__(database, namespace)
+        self._steps = steps
+        self._sends: dict[tuple[int, bool], Batcher[Target, Delivered]] = {}
+        self._asks: dict[int, Batcher[Asked, WaitAnswer]] = {}
+        self._noticing: asyncio.Task[None] | None = None
+        self._stored: set[int | None] = set()
+
+    async def close(self) -> None:
+        for sends in tuple(self._sends.values()):
+            await sends.close()
+        for asks in tuple(self._asks.values()):
+            await asks.close()
+        if self._noticing is not None:
+            await asyncio.wait([self._noticing])
+
+    async def deliver(self, id: AnyId, signal: Signal) -> Delivered:
+        """Send one signal to an execution; concurrent calls share one transaction."""
+        signal.check()
+        id = await self._execution(id)
+        partition, _ = place(id)
+        # A signal with a key may be busy while another transaction with that key is open.
+        group = (partition, signal.key is not None)
+        batcher = self._sends.get(group)
+        if batcher is None:
+            batcher = self._sends[group] = Batcher(self._send, self._send_alone)
+        return await batcher.put((id, signal))
+
+    async def deliver_by_token(self, token: str, signal: Signal) -> Delivered:
+        """Send one signal to the waitpoint of a token: the token is the whole address."""
+        signal.token = token
+        return await self.deliver(token_address(token), signal)
+
+    async def create_waitpoint(
+        self,
+        held: Claimed,
+        waitpoint_id: UUID,
+        key: str,
+        *,
+        expires_in: timedelta | None = None,
+        step: tuple[str, int] | None = None,
+    ) -> str:
+        """Create a waitpoint under a lease and return its token."""
+        rows = await self._database.call(
+            functions.CREATE_WAITPOINT,
+            **lease_address(held, self._namespace),
+            waitpoint_id=waitpoint_id,
+            key=key,
+            expires_in=expires_in,
+            step_name=None if step is None else step[0],
+            step_occurrence=None if step is None else step[1],
+            patience=SETTLE_PATIENCE_SECONDS,
+        )
+        if rows[0]["outcome"] != "created":
+            raise refusal(rows[0]["outcome"], rows[0]["detail"], id=str(held.id))
+        return str(rows[0]["token"])
+
+    async def close_waitpoint(
+        self, id: AnyId, waitpoint_id: UUID, *, reason: str | None = None
+    ) -> bool:
+        """Close a waitpoint: its token is dead. Returns False if it was closed before."""
+        id = await self._execution(id)
+        rows = await self._database.call(
+            functions.CLOSE_WAITPOINT,
+            **address(id, self._namespace),
+            waitpoint_id=waitpoint_id,
+            reason=reason,
+        )
+        return bool(rows[0]["outcome"] == "closed")
+
+    async def waitpoints(
+        self, id: AnyId, *, after: UUID | None = None, limit: int = 100
+    ) -> Sequence[PendingWaitpoint]:
+        """Return the open waitpoints of an execution, without their tokens."""
+        id = await self._execution(id)
+        rows = await self._database.call(
+            functions.LIST_PENDING_WAITPOINTS,
+            **address(id, self._namespace),
+            after=after,
+            limit=limit,
+        )
+        return [PendingWaitpoint(**dict(row)) for row in rows]
+
+    async def read_token(self, id: AnyId, waitpoint_id: UUID) -> str | None:
+        """Return the token of an open waitpoint, for an operator; None if there is none."""
+        id = await self._execution(id)
+        rows = await self._database.call(
+            functions.READ_WAITPOINT_TOKEN,
+            **address(id, self._namespace),
+            waitpoint_id=waitpoint_id,
+        )
+        return str(rows[0]["token"]) if rows else None
+
+    async def expire_waitpoints(self, *, partition: int | None = None, limit: int = 500) -> Pass:
+        """Close waitpoints that no wait was opened for, when their time is over."""
+        return await handle_everywhere(
+            self._database,
+            functions.EXPIRE_WAITPOINTS,
+            Due.WAITPOINT,
+            partition=partition,
+            limit=limit,
+        )
+
+    async def keys(self) -> Sequence[HmacKey]:
+        """Return the keys that verify tokens, the current one first."""
+        rows = await self._database.call(functions.LIST_HMAC_KEYS)
+        return [HmacKey(**dict(row)) for row in rows]
+
+    async def rotate_key(
+        self,
+        kid: str,
+        *,
+        grace: timedelta = timedelta(days=1),
+        secret: str | None = None,
+    ) -> Rotation:
+        """Sign new tokens with a new key; the one before verifies for the grace."""
+        rows = await self._database.call(
+            functions.ROTATE_HMAC_KEY, kid=kid, grace=grace, secret=secret
+        )
+        return Rotation(**dict(rows[0]))
+
+    async def count_waitpoints(self) -> dict[str, int]:
+        """Return how many open waitpoints have tokens of each key, in all partitions."""
+
+        async def count(partition: int) -> Sequence[Any]:
+            return await self._database.call(
+                functions.COUNT_WAITPOINTS, partition_key=partition, namespace=self._namespace
+            )
+
+        total: Counter[str] = Counter()
+        for rows in await ask_each(await self._database.partitions.all(), count):
+            for row in rows:
+                total[row["kid"]] += row["number"]
+        return dict(total)
+
+    async def seed_key(self, kid: str, secret: str) -> bool:
+        """Install a key with a given secret; returns False if a key has the name already."""
+        rows = await self._database.call(functions.SEED_HMAC_KEY, kid=kid, secret=secret)
+        return bool(rows[0]["outcome"] == "seeded")
+
+    def signal_arguments(
+        self, id: ExecutionId, signal: Signal, database: str | None
+    ) -> JsonSignalArguments:
+        """Encode one signal for DELIVER_SIGNAL_JSON, sent on a connection of the caller."""
+        signal.check()
+        partition, uuid = place(id)
+        item = {
+            "execution_id": str(uuid),
+            "signal_id": str(signal.id),
+            "name": signal.name,
+            "payload_base64": None
+            if signal.payload is None
+            else b64encode(signal.payload).decode(),
+            "payload_encoding": signal.encoding,
+            "dedup_key": signal.key,
+            "source_type": signal.source_type,
+            "source_identity": signal.source_identity,
+        }
+        return {
+            "partition_key": partition,
+            "namespace": self._namespace,
+            "signal": json.dumps(item),
+            "database": database,
+        }
+
+    async def ask(self, held: Claimed, wait: Wait) -> WaitAnswer:
+        """Ask for the answer of a wait; concurrent calls share one transaction."""
+        wait.check()
+        batcher = self._asks.get(held.partition_key)
+        if batcher is None:
+            batcher = self._asks[held.partition_key] = Batcher(self._ask, self._ask_alone)
+        return await batcher.put((held, wait))
+
+    async def suspend(
+        self,
+        held: Claimed,
+        *,
+        waits: Sequence[tuple[str, int]] = (),
+        targets: Sequence[ExecutionId] = (),
+        k: int | None = None,
+        until: datetime | None = None,
+        reason_code: str = "waiting_for_signal",
+        timeout_behavior: str = "auto_resume",
+        resume_delay: timedelta | None = None,
+        continuation: str | None = None,
+        suspension_id: UUID | None = None,
+    ) -> bool:
+        """Suspend an execution until a wait is ready, k runs have ended, or a time has come.
+
+        Returns False if that is so already: then the lease is kept.
+        """
+        rows = await self._database.call(
+            functions.SUSPEND_EXECUTION,
+            **lease_address(held, self._namespace),
+            suspension_id=suspension_id or uuid7(),
+            wait_names=[name for name, _ in waits],
+            wait_occurrences=[occurrence for _, occurrence in waits],
+            targets=[id.uuid for id in targets],
+            k=k,
+            until_at=until,
+            reason_code=reason_code,
+            timeout_behavior=timeout_behavior,
+            resume_delay=resume_delay,
+            continuation=continuation,
+            patience=SETTLE_PATIENCE_SECONDS,
+        )
+        outcome = rows[0]["outcome"]
+        if outcome not in ("suspended", "already_satisfied"):
+            raise refusal(outcome, rows[0]["detail"], id=str(held.id))
+        return bool(outcome == "suspended")
+
+    async def resume(
+        self,
+        id: AnyId,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        delay: timedelta | None = None,
+        if_version: int | None = None,
+    ) -> Steered:
+        """Resume a suspended execution: each of its waits ends with its default, or an error."""
+        id = await self._execution(id)
+        check_words(reason=reason, actor=actor)
+        return await apply_once(
+            self._database,
+            self._namespace,
+            functions.RESUME_EXECUTION,
+            id,
+            (EventKind.WOKEN,),
+            if_version=if_version,
+            actor=actor,
+            wrote={"by": "operator", "reason": reason},
+            reason=reason,
+            delay=delay,
+        )
+
+    async def list(
+        self,
+        id: AnyId,
+        *,
+        after: UUID | None = None,
+        limit: int = PAGE,
+        signal_ids: Sequence[UUID] | None = None,
+    ) -> Records:
+        """Return the signals that an execution has received, in the order of their notice."""
+        id = await self._execution(id)
+        rows = await self._database.call(
+            functions.LIST_SIGNALS,
+            **address(id, self._namespace),
+            after=after,
+            limit=limit,
+            signal_ids=None if signal_ids is None else [*signal_ids],
+        )
+        return [_record(row) for row in rows]
+
+    async def observe(self, held: Claimed) -> Records:
+        """Return the signals that ended the latest suspension of an execution."""
+        rows = await self._database.call(
+            functions.OBSERVE_SIGNALS, **lease_address(held, self._namespace)
+        )
+        return [_record(row) for row in rows]
+
+    async def suspended(
+        self, *, after: Suspended | None = None, limit: int = 100
+    ) -> Sequence[Suspended]:
+        """Return suspended executions of all partitions, longest suspended first, after the given
+        one."""
+
+        async def read(partition: int) -> Sequence[Suspended]:
+            return await self._suspended_in(partition, after, limit)
+
+        pages = await ask_each(await self._database.partitions.all(), read)
+        found = [one for page in pages for one in page]
+        found.sort(key=lambda one: (one.suspended_at, one.id.uuid))
+        return found[:limit]
+
+    async def _suspended_in(
+        self, partition: int, after: Suspended | None, limit: int
+    ) -> Sequence[Suspended]:
+        rows = await self._database.call(
+            functions.LIST_SUSPENDED,
+            partition_key=partition,
+            namespace=self._namespace,
+            after_at=None if after is None else after.suspended_at,
+            after_id=None if after is None else after.id.uuid,
+            limit=limit,
+        )
+        return [
+            Suspended(
+                id=ExecutionId.of(partition, row["execution_id"]),
+                suspended_at=row["suspended_at"],
+                reason_code=row["reason_code"],
+                timeout_at=row["timeout_at"],
+                timeout_behavior=row["timeout_behavior"],
+                conditions=json.loads(row["conditions"]),
+            )
+            for row in rows
+        ]
+
+    async def notice(self, *, partition: int | None = None, limit: int = 500) -> Pass:
+        """Notice signals that were stored without a lock, and wake the executions that waited for
+        them."""
+        return await handle_everywhere(
+            self._database, functions.NOTICE_SIGNALS, Due.SIGNAL, partition=partition, limit=limit
+        )
+
+    async def expire_suspensions(self, *, partition: int | None = None, limit: int = 500) -> Pass:
+        """Apply the timeouts of suspensions that are due."""
+        return await handle_everywhere(
+            self._database,
+            functions.EXPIRE_SUSPENSIONS,
+            Due.SUSPENSION,
+            partition=partition,
+            limit=limit,
+        )
+
+    async def _send(
+        self, batch: Sequence[Target], wait: bool = False
+    ) -> Sequence[Delivered | Exception | Busy]:
+        keys = [signal.key for _, signal in batch]
+        tokens = [signal.token for _, signal in batch]
+        rows = await self._database.call(
+            functions.DELIVER_SIGNALS,
+            partition_key=batch[0][0].partition_key,
+            namespace=self._namespace,
+            execution_ids=[id.uuid for id, _ in batch],
+            signal_ids=[signal.id for _, signal in batch],
+            names=[signal.name for _, signal in batch],
+            payloads=[signal.payload for _, signal in batch],
+            payload_encodings=[signal.encoding for _, signal in batch],
+            dedup_keys=keys if any(key is not None for key in keys) else None,
+            source_types=[signal.source_type for _, signal in batch],
+            source_identities=[signal.source_identity for _, signal in batch],
+            categories=None,
+            correlation_ids=None,
+            join=False,
+            wait=wait,
+            tokens=tokens if any(token is not None for token in tokens) else None,
+        )
+        found: list[Delivered | Exception | Busy] = [BUSY] * len(batch)
+        for row in rows:
+            index = row["item"] - 1
+            if row["effect"] == "stored":
+                self.notice_soon(batch[index][0].partition_key)
+            answer = read_delivery(
+                batch[index][0], row["outcome"], row["signal_id"], row["effect"], row["detail"]
+            )
+            if answer is not None:
+                found[index] = answer
+        return found
+
+    async def _send_alone(self, target: Target) -> Delivered:
+        answer = (await self._send([target], wait=True))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Busy):
+            raise RetryExhausted(operation="deliver_signals")
+        return answer
+
+    def notice_soon(self, partition: int | None) -> None:
+        """Notice stored signals of a partition, or (None) of all, soon and without waiting.
+
+        A reconciler is the net.
+        """
+        self._stored.add(partition)
+        if self._noticing is None:
+            self._noticing = asyncio.create_task(self._notice_stored())
+
+    async def _notice_stored(self) -> None:
+        try:
+            while self._stored:
+                partition = self._stored.pop()
+                for pause in busy_pauses():
+                    await asyncio.sleep(pause)
+                    _, due_in = await self.notice(partition=partition)
+                    if due_in is None:
+                        break
+        except FlowFabricError as error:
+            ENGINE_LOGGER.debug("signals left to the reconciler: %s", error)
+        finally:
+            self._noticing = None
+
+    async def _ask(
+        self, batch: Sequence[Asked], wait: bool = False, *, is_again: bool = False
+    ) -> Sequence[WaitAnswer | Exception | Busy]:
+        versions = [one.code_version for _, one in batch]
+        rows = await self._database.call(
+            functions.ASK_WAITS,
+            **lease_addresses([held for held, _ in batch], self._namespace),
+            names=[one.name for _, one in batch],
+            occurrences=[one.occurrence for _, one in batch],
+            positions=[one.position for _, one in batch],
+            sequentials=[one.is_sequential for _, one in batch],
+            conditions=[json.dumps(one.condition) for _, one in batch],
+            timeouts=[one.timeout for _, one in batch],
+            takes=[one.take for _, one in batch],
+            wait=wait,
+            follows=[one.follows for _, one in batch],
+            code_versions=versions if any(versions) else None,
+            patience=SETTLE_PATIENCE_SECONDS,
+        )
+        found: list[WaitAnswer | Exception | Busy] = [BUSY] * len(batch)
+        unknown: list[int] = []
+        for row in rows:
+            index, outcome = row["item"] - 1, row["outcome"]
+            if outcome in ("taken", "ready", "timed_out", "open"):
+                found[index] = WaitAnswer(
+                    word=outcome,
+                    recorded_at=row["recorded_at"],
+                    until_at=row["until_at"],
+                    ready_at=row["ready_at"],
+                    taken_as=row["taken_as"],
+                    value=row["value"],
+                    attempt=attempt_number(row["attempt_index"]),
+                    signal_ids=tuple(row["signal_ids"] or ()),
+                )
+            elif outcome != "busy":
+                error = refusal(outcome, row["detail"], id=str(batch[index][0].id))
+                found[index] = error
+                if isinstance(error, UnknownRoute) and not is_again:
+                    await self._steps.register_version(error)
+                    unknown.append(index)
+        if unknown:
+            again = await self._ask([batch[index] for index in unknown], wait, is_again=True)
+            for index, answer in zip(unknown, again, strict=True):
+                found[index] = answer
+        return found
+
+    async def _ask_alone(self, item: Asked) -> WaitAnswer:
+        answer = (await self._ask([item], wait=True))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Busy):
+            raise RetryExhausted(operation="ask_waits")
+        return answer
+
+
+def read_delivery(
+    id: ExecutionId, outcome: str, signal_id: UUID, effect: str | None, detail: str | None
+) -> Delivered | FlowFabricError | None:
+    """Turn the answer for one signal into a result or an error; None if it was busy."""
+    if outcome in ("accepted", "duplicate"):
+        return Delivered(signal_id, outcome == "duplicate", effect)
+    if outcome == "busy":
+        return None
+    facts: dict[str, Any] = {"id": str(id)}
+    return refusal(outcome, detail, **facts)
+
+
+def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
+    """Decode an answer of DELIVER_SIGNAL_JSON, or raise its refusal."""
+    told = json.loads(text)
+    detail = json.dumps(told.get("detail") or {})
+    signal_id = UUID(told["signal_id"]) if told.get("signal_id") else UUID(int=0)
+    answer = read_delivery(id, told["outcome"], signal_id, told.get("effect"), detail)
+    if answer is None:
+        raise RetryExhausted(operation="deliver_signals")
+    if isinstance(answer, FlowFabricError):
+        raise answer
+    return answer
+
+
+def _record(row: Any) -> SignalRecord:
+    facts = dict(row)
+    return SignalRecord(id=facts.pop("signal_id"), **facts)

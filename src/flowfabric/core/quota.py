@@ -1,0 +1,136 @@
+"""Quotas and budgets as operators read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from flowfabric.core.limit import Rate
+from flowfabric.core.states import BudgetPeriod, OnExceed, Overflow
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaInfo:
+    """A quota: the numbers in force, the numbers that code declared, and the last change.
+
+    `is_set`: an operator has set the numbers for all keys. `keys_set` counts the keys that have
+    numbers of their own.
+    """
+
+    namespace: str
+    quota: str
+    is_keyed: bool
+    overflow: Overflow
+    concurrency: int | None
+    rate: int | None
+    rate_window: timedelta | None
+    declared_concurrency: int | None
+    declared_rate: int | None
+    declared_rate_window: timedelta | None
+    declared_at: datetime
+    is_set: bool
+    keys_set: int
+    reason: str | None
+    changed_by: str | None
+    changed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateInfo:
+    """The counter of a quota for one key, and the line in front of it.
+
+    `running` counts executions, `held` slots outside executions, `started` starts in the window.
+    """
+
+    gate_id: int
+    key: str
+    concurrency: int | None
+    rate: int | None
+    rate_window: timedelta | None
+    is_set: bool
+    running: int
+    held: int
+    started: int
+    in_line: int
+    opens_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """The answer to a change of a quota: the numbers that are now in force."""
+
+    outcome: str
+    key: str | None
+    concurrency: int | None
+    rate: int | None
+    rate_window: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer to a caller that asked for a slot of a quota.
+
+    If `is_admitted` is False, `outcome` says why, and `retry_at` when to ask again, if known.
+    """
+
+    outcome: str
+    expires_at: datetime | None
+    retry_at: datetime | None
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.outcome in ("admitted", "already_admitted")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetInfo:
+    """A budget of one key: what was used in this period, and the limits in force.
+
+    Money (the dimension `usd`) is in micros. `raised` names the dimensions whose limit an operator
+    set. While `is_shut`, no execution under the budget starts.
+    """
+
+    budget_id: int
+    namespace: str
+    budget: str
+    key: str
+    on_exceed: OnExceed
+    period: BudgetPeriod | None
+    period_zone: str | None
+    period_length: timedelta | None
+    period_started_at: datetime
+    next_reset_at: datetime | None
+    is_shut: bool
+    usage: Mapping[str, int]
+    refused: Mapping[str, int]
+    hard_limits: Mapping[str, int]
+    soft_limits: Mapping[str, int]
+    raised: Sequence[str]
+    in_line: int
+    breach_count: int
+    soft_breach_count: int
+    last_breach_at: datetime | None
+    last_breach_dimension: str | None
+    created_at: datetime
+    changed_by: str | None
+    changed_at: datetime | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageAnswer:
+    """The answer to a report of usage.
+
+    The outcome is `ok`, `soft_breach` (counted), `hard_breach` (not counted), `already_applied` or
+    `suspended`; the detail names the budget, the key, the dimension and the limit.
+    """
+
+    outcome: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rate_of(number: int | None, window: timedelta | None) -> Rate | None:
+    """Return a rate from its two columns."""
+    return None if number is None or window is None else Rate(number, window)

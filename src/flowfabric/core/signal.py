@@ -1,0 +1,217 @@
+"""Signals: values that the outside world sends to an execution, and the waits that take them."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from flowfabric.core.errors import InvalidInput, PayloadTooLarge
+from flowfabric.core.execution import check_text
+from flowfabric.core.ids import ExecutionId, uuid7
+
+MAX_SIGNAL_BYTES = 65_536
+MAX_SIGNAL_NAME_BYTES = 256
+MAX_UNTAKEN_SIGNALS = 10_000
+MAX_PARTITION = 32_767
+_MAX_TIMEOUT = timedelta(days=36_525)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Signal:
+    """One signal to send. The id makes a repeat of the same call harmless.
+
+    A signal with the token of a waitpoint needs no name.
+    """
+
+    name: str | None = None
+    token: str | None = field(default=None, repr=False)
+    payload: bytes | None = field(default=None, repr=False)
+    encoding: str | None = "json"
+    # A second signal with this key to the same name is a duplicate.
+    key: str | None = None
+    # Where it comes from, for people to read.
+    source_type: str | None = None
+    source_identity: str | None = None
+    id: UUID = field(default_factory=uuid7)
+
+    def check(self) -> None:
+        """Refuse invalid fields before the call, as the engine would, and name the field."""
+        if self.name is not None or self.token is None:
+            check_signal_name(self.name or "")
+        if self.payload is not None and len(self.payload) > MAX_SIGNAL_BYTES:
+            raise PayloadTooLarge(
+                field="value",
+                problem=f"of signal {self.name!r} is {len(self.payload)} bytes; at most "
+                f"{MAX_SIGNAL_BYTES} (64 KiB) are allowed. Store large data elsewhere and send a "
+                "reference",
+            )
+        if self.key is not None:
+            check_text("key", self.key, MAX_SIGNAL_NAME_BYTES)
+        if self.source_identity is not None:
+            check_text("by", self.source_identity, MAX_SIGNAL_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The answer to a signal: its id, and whether an earlier signal stands for it.
+
+    `effect` is `woken` (it woke the execution), `buffered` (it is kept for a wait) or `stored` (the
+    execution was busy, or the signal is part of an open transaction).
+    """
+
+    id: UUID
+    is_duplicate: bool = False
+    effect: str | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Wait:
+    """A wait of a handler: a step of its journal, and what it waits for."""
+
+    name: str
+    occurrence: int
+    position: int
+    is_sequential: bool
+    condition: dict[str, Any]
+    timeout: timedelta | None = None
+    follows: int | None = None
+    code_version: str | None = None
+    # Take the answer if there is one; otherwise only look.
+    take: bool = False
+
+    def check(self) -> None:
+        if self.timeout is not None and not timedelta(0) <= self.timeout <= _MAX_TIMEOUT:
+            raise InvalidInput(field="timeout", problem="must be from nothing to a hundred years")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitAnswer:
+    """The answer of a wait: `taken`, `ready`, `timed_out` or `open`."""
+
+    word: str
+    recorded_at: datetime
+    until_at: datetime | None
+    ready_at: datetime | None
+    # What a taken wait was taken as: `signals`, `timeout` or `operator`.
+    taken_as: str | None
+    value: bytes | None = field(repr=False)
+    attempt: int
+    # The signals of a taken wait.
+    signal_ids: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRecord:
+    """A signal that an execution has received."""
+
+    id: UUID
+    name: str
+    category: str | None
+    source_type: str
+    source_identity: str | None
+    correlation_id: str | None
+    payload: bytes | None = field(repr=False)
+    payload_encoding: str | None
+    accepted_at: datetime
+    noticed_at: datetime | None = None
+    effect: str | None = None
+    taken_at: datetime | None = None
+    wait_name: str | None = None
+    wait_occurrence: int | None = None
+    # The waitpoint that it was sent to; None for a signal by name.
+    waitpoint_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """A suspended execution: since when, why, until when, and what it waits for."""
+
+    id: ExecutionId
+    suspended_at: datetime
+    reason_code: str
+    timeout_at: datetime | None
+    timeout_behavior: str
+    conditions: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingWaitpoint:
+    """An open waitpoint, without its token."""
+
+    waitpoint_id: UUID
+    key: str
+    state: str
+    kid: str
+    created_at: datetime
+    activated_at: datetime | None
+    expires_at: datetime | None
+    signal_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HmacKey:
+    """A key that signs tokens, without its secret. `lapses_at` is None for the current one."""
+
+    kid: str
+    is_active: bool
+    created_at: datetime | None
+    lapses_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The answer to a rotation: the key that signs now, and the one before it."""
+
+    outcome: str
+    kid: str
+    previous_kid: str | None
+    deleted: int
+
+
+TOKEN_PREFIX = "ffw_"
+_TOKEN = re.compile(r"ffw_[A-Za-z0-9_-]{92,144}")
+
+
+def token_address(token: str) -> ExecutionId:
+    """Return the execution that a token says it is for; the engine verifies that it is.
+
+    A text that cannot be a token gets an address that the engine refuses like any wrong token.
+    """
+    nowhere = ExecutionId.of(0, UUID(int=0))
+    if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+        return nowhere
+    body = token.removeprefix(TOKEN_PREFIX)
+    try:
+        data = b64decode(body + "=" * (-len(body) % 4), altchars=b"-_")
+    except ValueError:
+        return nowhere
+    size = data[1]
+    if len(data) != 68 + size:
+        return nowhere
+    partition = int.from_bytes(data[2 + size : 4 + size])
+    if partition > MAX_PARTITION:
+        return nowhere
+    return ExecutionId.of(partition, UUID(bytes=data[4 + size : 20 + size]))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWait:
+    """What a suspended execution waits for: a condition, and until when."""
+
+    condition: dict[str, Any]
+    until: datetime | None = None
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal, if it is a wait for one."""
+        return self.condition.get("signal")
+
+
+def check_signal_name(name: str) -> None:
+    check_text("name", name, MAX_SIGNAL_NAME_BYTES)
+    if any(ch < " " or ch == "\x7f" for ch in name):
+        raise InvalidInput(field="name", problem="must not hold control characters")

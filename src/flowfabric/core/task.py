@@ -1,0 +1,54 @@
+"""Tasks as the registry of the database knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+# The registry stores no larger schema.
+MAX_SCHEMA_BYTES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskName:
+    """A task that was registered or submitted.
+
+    `is_registered`: an app has registered it. `is_limited`: it has limits or budgets.
+    """
+
+    task: str
+    is_registered: bool
+    is_limited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task as its app registered it.
+
+    `arguments` and `result` are JSON Schemas, or None if unknown. A limit has a kind (quota or
+    budget), a name, whether it has a key, and the argument that is the key.
+    """
+
+    namespace: str
+    task: str
+    version: str | None
+    arguments: Mapping[str, Any] | None
+    result: Mapping[str, Any] | None
+    limits: Sequence[Mapping[str, Any]]
+    lanes: Sequence[str]
+    app_version: Sequence[int]
+    registered_at: datetime
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDeclaration:
+    """What an app says about one of its tasks. A schema that is None keeps the known one."""
+
+    task: str
+    version: str | None = None
+    arguments: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    limits: Sequence[Mapping[str, Any]] = field(default_factory=tuple)

@@ -1,0 +1,340 @@
+"""The statements that place tables and functions on the nodes of a Citus cluster, and the queries
+that tell where they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from flowfabric.db.library import Library
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+Labelled: TypeAlias = tuple[str, str]
+
+# The workers that are alive, and their history. Their rows change all the time and concern no
+# partition, so they stay on the coordinator; functions on other nodes read them from there.
+COORDINATOR_TABLES = frozenset({"worker", "worker_event"})
+
+# Submits inside a transaction of the caller are delegated, too. Citus does this only if it is told.
+FORCED_FUNCTIONS = frozenset({"submit_flow", "submit_json"})
+
+# What ff.installation reads where the tables are distributed: a view lets a role read the tables
+# below it, but not their shards. A function that runs as its owner does.
+READ_INSTALLATION = "read_installation"
+
+_FUNCTION = re.compile(
+    r"^create\s+(?:or\s+replace\s+)?function\s+ff\.(\w+)\s*\(\s*(p_partition_key\b)?",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+HAS_CITUS = """\
+select exists (select from pg_catalog.pg_extension x where x.extname = 'citus')
+"""
+
+# Shards are tables of the same schema; Citus hides them only from sessions that look for none.
+_READ_TABLES = """\
+select c.relname as name,
+       exists (
+         select from pg_catalog.pg_attribute a
+         where a.attrelid = c.oid and a.attname = 'partition_key') as is_partitioned,
+       case when p.partmethod = 'h' and p.colocationid = x.colocationid then 'partitioned'
+            when p.partmethod = 'n' and p.repmodel = 't' then 'reference'
+            when p.partmethod = 'n' and p.repmodel = 's' then 'coordinator'
+            when p.logicalrelid is not null then 'elsewhere' end as placed,
+       pg_catalog.pg_relation_size(c.oid) > 0 as has_leftovers
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+left join pg_catalog.pg_dist_partition p on p.logicalrelid = c.oid
+left join pg_catalog.pg_dist_partition x
+  on x.logicalrelid = pg_catalog.to_regclass('ff.execution') and x.partmethod = 'h'
+where n.nspname = 'ff' and c.relkind = 'r' and not pg_catalog.relation_is_a_known_shard(c.oid)
+order by c.relname
+"""
+
+_READ_DELEGATIONS = """\
+select p.proname as name,
+       o.objid is not null as is_everywhere,
+       o.distribution_argument_index = 0 and o.colocationid = x.colocationid as is_delegated,
+       o.force_delegation as is_forced
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+left join pg_catalog.pg_dist_object o
+  on o.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass and o.objid = p.oid
+left join pg_catalog.pg_dist_partition x on x.logicalrelid = pg_catalog.to_regclass('ff.execution')
+where n.nspname = 'ff'
+order by p.proname
+"""
+
+_READ_PARTITIONS = """\
+select g.n as partition, s.shardid as shard_id, d.nodename || ':' || d.nodeport as node
+from pg_catalog.generate_series(0, $1::integer - 1) g(n)
+cross join lateral (
+  select pg_catalog.get_shard_id_for_distribution_column('ff.execution', g.n::smallint) as shardid
+  offset 0) s
+join pg_catalog.pg_dist_placement l on l.shardid = s.shardid
+join pg_catalog.pg_dist_node d on d.groupid = l.groupid and d.noderole = 'primary'
+order by g.n
+"""
+
+_REFERENCE = "select pg_catalog.create_reference_table('ff.{name}');"
+_COORDINATOR = "select pg_catalog.citus_add_local_table_to_metadata('ff.{name}');"
+_FIRST = """\
+select pg_catalog.create_distributed_table(
+  'ff.execution', 'partition_key', colocate_with => 'none', shard_count => {shards});"""
+_COLOCATED = """\
+select pg_catalog.create_distributed_table(
+  'ff.{name}', 'partition_key', colocate_with => 'ff.execution');"""
+_LEFTOVERS = "select pg_catalog.truncate_local_data_after_distributing_table('ff.{name}');"
+
+_EVERYWHERE = """\
+select pg_catalog.create_distributed_function('ff.{name}'::regproc::regprocedure);"""
+_DELEGATED = """\
+select pg_catalog.create_distributed_function(
+  'ff.{name}'::regproc::regprocedure, 'p_partition_key',
+  colocate_with => 'ff.execution'{forced});"""
+
+_READ_INSTALLATION = """\
+create or replace function ff.read_installation()
+returns table (
+  step              integer,
+  name              text,
+  checksum          text,
+  breaking          boolean,
+  applied_at        timestamptz,
+  library_version   integer,
+  library_hash      text,
+  partitions        integer,
+  minted_partitions integer,
+  keyed_partitions  integer,
+  is_distributed    boolean
+)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return query
+{query};
+end;
+$$;"""
+_INSTALLATION = """\
+create or replace view ff.installation as select * from ff.read_installation();"""
+
+_IS_DISTRIBUTED = """\
+insert into ff.meta (name, value)
+values ('distributed', 'true')
+on conflict (name) do update set value = excluded.value;"""
+
+# A partition has a row with its node before anything writes in it. A partition that has one keeps
+# its generation: the first call on another node raises it.
+_GENERATIONS = """\
+do $$
+declare
+  v_partition smallint;
+begin
+  for v_partition in select g.n from generate_series(0, {partitions} - 1) g(n) loop
+    if not exists (
+        select from ff.event_generation g
+        where g.partition_key = v_partition and g.node_id is not null) then
+      perform ff._raise_generation(v_partition, (
+        select l.groupid from pg_dist_placement l
+        where l.shardid = get_shard_id_for_distribution_column(
+          'ff.event_generation', v_partition)));
+    end if;
+  end loop;
+end
+$$;"""
+
+_COUNT_GENERATIONS = "select count(*) from ff.event_generation g where g.node_id is not null"
+
+
+class Placing(StrEnum):
+    """Where the rows of a table are."""
+
+    PARTITIONED = "partitioned"
+    """On the node of their partition."""
+    REFERENCE = "reference"
+    """On every node."""
+    COORDINATOR = "coordinator"
+    """On the coordinator; other nodes read them from there."""
+    ELSEWHERE = "elsewhere"
+    """Distributed in a way that is not ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table, where it should be and where it is; `placed` is None before it is distributed."""
+
+    name: str
+    wanted: Placing
+    placed: Placing | None
+    has_leftovers: bool
+
+    @property
+    def is_placed(self) -> bool:
+        return self.placed is self.wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """A function, and whether a call runs on the node of its partition."""
+
+    name: str
+    is_everywhere: bool
+    is_delegated: bool
+    is_forced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A partition, its shard of ff.execution and the node that has it."""
+
+    partition: int
+    shard_id: int
+    node: str
+
+
+async def has_citus(connection: Connection) -> bool:
+    """Return whether the database has the extension. Without it nothing else here can be read."""
+    return bool(await connection.fetchval(HAS_CITUS))
+
+
+async def read_tables(connection: Connection) -> tuple[Table, ...]:
+    return tuple(
+        Table(
+            name=row["name"],
+            wanted=_wanted(row["name"], row["is_partitioned"]),
+            placed=None if row["placed"] is None else Placing(row["placed"]),
+            has_leftovers=row["has_leftovers"],
+        )
+        for row in await connection.fetch(_READ_TABLES)
+    )
+
+
+async def read_delegations(connection: Connection) -> tuple[Delegation, ...]:
+    return tuple(
+        Delegation(
+            name=row["name"],
+            is_everywhere=row["is_everywhere"],
+            is_delegated=bool(row["is_delegated"]),
+            is_forced=bool(row["is_forced"]),
+        )
+        for row in await connection.fetch(_READ_DELEGATIONS)
+    )
+
+
+async def read_locations(connection: Connection, partitions: int) -> tuple[Location, ...]:
+    return tuple(
+        Location(partition=row["partition"], shard_id=row["shard_id"], node=row["node"])
+        for row in await connection.fetch(_READ_PARTITIONS, partitions)
+    )
+
+
+async def count_generations(connection: Connection) -> int:
+    """Return how many partitions have a generation with a node."""
+    return int(await connection.fetchval(_COUNT_GENERATIONS))
+
+
+def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
+    """Yield the statements that distribute the tables that are still plain, in four parts."""
+    plain = [table for table in tables if table.placed is None]
+    yield (
+        "reference tables",
+        [
+            (f"ff.{table.name}, on every node", _REFERENCE.format(name=table.name))
+            for table in plain
+            if table.wanted is Placing.REFERENCE
+        ],
+    )
+    yield (
+        "tables of the coordinator",
+        [
+            (f"ff.{table.name}, on the coordinator", _COORDINATOR.format(name=table.name))
+            for table in plain
+            if table.wanted is Placing.COORDINATOR
+        ],
+    )
+    partitioned = [table.name for table in plain if table.wanted is Placing.PARTITIONED]
+    if "execution" in partitioned:
+        first = ("ff.execution, by partition", _FIRST.format(shards=shards))
+        yield "ff.execution", [first]
+    yield (
+        "tables beside ff.execution",
+        [
+            (f"ff.{name}, beside ff.execution", _COLOCATED.format(name=name))
+            for name in partitioned
+            if name != "execution"
+        ],
+    )
+
+
+def emptying(tables: Iterable[Table]) -> Iterator[Labelled]:
+    """Yield the statements that delete the rows that distributing has copied to the nodes."""
+    for table in tables:
+        # A plain table is emptied after it is distributed; so this follows `placing`.
+        if table.has_leftovers and table.wanted is not Placing.COORDINATOR:
+            yield f"ff.{table.name}, old copy", _LEFTOVERS.format(name=table.name)
+
+
+def registering(library: Library) -> Iterator[Labelled]:
+    """Yield the statements that put every function on every node, and delegate the calls of public
+    functions to the node of their partition. They belong into the transaction that creates the
+    functions: a function that is created again is not delegated any more, and nothing says so."""
+    for name, is_delegated in functions(library).items():
+        if not is_delegated:
+            yield f"ff.{name}, on every node", _EVERYWHERE.format(name=name)
+        else:
+            forced = ", force_delegation => true" if name in FORCED_FUNCTIONS else ""
+            yield f"ff.{name}, delegated", _DELEGATED.format(name=name, forced=forced)
+
+
+def opening_installation(query: str) -> Iterator[Labelled]:
+    """Yield the statements that let every role of ours read ff.installation, which is the query."""
+    yield "ff.read_installation, created", _READ_INSTALLATION.format(query=query)
+    yield "ff.installation, created", _INSTALLATION
+
+
+def functions(library: Library) -> dict[str, bool]:
+    """Return the functions of a library, and whether their calls are delegated."""
+    found = {}
+    for file in library.files:
+        for name, key in _FUNCTION.findall(file.text):
+            found[name] = bool(key) and not name.startswith("_")
+    return found
+
+
+def lost_delegations(library: Library, found: Iterable[Delegation]) -> list[str]:
+    """Return the functions that are not on every node, or not delegated as they should be."""
+    wanted = functions(library)
+    return [
+        one.name
+        for one in found
+        if one.name in wanted
+        and (
+            not one.is_everywhere
+            or one.is_delegated is not wanted[one.name]
+            or one.is_forced is not (one.name in FORCED_FUNCTIONS)
+        )
+    ]
+
+
+def declaring() -> Labelled:
+    """Return the statement that says that this database is distributed."""
+    return "distributed", _IS_DISTRIBUTED
+
+
+def beginning_generations(partitions: int) -> Labelled:
+    return "generations of events", _GENERATIONS.format(partitions=partitions)
+
+
+def _wanted(name: str, is_partitioned: bool) -> Placing:
+    if name in COORDINATOR_TABLES:
+        return Placing.COORDINATOR
+    return Placing.PARTITIONED if is_partitioned else Placing.REFERENCE

@@ -1,0 +1,514 @@
+"""Distribute a database over the nodes of a Citus cluster: check everything first, then do what is
+left, in a fixed order. A run that was killed is finished by the next one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from flowfabric.core.errors import NotDistributable
+from flowfabric.db import citus, migrate
+from flowfabric.db.citus import Table
+from flowfabric.db.library import Source, package_source
+from flowfabric.db.migrate import MIGRATION_LOCK, Labelled, Progress, Report, SchemaStatus
+
+if TYPE_CHECKING:
+    from flowfabric.db.connection import Connection
+
+COMMAND = "flowfabric db distribute"
+DEFAULT_PARTITIONS = 32
+MIN_PARTITIONS, MAX_PARTITIONS = 1, 1024
+MIN_CITUS = (12, 1)
+
+# On every node, because a call runs on the node of its partition. Without the first three a stale
+# worker could change an execution after a crash of its node. With the last one on, Citus rewrites
+# every query on the catalogue, also inside functions.
+NODE_SETTINGS = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
+    "citus.override_table_visibility": ("off",),
+}
+# On the coordinator, which distributes tables and functions.
+COORDINATOR_SETTINGS = {
+    "citus.enable_ddl_propagation": ("on",),
+    "citus.enable_metadata_sync": ("on",),
+    "citus.shard_replication_factor": ("1",),
+    "citus.use_secondary_nodes": ("never",),
+}
+
+_READ_VERSION = """\
+select x.extversion from pg_catalog.pg_extension x where x.extname = 'citus'
+"""
+_READ_GROUP = "select g.groupid from pg_catalog.pg_dist_local_group g"
+_READ_NODES = """\
+select d.groupid, d.nodename as host, d.nodeport as port, d.isactive as is_active,
+       d.hasmetadata and d.metadatasynced as has_metadata, d.shouldhaveshards as has_shards
+from pg_catalog.pg_dist_node d
+where d.noderole = 'primary'
+order by d.groupid
+"""
+_READ_UNREACHABLE = """\
+select h.from_nodename || ':' || h.from_nodeport as origin,
+       h.to_nodename || ':' || h.to_nodeport as target
+from pg_catalog.citus_check_cluster_node_health() h
+where h.result is not true
+order by 1, 2
+"""
+# One row per node: the settings in the order of $1, joined by blanks.
+_READ_SETTINGS = """\
+select coalesce(d.nodename || ':' || d.nodeport, '?') as node, r.success, r.result
+from pg_catalog.run_command_on_all_nodes($1) r
+left join pg_catalog.pg_dist_node d on d.nodeid = r.nodeid
+order by 1
+"""
+_READ_SETTING = "select pg_catalog.current_setting($1, true)"
+_READ_WORKERS = """\
+select w.worker_instance_id
+from ff.worker w
+where w.heartbeat_at + w.liveness_ttl > ff.now()
+order by 1
+"""
+_READ_SESSIONS = """\
+select a.pid, a.application_name as name
+from pg_catalog.pg_stat_activity a
+where a.datname = pg_catalog.current_database() and a.pid <> pg_catalog.pg_backend_pid()
+  and a.application_name ~ '^flowfabric'
+order by a.pid
+"""
+_READ_TRIGGERS = """\
+select t.tgname as name, c.relname as table_name
+from pg_catalog.pg_trigger t
+join pg_catalog.pg_class c on c.oid = t.tgrelid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'ff' and not t.tgisinternal
+order by 2, 1
+"""
+_READ_PARTITIONS = """\
+select i.partitions from ff.installation i limit 1
+"""
+
+_LOCK = f"select pg_catalog.pg_advisory_lock({MIGRATION_LOCK});"
+_UNLOCK = f"select pg_catalog.pg_advisory_unlock({MIGRATION_LOCK});"
+_RAISE_PARTITIONS = "select * from ff.raise_partitions({partitions});"
+_ANALYZE = "analyze ff.{name};"
+
+# A role's time limits are meant for its queries, not for copying a table.
+_SETTINGS = {
+    "client_min_messages": "warning",
+    "statement_timeout": "0",
+    "transaction_timeout": "0",
+    "lock_timeout": "0",
+}
+_READ_OWN_SETTINGS = "select s.name, s.setting from pg_catalog.pg_settings s where s.name = any($1)"
+_CHANGE_SETTING = "select pg_catalog.set_config($1, $2, false)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A server of the cluster; the coordinator has group 0."""
+
+    group: int
+    host: str
+    port: int
+    is_active: bool
+    has_metadata: bool
+    has_shards: bool
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting of one node."""
+
+    node: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What decides whether a database can be distributed. Without Citus, only the first two are
+    known."""
+
+    schema: SchemaStatus
+    version: str | None
+    group: int = 0
+    nodes: tuple[Node, ...] = ()
+    unreachable: tuple[tuple[str, str], ...] = ()
+    settings: tuple[Setting, ...] = ()
+    silent: tuple[str, ...] = ()
+    """Nodes that could not tell their settings."""
+    workers: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    triggers: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+    partitions: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Statements of one kind, with their labels; `is_atomic` runs them in one transaction."""
+
+    name: str
+    statements: tuple[Labelled, ...]
+    is_atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A distributed database after `distribute`."""
+
+    partitions: int
+    nodes: int
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where the partitions of a distributed database are, and how its functions are called."""
+
+    locations: tuple[citus.Location, ...]
+    delegations: tuple[citus.Delegation, ...]
+    lost: tuple[str, ...]
+    """Functions that are not delegated as they should be."""
+
+
+def _ignore(_: Progress) -> None:
+    pass
+
+
+async def distribute(
+    connection: Connection,
+    *,
+    partitions: int = DEFAULT_PARTITIONS,
+    report: Report = _ignore,
+    source: Source | None = None,
+) -> Distribution:
+    """Distribute the tables and functions over the nodes of the cluster, and raise the number of
+    partitions. Raise `NotDistributable`, with everything that is missing, before any change.
+
+    The connection must be outside a transaction and lead to the coordinator. Repeat a call that was
+    interrupted: it does what is left.
+    """
+    _check_partitions(partitions)
+    if connection.is_in_transaction():
+        raise ValueError("distribute() opens its own transactions: call it outside a transaction.")
+    source = source or package_source()
+    async with migrate.alone(connection, report), _settings(connection):
+        facts = await _checked(connection, partitions, source)
+        is_changed = False
+        async for stage in _stages(connection, partitions, facts, source):
+            is_changed = is_changed or stage.name != "statistics"
+            await _run(connection, stage, report)
+        await migrate.drop_retired_functions(connection, report)
+    return Distribution(
+        partitions=partitions,
+        nodes=sum(node.has_shards for node in facts.nodes),
+        is_changed=is_changed,
+    )
+
+
+async def plan(
+    connection: Connection,
+    *,
+    partitions: int = DEFAULT_PARTITIONS,
+    source: Source | None = None,
+) -> str:
+    """Return the SQL of `distribute`, in its order, as a script for psql. Changes nothing."""
+    _check_partitions(partitions)
+    source = source or package_source()
+    facts = await _checked(connection, partitions, source)
+    lines = ["\\set ON_ERROR_STOP on", "set search_path = '';", "", "-- lock", _LOCK]
+    async for stage in _stages(connection, partitions, facts, source, is_trial=True):
+        lines += ["", f"-- {stage.name}"]
+        if stage.is_atomic:
+            lines.append("begin;")
+            lines.append(migrate.transaction_settings())
+        lines += [text for _, text in stage.statements]
+        if stage.is_atomic:
+            lines.append("commit;")
+    return "\n".join([*lines, "", _UNLOCK, ""])
+
+
+async def look(connection: Connection, *, source: Source | None = None) -> Cluster:
+    """Read where a distributed database is. Changes nothing."""
+    library = (source or package_source()).library(distributed=True)
+    delegations = await citus.read_delegations(connection)
+    partitions = await connection.fetchval(_READ_PARTITIONS)
+    return Cluster(
+        locations=await citus.read_locations(connection, partitions),
+        delegations=delegations,
+        lost=tuple(citus.lost_delegations(library, delegations)),
+    )
+
+
+async def read_facts(connection: Connection, source: Source) -> Facts:
+    """Read everything that the checks need. Changes nothing."""
+    schema = await migrate.status(connection, source=source)
+    if not await citus.has_citus(connection):
+        return Facts(schema=schema, version=None)
+    version = await connection.fetchval(_READ_VERSION)
+    group = await connection.fetchval(_READ_GROUP)
+    nodes = tuple(
+        Node(
+            group=row["groupid"],
+            host=row["host"],
+            port=row["port"],
+            is_active=row["is_active"],
+            has_metadata=row["has_metadata"],
+            has_shards=row["has_shards"],
+        )
+        for row in await connection.fetch(_READ_NODES)
+    )
+    settings, silent = await _read_settings(connection)
+    # Without a schema of ours there is nothing more to ask.
+    has_schema = schema.problem() is None
+    return Facts(
+        schema=schema,
+        version=version,
+        group=group,
+        nodes=nodes,
+        unreachable=tuple(
+            (row["origin"], row["target"]) for row in await connection.fetch(_READ_UNREACHABLE)
+        ),
+        settings=settings,
+        silent=silent,
+        workers=await _names(connection, _READ_WORKERS, "worker_instance_id") if has_schema else (),
+        sessions=tuple(
+            f"{row['name']}, process {row['pid']}" for row in await connection.fetch(_READ_SESSIONS)
+        ),
+        triggers=tuple(
+            (row["table_name"], row["name"]) for row in await connection.fetch(_READ_TRIGGERS)
+        ),
+        tables=await citus.read_tables(connection) if has_schema else (),
+        partitions=await connection.fetchval(_READ_PARTITIONS) if has_schema else 1,
+    )
+
+
+def missing(facts: Facts, partitions: int) -> list[str]:
+    """Return everything that keeps a database from being distributed, each with what to do."""
+    return [*_missing_schema(facts), *_missing_cluster(facts), *_missing_quiet(facts, partitions)]
+
+
+def _missing_schema(facts: Facts) -> Iterator[str]:
+    if problem := facts.schema.problem():
+        yield str(problem)
+    elif facts.schema.is_newer:
+        yield "a newer release of flowfabric has migrated this database: upgrade flowfabric here"
+
+
+def _missing_cluster(facts: Facts) -> Iterator[str]:
+    if facts.version is None:
+        yield (
+            "the extension citus is missing; on every node add citus to shared_preload_libraries, "
+            "restart, and type in this database: create extension citus"
+        )
+        return
+    if _number(facts.version) < MIN_CITUS:
+        yield (
+            f"Citus {facts.version} is too old, version 12.1 or newer is needed; "
+            "install it on every node, restart, and type: alter extension citus update"
+        )
+    coordinator = next((node for node in facts.nodes if node.group == 0), None)
+    if facts.group != 0:
+        where = f" {coordinator}" if coordinator else ""
+        yield f"this server is not the coordinator; connect to the coordinator{where}"
+        return
+    if coordinator is None:
+        yield (
+            "the other nodes do not know the coordinator; type: "
+            "select citus_set_coordinator_host('HOST', 5432)"
+        )
+    if not any(node.has_shards for node in facts.nodes):
+        yield (
+            "the cluster has no node that takes partitions; type for each: "
+            "select citus_add_node('HOST', 5432)"
+        )
+    for node in facts.nodes:
+        if not node.is_active:
+            yield (
+                f"node {node} is not active; type: "
+                f"select citus_activate_node('{node.host}', {node.port})"
+            )
+        elif not node.has_metadata:
+            yield (
+                f"node {node} has no metadata of the cluster (MX); type: "
+                f"select start_metadata_sync_to_node('{node.host}', {node.port})"
+            )
+    for origin, target in facts.unreachable:
+        yield (
+            f"node {origin} does not reach node {target}; check the network, pg_hba.conf and "
+            "whether the database and its extension citus exist there"
+        )
+    for node_name in facts.silent:
+        yield f"node {node_name} does not tell its settings; check whether it runs"
+    for setting in facts.settings:
+        wanted = {**NODE_SETTINGS, **COORDINATOR_SETTINGS}[setting.name]
+        if setting.value not in wanted:
+            yield (
+                f"{setting.name} is {setting.value} on {setting.node}; type there: alter system "
+                f"set {setting.name} = {wanted[0]}; select pg_reload_conf()"
+            )
+
+
+def _missing_quiet(facts: Facts, partitions: int) -> Iterator[str]:
+    for table in facts.tables:
+        if table.placed is not None and not table.is_placed:
+            yield (
+                f"ff.{table.name} is distributed in another way than flowfabric does; type: "
+                f"select undistribute_table('ff.{table.name}')"
+            )
+    if partitions < facts.partitions:
+        yield (
+            f"the database has {facts.partitions} partitions, and the number is never lowered; "
+            f"type: {COMMAND} --partitions {facts.partitions}"
+        )
+    if facts.schema.is_distributed:
+        return
+    if facts.workers:
+        yield (
+            f"{_count(facts.workers, 'worker', 'workers')} alive ({_some(facts.workers)}); stop "
+            "them, wait until `flowfabric workers` shows none alive, and type the command again"
+        )
+    if facts.sessions:
+        yield (
+            f"{_count(facts.sessions, 'session of flowfabric', 'sessions of flowfabric')} "
+            f"connected ({_some(facts.sessions)}); stop every process that submits or reads"
+        )
+    for table_name, trigger in facts.triggers:
+        yield (
+            f"ff.{table_name} has the trigger {trigger}, and Citus takes no table with one; type: "
+            f"drop trigger {trigger} on ff.{table_name}"
+        )
+
+
+async def _checked(connection: Connection, partitions: int, source: Source) -> Facts:
+    facts = await read_facts(connection, source)
+    if problems := missing(facts, partitions):
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        raise NotDistributable(f"This database cannot be distributed yet:\n{listed}")
+    return facts
+
+
+async def _stages(
+    connection: Connection,
+    partitions: int,
+    facts: Facts,
+    source: Source,
+    *,
+    is_trial: bool = False,
+) -> AsyncIterator[Stage]:
+    """Yield what is left to do. Each stage is read from the database when its turn comes; a trial
+    assumes that the earlier ones ran."""
+    # As many shards as partitions: the hash of a partition chooses its shard.
+    for name, placing in citus.placing(facts.tables, shards=partitions):
+        if placing:
+            yield Stage(name=name, statements=tuple(placing))
+    tables = facts.tables if is_trial else await citus.read_tables(connection)
+    if emptying := tuple(citus.emptying(tables)):
+        yield Stage(name="local leftovers", statements=emptying)
+    library = source.library(distributed=True)
+    found = (facts.schema.library_found, facts.schema.library_hash_found)
+    if found != (library.version, library.hash):
+        statements = migrate.library_statements(library, source.steps(), register=True)
+        yield Stage(name="functions", statements=tuple(statements), is_atomic=True)
+    elif citus.lost_delegations(library, await citus.read_delegations(connection)):
+        yield Stage(name="functions", statements=tuple(citus.registering(library)), is_atomic=True)
+    if not facts.schema.is_distributed or await citus.count_generations(connection) < partitions:
+        # In one transaction: a process that finds the database distributed finds the generations.
+        beginning = (citus.beginning_generations(partitions), citus.declaring())
+        yield Stage(name="generations of events", statements=beginning, is_atomic=True)
+    if facts.partitions < partitions:
+        raising = ("number of partitions", _RAISE_PARTITIONS.format(partitions=partitions))
+        yield Stage(name="number of partitions", statements=(raising,))
+    yield Stage(
+        name="statistics",
+        statements=tuple(
+            (f"ff.{table.name}, analyzed", _ANALYZE.format(name=_quoted(table.name)))
+            for table in facts.tables
+        ),
+    )
+
+
+async def _run(connection: Connection, stage: Stage, report: Report) -> None:
+    if stage.is_atomic:
+        started = perf_counter()
+        await migrate.in_transaction(connection, list(stage.statements), report)
+        report(Progress(subject=stage.name, happened="distributed", duration=_since(started)))
+        return
+    await migrate.one_by_one(connection, stage.statements, report, COMMAND)
+
+
+async def _read_settings(connection: Connection) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """Read the settings of all nodes, and which nodes did not answer."""
+    found, silent = [], []
+    query = " || ' ' || ".join(
+        f"coalesce(current_setting('{name}', true), '?')" for name in NODE_SETTINGS
+    )
+    for row in await connection.fetch(_READ_SETTINGS, f"select {query}"):
+        values = (row["result"] or "").split(" ")
+        if not row["success"] or len(values) != len(NODE_SETTINGS):
+            silent.append(row["node"])
+            continue
+        found += [
+            Setting(node=row["node"], name=name, value=value)
+            for name, value in zip(NODE_SETTINGS, values, strict=True)
+        ]
+    for name in COORDINATOR_SETTINGS:
+        value = await connection.fetchval(_READ_SETTING, name)
+        if value is not None:
+            found.append(Setting(node="the coordinator", name=name, value=value))
+    return tuple(found), tuple(silent)
+
+
+@asynccontextmanager
+async def _settings(connection: Connection) -> AsyncIterator[None]:
+    before = await connection.fetch(_READ_OWN_SETTINGS, list(_SETTINGS))
+    for row in before:
+        await connection.execute(_CHANGE_SETTING, row["name"], _SETTINGS[row["name"]])
+    try:
+        yield
+    finally:
+        if not connection.is_closed():
+            for row in before:
+                await connection.execute(_CHANGE_SETTING, row["name"], row["setting"])
+
+
+async def _names(connection: Connection, query: str, column: str) -> tuple[str, ...]:
+    return tuple(row[column] for row in await connection.fetch(query))
+
+
+def _check_partitions(partitions: int) -> None:
+    if not MIN_PARTITIONS <= partitions <= MAX_PARTITIONS:
+        raise ValueError(f"must be {MIN_PARTITIONS} to {MAX_PARTITIONS}")
+
+
+def _number(version: str) -> tuple[int, int]:
+    """Return the two numbers of a version of Citus, as 12.1-1 or 13.0.3."""
+    major, minor = [*version.replace("-", ".").split("."), "0"][:2]
+    return int(major), int(minor)
+
+
+def _count(items: tuple[str, ...], one: str, many: str) -> str:
+    return f"1 {one} is" if len(items) == 1 else f"{len(items)} {many} are"
+
+
+def _some(items: tuple[str, ...], most: int = 3) -> str:
+    rest = len(items) - most
+    return "; ".join(items[:most]) + (f"; {rest} more" if rest > 0 else "")
+
+
+def _quoted(name: str) -> str:
+    """Quote the one name of ours that is a word of SQL."""
+    return f'"{name}"' if name == "grant" else name
+
+
+def _since(started: float) -> timedelta:
+    return timedelta(seconds=perf_counter() - started)

@@ -1,0 +1,165 @@
+"""Conditions of a wait: signals and waitpoints, all of them or a number of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.signal import SignalRecord
+from flowfabric.handlers.signals import signal_codec
+from flowfabric.handlers.waitpoints import Waitpoint
+from flowfabric.tasks.codec import describe
+
+T = TypeVar("T")
+Distinct = Literal["signals", "waitpoints", "sources"]
+
+MAX_DEPTH = 4
+
+
+class Condition(ABC, Generic[T]):
+    """What a handler waits for with `ctx.wait_for`."""
+
+    depth = 0
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the condition as the engine stores it."""
+
+    @abstractmethod
+    def read(self, signals: Sequence[SignalRecord]) -> T:
+        """Return the values of the signals that satisfied it, in the shape of the condition."""
+
+
+class One(Condition[T]):
+    """A signal by name, or the answer of a waitpoint."""
+
+    def __init__(self, key: str, hint: Any, waitpoint: Waitpoint | None = None) -> None:
+        self._key = key
+        self._waitpoint = waitpoint
+        self._codec = signal_codec(key, hint)
+
+    def to_json(self) -> dict[str, Any]:
+        if self._waitpoint is not None:
+            return {"waitpoint": str(self._waitpoint.id)}
+        return {"signal": self._key}
+
+    def matches(self, signal: SignalRecord) -> bool:
+        if self._waitpoint is not None:
+            return signal.waitpoint_id == self._waitpoint.id
+        return signal.waitpoint_id is None and signal.name == self._key
+
+    def value_of(self, signal: SignalRecord) -> T:
+        try:
+            value: T = self._codec.read(signal.payload or b"null")
+        except ValidationError as error:
+            raise ValueError(f"signal {self._key}: {describe(error)}") from None
+        return value
+
+    def read(self, signals: Sequence[SignalRecord]) -> T:
+        return self.value_of(next(one for one in signals if self.matches(one)))
+
+
+class Every(Condition[tuple[Any, ...]]):
+    """All of several conditions; one signal may serve several of them."""
+
+    def __init__(self, members: Sequence[Condition[Any]]) -> None:
+        self._members = _checked("every", members)
+        self.depth = 1 + max(one.depth for one in self._members)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"every": [one.to_json() for one in self._members]}
+
+    def read(self, signals: Sequence[SignalRecord]) -> tuple[Any, ...]:
+        return tuple(one.read(signals) for one in self._members)
+
+
+class AtLeast(Condition[list[Any]]):
+    """A number of signals among those of its members."""
+
+    depth = 1
+
+    def __init__(self, n: int, members: Sequence[Condition[Any]], distinct: Distinct) -> None:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidInput(field="n", problem="must be a whole number from 1 on")
+        if distinct not in ("signals", "waitpoints", "sources"):
+            raise InvalidInput(
+                field="distinct", problem="must be 'signals', 'waitpoints' or 'sources'"
+            )
+        leaves: list[One[Any]] = []
+        for one in _checked("at_least", members):
+            if not isinstance(one, One):
+                raise InvalidInput(
+                    field="at_least", problem="its members must be signals or waitpoints"
+                )
+            leaves.append(one)
+        if distinct == "waitpoints" and n > len(leaves):
+            raise InvalidInput(field="n", problem=f"is {n}, but there are {len(leaves)} members")
+        self._n, self._members, self._distinct = n, leaves, distinct
+
+    def to_json(self) -> dict[str, Any]:
+        members = [one.to_json() for one in self._members]
+        return {"at_least": self._n, "of": members, "distinct": self._distinct}
+
+    def read(self, signals: Sequence[SignalRecord]) -> list[Any]:
+        found: list[Any] = []
+        seen: set[Any] = set()
+        for signal in signals:
+            leaf = next((one for one in self._members if one.matches(signal)), None)
+            if leaf is None or (mark := self._mark(signal)) in seen:
+                continue
+            seen.add(mark)
+            found.append(leaf.value_of(signal))
+            if len(found) == self._n:
+                break
+        return found
+
+    def _mark(self, signal: SignalRecord) -> Any:
+        if self._distinct == "sources":
+            return (signal.source_type, signal.source_identity or "")
+        if self._distinct == "waitpoints":
+            return signal.waitpoint_id or signal.name
+        return signal.id
+
+
+def signal(name: str, type: Any = Any, /) -> Condition[Any]:
+    """Return the condition that a signal with this name has come."""
+    return One(name, type)
+
+
+def answer(waitpoint: Waitpoint, type: Any = Any, /) -> Condition[Any]:
+    """Return the condition that a waitpoint was answered."""
+    return One(waitpoint.key, type, waitpoint)
+
+
+def every(*members: Condition[Any]) -> Condition[tuple[Any, ...]]:
+    """Return the condition that all members are satisfied; its value is a tuple of theirs."""
+    return Every(members)
+
+
+def at_least(
+    n: int, /, *members: Condition[Any], distinct: Distinct = "signals"
+) -> Condition[list[Any]]:
+    """Return the condition that `n` signals of the members have come; its value is their list.
+
+    `distinct` says what has to differ: the signals, the members that they were sent to, or the
+    sources that sent them.
+    """
+    return AtLeast(n, members, distinct)
+
+
+def _checked(field: str, members: Sequence[Condition[Any]]) -> list[Condition[Any]]:
+    several = list(members)
+    if not 1 <= len(several) <= 64:
+        raise InvalidInput(field=field, problem="must have 1 to 64 members")
+    for one in several:
+        if not isinstance(one, Condition):
+            raise InvalidInput(
+                field=field, problem=f"its members must be conditions, not {type(one).__name__}"
+            )
+        if one.depth >= MAX_DEPTH:
+            raise InvalidInput(field=field, problem=f"must not be nested deeper than {MAX_DEPTH}")
+    return several

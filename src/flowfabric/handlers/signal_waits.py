@@ -1,0 +1,131 @@
+"""Waits of a handler for signals: asked for in the database, watched, or suspended for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowfabric.core.signal import Wait, WaitAnswer
+from flowfabric.core.states import StepKind
+from flowfabric.core.step import StepRecord
+from flowfabric.handlers.journal import Entry
+from flowfabric.handlers.steps import RESERVED_PREFIX
+from flowfabric.handlers.waits import EndedWait, SignalWait
+
+if TYPE_CHECKING:
+    from flowfabric.handlers.durable_run import DurableRun
+
+# How often a wait looks for its signal while the handler does something else beside it.
+_LOOK_SECONDS = 0.5
+
+_SIGNAL = f"{RESERVED_PREFIX}signal "
+
+
+def signal_step(name: str) -> str:
+    """Return the name of the step that records a wait for a signal."""
+    return f"{_SIGNAL}{name}"
+
+
+class SignalWaits:
+    """The signals that one handler waits for."""
+
+    def __init__(self, durable: DurableRun) -> None:
+        self._durable = durable
+
+    async def wait(
+        self,
+        name: str,
+        condition: dict[str, Any],
+        timeout: timedelta | None,
+        *,
+        is_own: bool,
+        needs_ids: bool = False,
+    ) -> StepRecord | WaitAnswer:
+        """Wait until the answer is taken and return it; the handler may pause meanwhile.
+
+        A wait of the handler's own flow takes its answer at the first ask. A branch only looks, and
+        takes when it is its turn: a branch that loses a race must leave the signal to others. With
+        `needs_ids` a taken wait is asked again, because its record does not name the signals.
+        """
+        durable = self._durable
+        entry = await durable.begin_step(name, StepKind.WAIT, is_own=is_own)
+        is_begun = entry.record is None
+        try:
+            if entry.record is not None and entry.record.ready_at is not None:
+                await durable.waits.wait(EndedWait(entry.record.ready_at))
+                durable.check_running()
+                if not needs_ids:
+                    return entry.record
+            wait = Wait(
+                name=entry.name,
+                occurrence=entry.occurrence,
+                position=entry.position,
+                is_sequential=entry.is_sequential,
+                condition=condition,
+                timeout=timeout,
+                follows=entry.follows,
+                code_version=durable.code_version,
+            )
+            while True:
+                answer = await self._ask(wait, take=is_own, entry=entry)
+                if is_begun:
+                    # The wait is open: the handler may pause from here on.
+                    is_begun = False
+                    durable.end_step()
+                if answer.word in ("ready", "timed_out"):
+                    assert answer.ready_at is not None
+                    await durable.waits.wait(EndedWait(answer.ready_at))
+                    durable.check_running()
+                    # Another branch may have taken the signal: then this one goes on waiting.
+                    answer = await self._ask(wait, take=True, entry=entry)
+                if answer.word == "taken":
+                    return answer
+                if answer.word == "open":
+                    await durable.waits.wait(
+                        SignalWait(
+                            entry.name,
+                            entry.occurrence,
+                            answer.until_at,
+                            partial(self._watch, wait, entry),
+                        )
+                    )
+                    durable.check_running()
+        finally:
+            if is_begun:
+                durable.end_step()
+
+    async def _ask(self, wait: Wait, *, take: bool, entry: Entry) -> WaitAnswer:
+        durable = self._durable
+        durable.check_running()
+        wait.take = take
+        ask: Callable[[], Awaitable[WaitAnswer]] = partial(
+            durable.client.signals.ask, durable.claimed, wait
+        )
+        answer = await durable.query(durable.write(ask))
+        durable.asked(entry, answer.recorded_at)
+        durable.check_running()
+        return answer
+
+    def _watch(self, wait: Wait, entry: Entry, future: asyncio.Future[Any]) -> None:
+        """Look for the signal from time to time: work in flight keeps the handler from pausing."""
+
+        async def look() -> None:
+            while not future.done():
+                await asyncio.sleep(_LOOK_SECONDS)
+                wait.take = False
+                answer = await self._durable.write(
+                    partial(self._durable.client.signals.ask, self._durable.claimed, wait)
+                )
+                if answer.word != "open" and not future.done():
+                    future.set_result(None)
+
+        def stopped(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) and not future.done():
+                future.set_exception(error)
+
+        watching = asyncio.ensure_future(look())
+        watching.add_done_callback(stopped)
+        future.add_done_callback(lambda _: watching.cancel())

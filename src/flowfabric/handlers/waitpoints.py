@@ -1,0 +1,80 @@
+"""Waitpoints as a handler sees them: a token to hand out now, and a wait for its answer later."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+from uuid import UUID
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.handlers.signals import NO_DEFAULT
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+Waiter = Callable[[str, UUID, Any, Any, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Waitpoint:
+    """An address for one answer. Everybody who has the token may answer: send it, do not log it."""
+
+    key: str
+    id: UUID
+    token: str
+    public_url: str | None
+    _wait: Waiter
+    _wait_sync: Callable[[Callable[[], Any]], Any]
+
+    def __repr__(self) -> str:
+        return f"Waitpoint({self.key!r}, {self.id})"
+
+    @property
+    def url(self) -> str:
+        """The link that answers: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
+        if self.public_url is None:
+            raise InvalidInput(
+                field="public_url",
+                problem="is not set: set FLOWFABRIC_PUBLIC_URL, or use the token of the waitpoint",
+            )
+        return f"{self.public_url.rstrip('/')}/w/{self.token}"
+
+    @overload
+    async def wait(self, type: type[T], /, *, timeout: timedelta | float | None = None) -> T: ...
+    @overload
+    async def wait(
+        self, type: type[T], /, *, timeout: timedelta | float | None, default: D
+    ) -> T | D: ...
+    @overload
+    async def wait(
+        self,
+        type: Any = ...,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = ...,
+    ) -> Any: ...
+
+    async def wait(
+        self,
+        type: Any = Any,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Wait for the answer, as `ctx.wait_for_signal` does. The token is dead afterwards."""
+        return await self._wait(self.key, self.id, type, timeout, default)
+
+    def wait_sync(
+        self,
+        type: Any = Any,
+        /,
+        *,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """`wait` for a `def` handler."""
+        return self._wait_sync(lambda: self._wait(self.key, self.id, type, timeout, default))

@@ -1,0 +1,7 @@
+-- Partitions of a distributed database whose events have no generation with a node; part of X06.
+select format('partition %s has no generation of events with a node', p.partition_key) as problem
+from unnest($1::smallint[]) p(partition_key)
+where p.partition_key <> all (array(
+  select g.partition_key from ff.event_generation g where g.node_id is not null))
+order by p.partition_key
+limit 10

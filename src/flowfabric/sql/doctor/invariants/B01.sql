@@ -1,0 +1,15 @@
+-- An open budget that does not only warn has used at most its hard limits.
+--
+-- A lowered limit may be below what was used before: then the budget is shut.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric budget reset` starts a new period.
+select 'B01' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('budget %s, key %s: %s used %s of %s, and is open', b.budget,
+              coalesce(nullif(b.key, ''), 'none'), d.dimension, d.usage,
+              coalesce(d.raised_hard, d.declared_hard)) as problem
+from ff.budget b
+join ff.budget_dimension d on d.budget_id = b.budget_id
+where b.on_exceed <> 'warn' and not b.is_shut
+  and d.usage > coalesce(d.raised_hard, d.declared_hard)

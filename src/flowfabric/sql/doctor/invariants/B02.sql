@@ -1,0 +1,14 @@
+-- A budget is shut exactly if a dimension has used and refused its hard limit.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric budget raise` with the present limit decides it again.
+select 'B02' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('budget %s, key %s is %s', b.budget, coalesce(nullif(b.key, ''), 'none'),
+              case when b.is_shut then 'shut with room left' else 'open without room' end)
+         as problem
+from ff.budget b
+where b.is_shut <> (b.on_exceed <> 'warn' and exists (
+  select from ff.budget_dimension d
+  where d.budget_id = b.budget_id
+    and d.usage::numeric + d.refused >= coalesce(d.raised_hard, d.declared_hard)))

@@ -1,0 +1,15 @@
+-- What was spent in a period is part of its usage, so that it can be taken back.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric budget reset` starts a new period.
+select 'B03' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('budget %s, key %s: executions spent %s of %s, but %s is used', b.budget,
+              coalesce(nullif(b.key, ''), 'none'), l.amount, l.dimension, coalesce(d.usage, 0))
+         as problem
+from (
+  select x.budget_id, x.dimension, x.period_no, sum(x.amount) as amount
+  from ff.budget_ledger x group by x.budget_id, x.dimension, x.period_no) l
+join ff.budget b on b.budget_id = l.budget_id and b.period_no = l.period_no
+left join ff.budget_dimension d on d.budget_id = l.budget_id and d.dimension = l.dimension
+where l.amount > coalesce(d.usage, 0)

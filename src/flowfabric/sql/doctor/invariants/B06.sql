@@ -1,0 +1,14 @@
+-- A budget with a period has its next reset, at the end of a period and not long ago.
+--
+-- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
+-- Reads:   the database
+-- Remedy:  `flowfabric budget reset` sets the next reset.
+select 'B06' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('budget %s, key %s, period %s: next reset %s', b.budget,
+              coalesce(nullif(b.key, ''), 'none'), b.period, b.next_reset_at) as problem,
+       (b.period is null) <> (b.next_reset_at is null)
+       or b.next_reset_at < ff.now() - interval '150 s' and exists (
+            select from ff.worker w where w.heartbeat_at + w.liveness_ttl > ff.now()) as is_stuck
+from ff.budget b
+where (b.period is null) <> (b.next_reset_at is null)
+   or b.next_reset_at < ff.now() - interval '15 s'

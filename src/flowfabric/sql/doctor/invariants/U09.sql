@@ -1,0 +1,26 @@
+-- A due timeout of a suspension is soon applied, and a stored signal is soon noticed.
+--
+-- Both have a reconciler that runs every second or two.
+--
+-- Holds:   soon, within 60 s; an error after 10 min while a worker is alive
+-- Reads:   the database
+-- Remedy:  Start a worker, or read the logs of the running workers for suspension_timeouts and
+--          signal_notices.
+select 'U09' as name, d.partition_key, d.execution_id,
+       format('%s since %s', d.what, d.due_at) as problem,
+       d.due_at < t.now - interval '10 min' and t.is_worked as is_stuck
+from (
+  select n.now, exists (
+    select from ff.worker w where w.heartbeat_at + w.liveness_ttl > n.now) as is_worked
+  from (select ff.now() as now offset 0) n
+) t
+cross join lateral (
+  select s.partition_key, s.execution_id, 'its suspension has timed out' as what,
+         s.timeout_at as due_at
+  from ff.suspension s
+  where s.closed_at is null and s.timeout_at < t.now - interval '60 s'
+  union all
+  select b.partition_key, b.execution_id, 'a signal was not noticed', b.stored_at
+  from ff.signal_inbox b
+  where b.stored_at < t.now - interval '60 s'
+) d

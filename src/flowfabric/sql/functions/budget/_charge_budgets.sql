@@ -1,0 +1,121 @@
+-- Add usage to budgets, to all of them or to none, and return what happened. The caller holds their
+-- locks and has checked the usage.
+--
+-- The answer has the outcome: ok, soft_breach (applied), hard_breach (nothing applied), invalid (a sum
+-- out of range) or already_applied (an applied report had the same key within 24 hours), and what
+-- explains it: budget_id, budget, key, dimension, usage, limit, on_exceed. Reaching a limit is no
+-- breach. A hard breach is counted as refused. With p_execution_id the amounts are also stored in the
+-- ledger, for ff.release_budget.
+drop function if exists ff._charge_budgets;
+create function ff._charge_budgets(
+  p_budget_ids   bigint[],
+  p_usage        jsonb,
+  p_dedup_key    text,
+  p_execution_id uuid,
+  p_now          timestamptz
+)
+returns jsonb
+language plpgsql
+as $$
+declare
+  v_key    constant text := nullif(p_dedup_key, '');
+  v_first  text;
+  v_breach record;
+begin
+  if v_key is not null then
+    select r.outcome into v_first from ff.budget_report r
+    where r.budget_id = any (p_budget_ids) and r.dedup_key = v_key and r.expires_at > p_now
+    limit 1;
+    if found then
+      return jsonb_build_object('outcome', 'already_applied', 'first', v_first);
+    end if;
+  end if;
+
+  -- The first limit in the way, by budget and dimension.
+  select b.budget_id, b.budget, b.key, b.on_exceed, u.dimension, u.amount,
+         coalesce(d.usage, 0) as usage, coalesce(d.raised_hard, d.declared_hard) as hard,
+         coalesce(d.usage, 0)::numeric + u.amount > 9223372036854775807 as is_out_of_range
+    into v_breach
+  from ff.budget b
+  cross join (select x.dimension, (x.amount #>> '{}')::bigint as amount
+              from jsonb_each(p_usage) x(dimension, amount)) u
+  left join ff.budget_dimension d on d.budget_id = b.budget_id and d.dimension = u.dimension
+  where b.budget_id = any (p_budget_ids)
+    and (coalesce(d.usage, 0)::numeric + u.amount > 9223372036854775807
+         or (b.on_exceed <> 'warn' and u.amount > 0
+             and d.usage::numeric + u.amount > coalesce(d.raised_hard, d.declared_hard)))
+  order by b.budget_id, u.dimension collate "C"
+  limit 1;
+  if found and v_breach.is_out_of_range then
+    return jsonb_build_object('outcome', 'invalid', 'field', 'usage', 'problem', format(
+      'would take %s of the budget %s beyond 9223372036854775807', v_breach.dimension,
+      v_breach.budget));
+  end if;
+  if found then
+    update ff.budget_dimension d
+    set refused = least(d.refused::numeric + v_breach.amount, 9223372036854775807)::bigint
+    where d.budget_id = v_breach.budget_id and d.dimension = v_breach.dimension;
+    update ff.budget b set
+      breach_count = b.breach_count + 1,
+      last_breach_at = greatest(p_now, b.last_breach_at),
+      last_breach_dimension = v_breach.dimension
+    where b.budget_id = v_breach.budget_id;
+    perform ff._shut_budget(v_breach.budget_id);
+    return jsonb_build_object(
+      'outcome', 'hard_breach', 'budget_id', v_breach.budget_id, 'budget', v_breach.budget,
+      'key', v_breach.key, 'dimension', v_breach.dimension, 'usage', v_breach.usage,
+      'limit', v_breach.hard, 'amount', v_breach.amount, 'on_exceed', v_breach.on_exceed);
+  end if;
+
+  insert into ff.budget_dimension as d (budget_id, dimension, usage)
+  select b.budget_id, u.dimension, (u.amount #>> '{}')::bigint
+  from ff.budget b cross join jsonb_each(p_usage) u(dimension, amount)
+  where b.budget_id = any (p_budget_ids)
+  order by b.budget_id, u.dimension collate "C"
+  on conflict (budget_id, dimension) do update set usage = d.usage + excluded.usage;
+  -- A hard limit of a budget that only warns is a soft one.
+  select b.budget_id, b.budget, b.key, b.on_exceed, d.dimension, d.usage, l.soft
+    into v_breach
+  from ff.budget b
+  join ff.budget_dimension d on d.budget_id = b.budget_id and p_usage ? d.dimension
+  cross join lateral (
+    select case when b.on_exceed = 'warn'
+             then least(d.declared_soft, d.raised_hard, d.declared_hard)
+             else d.declared_soft end as soft) l
+  where b.budget_id = any (p_budget_ids) and d.usage > l.soft
+    and (p_usage ->> d.dimension)::bigint > 0
+  order by b.budget_id, d.dimension collate "C"
+  limit 1;
+  v_first := case when found then 'soft_breach' else 'ok' end;
+  if found then
+    update ff.budget b set soft_breach_count = b.soft_breach_count + 1
+    where b.budget_id = v_breach.budget_id;
+  end if;
+  if v_key is not null then
+    insert into ff.budget_report as r (budget_id, dedup_key, outcome, expires_at)
+    select b.budget_id, v_key, v_first, p_now + interval '24 hours'
+    from ff.budget b where b.budget_id = any (p_budget_ids)
+    order by b.budget_id
+    on conflict (budget_id, dedup_key) do update
+      set outcome = excluded.outcome, expires_at = excluded.expires_at;
+  end if;
+  if p_execution_id is not null then
+    insert into ff.budget_ledger as l (budget_id, execution_id, dimension, period_no, amount)
+    select b.budget_id, p_execution_id, u.dimension, b.period_no, (u.amount #>> '{}')::bigint
+    from ff.budget b cross join jsonb_each(p_usage) u(dimension, amount)
+    where b.budget_id = any (p_budget_ids)
+    order by b.budget_id, u.dimension collate "C"
+    on conflict (budget_id, execution_id, dimension) do update
+      set amount = case when l.period_no = excluded.period_no then l.amount else 0 end
+                   + excluded.amount,
+          period_no = excluded.period_no;
+  end if;
+  for v_nth in 1..cardinality(p_budget_ids) loop
+    perform ff._shut_budget(p_budget_ids[v_nth]);
+  end loop;
+  return jsonb_strip_nulls(jsonb_build_object(
+    'outcome', v_first, 'budget_id', v_breach.budget_id, 'budget', v_breach.budget,
+    'key', v_breach.key, 'dimension', v_breach.dimension, 'usage', v_breach.usage,
+    'limit', v_breach.soft, 'on_exceed', v_breach.on_exceed));
+end;
+$$;

@@ -1,0 +1,71 @@
+-- Create a budget: amounts that the executions under it may use in a period.
+--
+-- Dimensions and limits are parallel arrays of whole numbers; null is no limit. A hard limit refuses
+-- usage beyond it and, once reached, stops new starts. A soft limit only tells. p_period is hour, day,
+-- week or month in p_period_zone (UTC), or interval with p_period_length from the creation on; null
+-- never resets. p_on_exceed: fail tells the caller, suspend also takes its lease until there is room,
+-- warn makes hard limits soft.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none held: inserts with `on conflict do nothing`
+-- Replay:   already_satisfied: an existing budget is not changed
+-- Rights:   app
+drop function if exists ff.create_budget;
+create function ff.create_budget(
+  p_namespace     text,
+  p_budget        text,
+  p_key           text,
+  p_dimensions    text[],
+  p_hard_limits   bigint[],
+  p_soft_limits   bigint[] default null,
+  p_period        text default null,
+  p_period_zone   text default null,
+  p_period_length interval default null,
+  p_on_exceed     text default 'fail',
+  p_actor         text default null
+)
+returns table (outcome text, budget_id bigint, next_reset_at timestamptz)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_key     constant text := coalesce(p_key, '');
+  v_id      constant bigint := ff._hash_gate(true, p_namespace, p_budget, v_key);
+  v_problem text[];
+  v_is_new  boolean;
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_actor_and_reason(p_actor, null);
+  v_problem := coalesce(
+    ff._gate_name_problem('budget', p_namespace, p_budget, v_key),
+    ff._budget_problem(p_dimensions, p_hard_limits, p_soft_limits, p_period, p_period_zone,
+                       p_period_length, p_on_exceed));
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  insert into ff.budget (
+    budget_id, namespace, budget, key, on_exceed, period, period_zone, period_length,
+    period_started_at, next_reset_at, created_at, created_by)
+  values (v_id, p_namespace, p_budget, v_key, p_on_exceed::ff.on_exceed,
+          p_period::ff.budget_period, p_period_zone, p_period_length, v_now,
+          ff._next_reset(p_period::ff.budget_period, p_period_zone, p_period_length, v_now, v_now),
+          v_now, p_actor)
+  on conflict do nothing;
+  v_is_new := found;
+  if v_is_new then
+    insert into ff.budget_dimension (budget_id, dimension, declared_hard, declared_soft)
+    select v_id, u.dimension, u.hard, u.soft
+    from unnest(p_dimensions, p_hard_limits, p_soft_limits) u(dimension, hard, soft);
+  end if;
+  return query
+  select case when v_is_new then 'created' else 'already_satisfied' end, b.budget_id,
+         b.next_reset_at
+  from ff.budget b where b.budget_id = v_id;
+end;
+$$;

@@ -1,0 +1,39 @@
+-- Report usage of one execution to one budget, so that ff.release_budget can take it back.
+--
+-- Works as ff.report_usage_admin, and adds the amounts to the ledger of the execution. The execution
+-- is only named; it need not exist.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF307 budget_not_found
+-- Locks:    the budget, then its lines, waiting up to 2 s
+-- Replay:   already_applied, with a key
+-- Rights:   app
+drop function if exists ff.record_spend;
+create function ff.record_spend(
+  p_namespace    text,
+  p_budget       text,
+  p_key          text,
+  p_execution_id uuid,
+  p_dimensions   text[],
+  p_amounts      bigint[],
+  p_dedup_key    text default null
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+begin
+  perform ff._check_namespace(p_namespace);
+  if p_execution_id is null or ff._is_nil_id(p_execution_id) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'execution_id', 'problem', 'must be a uuid other than the nil uuid'));
+  end if;
+  return query
+  select c.answer ->> 'outcome', nullif(c.answer - 'outcome' - 'budget_id', '{}')
+  from ff._report_usage(p_namespace, p_budget, p_key, p_dimensions, p_amounts, p_dedup_key,
+                        p_execution_id) c(answer);
+end;
+$$;

@@ -1,0 +1,47 @@
+-- Take back what ff.record_spend added for one execution in the current period.
+--
+-- Spends of earlier periods are forgotten: they are not part of the usage any more.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF307 budget_not_found
+-- Locks:    the budget, then its lines, waiting up to 2 s
+-- Replay:   nothing is left to take back
+-- Rights:   app
+drop function if exists ff.release_budget;
+create function ff.release_budget(
+  p_namespace    text,
+  p_budget       text,
+  p_key          text,
+  p_execution_id uuid
+)
+returns table (outcome text, released jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_budget ff.budget;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_budget := ff._lock_budget(p_namespace, p_budget, coalesce(p_key, ''));
+  with spent as (
+    delete from ff.budget_ledger l
+    where l.budget_id = v_budget.budget_id and l.execution_id = p_execution_id
+    returning l.dimension, l.amount, l.period_no
+  ),
+  taken as (
+    update ff.budget_dimension d set usage = greatest(d.usage - s.amount, 0)
+    from spent s
+    where d.budget_id = v_budget.budget_id and d.dimension = s.dimension
+      and s.period_no = v_budget.period_no
+    returning d.dimension, s.amount
+  )
+  select jsonb_object_agg(t.dimension, t.amount) into released from taken t;
+  perform ff._shut_budget(v_budget.budget_id);
+  released := coalesce(released, '{}');
+  outcome := 'released';
+  return next;
+end;
+$$;

@@ -1,0 +1,106 @@
+-- Report what running executions used, to all budgets of each.
+--
+-- Usage is a JSON object of dimension: amount per item, in whole numbers. It is applied to all budgets
+-- of the execution or to none. Outcomes: ok · soft_breach (applied) · hard_breach (nothing applied)
+-- · already_applied (an applied report had the same key within 24 hours) · suspended (as hard_breach,
+-- by a budget with on_exceed suspend: the lease has ended, and the execution stands in the line of
+-- that budget until it has room). The detail names budget, key, dimension, usage, limit and on_exceed.
+-- An amount above the hard limit itself never fits: that is hard_breach, not suspended. An execution
+-- without budgets is always ok. A breach of a budget that only warns writes an event.
+--
+-- Moves:    active -> runnable blocked by budget (T15); an event of a running one (T32); an expired
+--           lease is marked (T19); an overdue execution is settled as by ff.expire_executions (T24,
+--           T23, T5, T4, T18)
+-- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid · hard_breach
+-- Locks:    executions in id order, never waiting (a single item waits up to 2 s with p_wait); then
+--           their budgets in id order, waiting up to 2 s; then lines
+-- Replay:   already_applied, with a key; `suspended` again
+-- Rights:   app
+drop function if exists ff.report_usage;
+create function ff.report_usage(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_ids uuid[],
+  p_lease_ids     uuid[],
+  p_epochs        bigint[],
+  p_attempt_ids   uuid[],
+  p_usages        jsonb[],
+  p_dedup_keys    text[] default null,
+  p_wait          boolean default false
+)
+returns table (item integer, outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_judged  ff.verdict[];
+  v_verdict ff.verdict;
+  v_budgets bigint[];
+  v_problem text[];
+  v_answer  jsonb;
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
+    cardinality(p_usages), cardinality(p_dedup_keys)], p_wait);
+  v_judged := ff._judge_leases(
+    p_partition_key, p_namespace, 'release', p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
+    p_wait);
+  v_budgets := array(
+    select distinct b.id
+    from unnest(v_judged) j
+    cross join lateral (
+      select e.budget_ids from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = j.execution_id offset 0) x
+    cross join lateral unnest(x.budget_ids) b(id)
+    where j.word = 'held'
+    order by b.id);
+  perform ff._lock_budgets(v_budgets);
+  v_now := ff.now();
+  foreach v_verdict in array v_judged loop
+    item := v_verdict.item;
+    outcome := v_verdict.word;
+    detail := v_verdict.detail;
+    if v_verdict.word = 'repeat' then
+      outcome := 'suspended';
+    elsif v_verdict.word = 'held' then
+      v_problem := ff._usage_problem(p_usages[item], p_dedup_keys[item]);
+      if v_problem is not null then
+        outcome := 'invalid';
+        detail := jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]);
+      else
+        select e.budget_ids into v_budgets from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = v_verdict.execution_id;
+        v_answer := jsonb_build_object('outcome', 'ok');
+        if v_budgets is not null then
+          v_answer := ff._charge_budgets(
+            v_budgets, p_usages[item], p_dedup_keys[item], null, v_now);
+        end if;
+        outcome := v_answer ->> 'outcome';
+        detail := nullif(v_answer - 'outcome' - 'budget_id', '{}');
+        if outcome = 'hard_breach' and v_answer ->> 'on_exceed' = 'suspend'
+           and (v_answer ->> 'amount')::numeric <= (v_answer ->> 'limit')::numeric then
+          outcome := 'suspended';
+          perform ff._stand_in_budget_line(
+            p_partition_key, v_verdict.execution_id, (v_answer ->> 'budget_id')::bigint, detail,
+            v_now);
+        elsif outcome = 'soft_breach' and v_answer ->> 'on_exceed' = 'warn' then
+          perform ff._warn_of_budget(p_partition_key, v_verdict.execution_id, detail, v_now);
+        end if;
+      end if;
+    end if;
+    return next;
+  end loop;
+end;
+$$;

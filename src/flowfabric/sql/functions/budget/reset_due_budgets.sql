@@ -1,0 +1,45 @@
+-- Reset budgets whose period has ended, and delete reports whose keys have expired. A reconciler calls
+-- this. due_in is the time until the next period ends.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    due budgets, skipping locked ones, then their lines
+-- Replay:   a second call finds nothing left to do
+-- Rights:   app
+drop function if exists ff.reset_due_budgets;
+create function ff.reset_due_budgets(p_limit integer default 100)
+returns table (handled integer, due_in interval)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now constant timestamptz := ff.now();
+  v_due bigint[];
+begin
+  perform ff._check_pass(p_limit);
+  v_due := array(
+    select b.budget_id from ff.budget b
+    where b.next_reset_at <= v_now
+    order by b.next_reset_at
+    limit p_limit
+    for no key update skip locked);
+  for v_nth in 1..cardinality(v_due) loop
+    perform ff._reset_budget(v_due[v_nth], v_now);
+  end loop;
+  delete from ff.budget_report r
+  using (
+    select x.budget_id, x.dedup_key from ff.budget_report x
+    where x.expires_at <= v_now
+    order by x.expires_at
+    limit p_limit
+    for update skip locked) t
+  where r.budget_id = t.budget_id and r.dedup_key = t.dedup_key;
+  handled := cardinality(v_due);
+  due_in := (
+    select min(b.next_reset_at) - v_now from ff.budget b where b.next_reset_at > v_now);
+  return next;
+end;
+$$;

@@ -1,0 +1,33 @@
+-- Note what a claim has leased, so that a repeat returns the same executions.
+--
+-- Written last, and only if the slot is still as the claim read it first (p_slot_claim): a repeat
+-- that overlaps its original waits here, fails, and reads the original's answer when it is called
+-- again.
+drop function if exists ff._write_claim_slot;
+create function ff._write_claim_slot(
+  p_partition_key      smallint,
+  p_namespace          text,
+  p_worker_instance_id text,
+  p_claim_id           uuid,
+  p_now                timestamptz,
+  p_execution_ids      uuid[],
+  p_slot_claim         uuid
+)
+returns void
+language plpgsql
+as $$
+begin
+  insert into ff.claim_slot as s (
+    partition_key, namespace, worker_instance_id, claim_id, claimed_at, execution_ids)
+  values (p_partition_key, p_namespace, p_worker_instance_id, p_claim_id, p_now, p_execution_ids)
+  on conflict (partition_key, namespace, worker_instance_id) do update
+    set claim_id = excluded.claim_id,
+        claimed_at = excluded.claimed_at,
+        execution_ids = excluded.execution_ids
+    where s.claim_id is not distinct from p_slot_claim;
+  if not found then
+    raise exception using errcode = '40001',
+      message = 'another claim of this worker instance was faster';
+  end if;
+end;
+$$;

@@ -1,0 +1,121 @@
+-- Find the partitions in which something is due, and when, so that a reconciler calls only these.
+--
+-- p_kind is `timer` (delays, leases, deadlines, timeouts), `wake` (ends not yet propagated),
+-- `flow_cancel` (backlogs of cancelled flows), `sibling` (flow members no longer needed), `route`
+-- (executions that wait for a capable worker), `signal` (stored and not yet noticed), `suspension`
+-- (timeouts), `waitpoint` (to expire), `grant` or `event` (to be trimmed). A partition without a row
+-- has nothing to do, now or later. due_in is not positive if something is due now.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   app
+drop function if exists ff.find_due;
+create function ff.find_due(p_kind text)
+returns table (partition_key smallint, due_in interval)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now constant timestamptz := ff.now();
+begin
+  if p_kind = 'timer' then
+    return query
+    select p.partition_key, d.due_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select e.due_at from ff.execution e
+      where e.partition_key = p.partition_key and e.due_at is not null
+      order by e.due_at limit 1) d;
+  elsif p_kind = 'wake' then
+    return query
+    select p.partition_key, interval '0'
+    from ff.partition p
+    cross join lateral (
+      select from ff.execution e
+      where e.partition_key = p.partition_key and e.wakes_pending
+      limit 1) d;
+  elsif p_kind = 'flow_cancel' then
+    return query
+    select p.partition_key, d.due_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select b.due_at from ff.cancel_backlog b
+      where b.partition_key = p.partition_key
+      order by b.due_at limit 1) d;
+  elsif p_kind = 'sibling' then
+    return query
+    select p.partition_key, interval '0'
+    from ff.partition p
+    cross join lateral (
+      select from ff.edge_group y
+      where y.partition_key = p.partition_key and y.cancel_pending
+      limit 1) d;
+  elsif p_kind = 'route' then
+    return query
+    select p.partition_key, interval '0'
+    from ff.partition p
+    cross join lateral (
+      select from ff.execution e
+      where e.partition_key = p.partition_key and e.eligibility = 'blocked_by_route'
+      limit 1) d;
+  elsif p_kind = 'signal' then
+    return query
+    select p.partition_key, interval '0'
+    from ff.partition p
+    cross join lateral (
+      select from ff.signal_inbox b
+      where b.partition_key = p.partition_key
+      limit 1) d;
+  elsif p_kind = 'suspension' then
+    return query
+    select p.partition_key, d.timeout_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select s.timeout_at from ff.suspension s
+      where s.partition_key = p.partition_key and s.closed_at is null
+        and s.timeout_at is not null
+      order by s.timeout_at limit 1) d;
+  elsif p_kind = 'waitpoint' then
+    return query
+    select p.partition_key, d.expires_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select w.expires_at from ff.waitpoint w
+      where w.partition_key = p.partition_key and w.closed_at is null
+        and w.activated_at is null and w.expires_at is not null
+      order by w.expires_at limit 1) d;
+  elsif p_kind = 'grant' then
+    return query
+    select p.partition_key, d.expires_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select g.expires_at from ff.grant g
+      where g.partition_key = p.partition_key and g.expires_at > '-infinity'
+      order by g.expires_at limit 1) d;
+  elsif p_kind = 'event' then
+    return query
+    select p.partition_key, d.due_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select t.due_at from ff.event_trim t
+      where t.partition_key = p.partition_key
+      order by t.due_at limit 1) d;
+  else
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'kind', 'problem',
+      'must be timer, wake, flow_cancel, sibling, route, signal, suspension, waitpoint, grant '
+      'or event'));
+  end if;
+end;
+$$;

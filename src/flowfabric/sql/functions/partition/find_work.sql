@@ -1,0 +1,135 @@
+-- Find the partitions with executions that a worker could claim, and the most urgent rank in each.
+--
+-- The arguments are those of ff.claim_executions. This is a hint: others may be faster, and a row may
+-- be granted to another worker. A partition without a row has nothing to claim.
+--
+-- Moves:    nothing
+-- Refuses:  WF501 forbidden
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   app
+drop function if exists ff.find_work;
+create function ff.find_work(
+  p_namespace     text,
+  p_lanes         text[],
+  p_tasks         text[],
+  p_capabilities  text[],
+  p_code_versions text[] default null,
+  p_unserved      bigint[] default null,
+  p_finish_only   boolean default false
+)
+returns table (partition_key smallint, rank smallint)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_routes  bigint[];
+  v_covered record;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_covered := ff._read_covered_routes(
+    p_namespace, p_lanes, p_tasks, coalesce(p_capabilities, '{}'), null, p_code_versions,
+    p_unserved, p_finish_only, v_now);
+  v_routes := v_covered.route_ids;
+  return query
+  select w.partition_key, min(w.rank)
+  from (
+    select p.partition_key, e.rank
+    from ff.partition p
+    -- Most partitions of an idle worker have nothing at all: one look each, however many routes.
+    cross join lateral (
+      select from ff.execution x
+      where x.partition_key = p.partition_key and x.phase = 'runnable'
+        and x.eligibility = 'eligible_now'
+      limit 1) s
+    cross join ff.route r
+    cross join lateral (
+      select x.rank from ff.execution x
+      where x.partition_key = p.partition_key and x.route_id = r.route_id
+        and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+      order by x.rank, x.order_at, x.execution_id
+      limit 1) e
+    where r.route_id = any (v_routes)
+    union all
+    select p.partition_key, e.rank
+    from ff.partition p
+    cross join lateral (
+      select from ff.execution x
+      where x.partition_key = p.partition_key
+        and x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+        and x.reclaim_at is null and x.line_id is null
+      limit 1) s
+    cross join ff.route r
+    cross join lateral (
+      select x.rank from ff.execution x
+      where x.partition_key = p.partition_key and x.route_id = r.route_id
+        and x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+        and x.reclaim_at is null and x.line_id is null
+      order by x.rank, x.order_at, x.execution_id
+      limit 1) e
+    where r.route_id = any (v_routes)
+  ) w
+  group by w.partition_key;
+end;
+$$;
+
+-- When distributed
+drop function if exists ff.find_work;
+create function ff.find_work(
+  p_namespace     text,
+  p_lanes         text[],
+  p_tasks         text[],
+  p_capabilities  text[],
+  p_code_versions text[] default null,
+  p_unserved      bigint[] default null,
+  p_finish_only   boolean default false
+)
+returns table (partition_key smallint, rank smallint)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_routes  bigint[];
+  v_covered record;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_covered := ff._read_covered_routes(
+    p_namespace, p_lanes, p_tasks, coalesce(p_capabilities, '{}'), null, p_code_versions,
+    p_unserved, p_finish_only, v_now);
+  v_routes := v_covered.route_ids;
+  -- One query over all nodes, which Citus takes without `limit` in a lateral subquery. So it tells
+  -- where there is work, but not of which rank.
+  return query
+  select p.partition_key, 0::smallint
+  from ff.partition p
+  where exists (
+      select 1 from ff.execution x
+      where x.partition_key = p.partition_key and x.route_id = any (v_routes)
+        and x.phase = 'runnable' and x.eligibility = 'eligible_now')
+    or exists (
+      select 1 from ff.execution x
+      where x.partition_key = p.partition_key and x.route_id = any (v_routes)
+        and x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+        and x.reclaim_at is null and x.line_id is null);
+end;
+$$;

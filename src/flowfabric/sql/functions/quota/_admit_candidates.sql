@@ -1,0 +1,194 @@
+-- Admit the locked candidates of a claim to their gates, in order, and park those that find no room.
+--
+-- p_held are gates that this transaction holds; null if it has locked none, so that it may wait for
+-- them. A candidate whose gate another claim holds is passed over and stays as it is. An admitted
+-- candidate takes a slot of each of its quotas, and a new attempt counts as a start; the caller
+-- leases it, or gives the slots back. `closed` are the gates and budgets that refused somebody.
+--
+-- Locks: gates in id order
+drop function if exists ff._admit_candidates;
+create function ff._admit_candidates(
+  p_partition_key smallint,
+  p_execution_ids uuid[],
+  p_held          bigint[],
+  p_now           timestamptz,
+  out admitted    uuid[],
+  out held        bigint[],
+  out closed      bigint[]
+)
+returns record
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_needed   bigint[];
+  v_asked    integer[];
+  v_starting integer[];
+  v_has_room boolean := true;
+  v_gates    bigint[] := '{}';
+  v_rooms    integer[];
+  v_starts   integer[];
+  v_took     integer[];
+  v_began    integer[];
+  v_shut     bigint[];
+  v_row      record;
+  v_gate     bigint;
+  v_refuser  bigint;
+  v_busy     boolean;
+  v_nth      integer;
+  v_parked   uuid[] := '{}';
+  v_whys     bigint[] := '{}';
+begin
+  admitted := '{}';
+  closed := '{}';
+  select array_agg(s.id order by s.id) filter (where s.id < 4611686018427387904),
+         array_agg(s.asked order by s.id) filter (where s.id < 4611686018427387904),
+         array_agg(s.starting order by s.id) filter (where s.id < 4611686018427387904),
+         array_agg(s.id) filter (where s.id >= 4611686018427387904)
+    into v_needed, v_asked, v_starting, v_shut
+  from (
+    select g.id, count(*)::integer as asked,
+           (count(*) filter (where x.is_start))::integer as starting
+    from unnest(p_execution_ids) u(id)
+    cross join lateral (
+      select e.quota_ids, e.budget_ids,
+             e.phase = 'active' or e.attempt_state <> 'attempt_interrupted' as is_start
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x
+    cross join lateral unnest(x.quota_ids || x.budget_ids) g(id)
+    group by g.id) s;
+  if v_shut is not null then
+    -- Read only: a claim never waits for a report of usage.
+    v_shut := array(
+      select b.budget_id from unnest(v_shut) u(id)
+      cross join lateral (
+        select x.budget_id from ff.budget x where x.budget_id = u.id and x.is_shut offset 0) b);
+  end if;
+  held := p_held;
+  if v_needed is not null then
+    if p_held is null then
+      held := ff._lock_gates(p_partition_key, v_needed, true);
+    elsif not v_needed <@ p_held then
+      held := p_held || ff._lock_gates(p_partition_key, array(
+        select u.id from unnest(v_needed) u(id) where u.id <> all (p_held)), false);
+    end if;
+    -- New statements, after the locks: add releases and see what room there is.
+    if exists (select from ff.gate_release r where r.partition_key = p_partition_key) then
+      with given_back as (
+        delete from ff.gate_release r
+        where r.partition_key = p_partition_key and r.gate_id = any (v_needed)
+          and r.gate_id = any (held)
+        returning r.gate_id, r.slots
+      )
+      update ff.gate g set running = g.running - t.slots
+      from (select b.gate_id, sum(b.slots)::integer as slots from given_back b group by b.gate_id) t
+      where g.partition_key = p_partition_key and g.gate_id = t.gate_id and t.slots <> 0;
+    end if;
+    select array_agg(x.gate_id), array_agg(coalesce(x.max_running - x.running, 2000000000)),
+           array_agg(case when x.rate is null then 2000000000 else x.rate - (
+             select sum(s.n) from unnest(ff._roll_slices(
+               x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n))
+             end),
+           array_agg(0), array_agg(case when x.rate is not null then 0 end),
+           -- Whether there is room for all.
+           bool_and(coalesce(x.max_running - x.running >= u.asked, true)
+                    and (x.rate is null or u.starting = 0)),
+           array_agg(u.asked)
+      into v_gates, v_rooms, v_starts, v_took, v_began, v_has_room, v_asked
+    from unnest(v_needed, v_asked, v_starting) u(id, asked, starting)
+    cross join lateral (
+      select g.gate_id, g.max_running, g.running, g.rate, g.rate_window, g.slices, g.slice_base
+      from ff.gate g
+      where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
+    where u.id = any (held);
+    v_has_room := v_has_room and cardinality(v_gates) = cardinality(v_needed);
+  end if;
+
+  if v_has_room and (v_shut is null or v_shut = '{}') then
+    admitted := p_execution_ids;
+    update ff.gate g set running = g.running + t.asked
+    from (select u.id, u.asked from unnest(v_gates, v_asked) u(id, asked) offset 0) t
+    where g.partition_key = p_partition_key and g.gate_id = t.id;
+    if exists (select from ff.line y where y.partition_key = p_partition_key) then
+      update ff.line y set is_open = t.is_open, served_at = p_now
+      from (select u.id, u.room > u.asked and u.starts > 0 as is_open
+            from unnest(v_gates, v_rooms, v_starts, v_asked) u(id, room, starts, asked) offset 0) t
+      where y.partition_key = p_partition_key and y.gate_id = t.id and y.is_open <> t.is_open;
+    end if;
+    return;
+  end if;
+
+  for v_row in
+    select u.id, x.quota_ids, x.budget_ids, x.line_id, x.is_start
+    from unnest(p_execution_ids) with ordinality u(id, n)
+    cross join lateral (
+      select e.quota_ids, e.budget_ids, e.line_id,
+             e.phase = 'active' or e.attempt_state <> 'attempt_interrupted' as is_start
+      from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x
+    order by u.n
+  loop
+    v_busy := false;
+    v_refuser := null;
+    foreach v_gate in array coalesce(v_row.quota_ids, '{}') loop
+      v_nth := array_position(v_gates, v_gate);
+      if v_nth is null then
+        v_busy := true;
+      elsif v_rooms[v_nth] <= 0 or (v_row.is_start and v_starts[v_nth] <= 0) then
+        v_refuser := v_gate;
+        exit;
+      end if;
+    end loop;
+    if v_refuser is null and v_row.budget_ids is not null then
+      foreach v_gate in array v_row.budget_ids loop
+        if v_gate = any (v_shut) then
+          v_refuser := v_gate;
+          exit;
+        end if;
+      end loop;
+    end if;
+    if v_refuser is not null then
+      if v_row.line_id is distinct from v_refuser then
+        v_parked := v_parked || v_row.id;
+        v_whys := v_whys || v_refuser;
+      end if;
+      if v_refuser <> all (closed) then
+        closed := closed || v_refuser;
+      end if;
+    elsif not v_busy then
+      admitted := admitted || v_row.id;
+      foreach v_gate in array coalesce(v_row.quota_ids, '{}') loop
+        v_nth := array_position(v_gates, v_gate);
+        v_rooms[v_nth] := v_rooms[v_nth] - 1;
+        v_took[v_nth] := v_took[v_nth] + 1;
+        if v_row.is_start then
+          v_starts[v_nth] := v_starts[v_nth] - 1;
+          v_began[v_nth] := v_began[v_nth] + 1;
+        end if;
+      end loop;
+    end if;
+  end loop;
+
+  update ff.gate g set running = g.running + t.took
+  from (select u.id, u.took from unnest(v_gates, v_took) u(id, took) where u.took > 0 offset 0) t
+  where g.partition_key = p_partition_key and g.gate_id = t.id;
+  for v_nth in 1..coalesce(cardinality(v_gates), 0) loop
+    if v_began[v_nth] > 0 or (v_began[v_nth] = 0 and v_gates[v_nth] = any (closed)) then
+      perform ff._count_starts(p_partition_key, v_gates[v_nth], v_began[v_nth], p_now);
+    end if;
+  end loop;
+  perform ff._park_refused(p_partition_key, v_parked, v_whys, p_now);
+  -- Under the lock of the gate: a line is closed exactly if its gate has no room.
+  if exists (select from ff.line y where y.partition_key = p_partition_key) then
+    update ff.line y set is_open = t.is_open, served_at = p_now
+    from (select u.id, u.room > 0 and u.starts > 0 as is_open
+          from unnest(v_gates, v_rooms, v_starts) u(id, room, starts) offset 0) t
+    where y.partition_key = p_partition_key and y.gate_id = t.id and y.is_open <> t.is_open;
+  end if;
+end;
+$$;

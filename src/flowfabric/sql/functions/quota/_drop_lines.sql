@@ -1,0 +1,40 @@
+-- Remove open lines in which no execution stands, and return how many. A line that a submit or a claim
+-- has joined is locked, and stays.
+drop function if exists ff._drop_lines;
+create function ff._drop_lines(p_partition_key smallint, p_limit integer)
+returns integer
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_routes  bigint[];
+  v_gates   bigint[];
+  v_dropped integer;
+begin
+  select array_agg(l.route_id), array_agg(l.gate_id) into v_routes, v_gates
+  from (
+    select y.route_id, y.gate_id from ff.line y
+    where y.partition_key = p_partition_key and y.route_id >= 0 and y.is_open
+      and not exists (
+        select from ff.execution e
+        where e.partition_key = p_partition_key and e.line_id = y.gate_id
+          and e.route_id = y.route_id offset 0)
+    limit p_limit
+    for update skip locked) l;
+  -- A new statement: it sees what was stored before the lock.
+  delete from ff.line y
+  using unnest(v_routes, v_gates) u(route_id, gate_id)
+  where y.partition_key = p_partition_key and y.route_id = u.route_id and y.gate_id = u.gate_id
+    and not exists (
+      select from ff.execution e
+      where e.partition_key = p_partition_key and e.line_id = u.gate_id
+        and e.route_id = u.route_id offset 0);
+  get diagnostics v_dropped = row_count;
+  return v_dropped;
+end;
+$$;

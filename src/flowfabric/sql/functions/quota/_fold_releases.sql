@@ -1,0 +1,106 @@
+-- Subtract releases from the gates that executions wait for, open the lines of gates that have room
+-- now, and return the gates that stay locked. Gates that others hold are left to them.
+--
+-- With p_routes it looks at their closed lines, if these are few; else at the first 1 000 gates that
+-- have releases.
+drop function if exists ff._fold_releases;
+create function ff._fold_releases(
+  p_partition_key smallint,
+  p_routes        bigint[],
+  p_now           timestamptz
+)
+returns bigint[]
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_asked  bigint[];
+  v_closed bigint[];
+  v_locked bigint[];
+begin
+  if p_routes is not null then
+    v_closed := array(
+      select y.gate_id from unnest(p_routes) r(id)
+      cross join lateral (
+        select x.gate_id from ff.line x
+        where x.partition_key = p_partition_key and x.route_id = r.id
+          and case when x.is_open then false else true end
+        limit 101) y
+      limit 101);
+  end if;
+  if cardinality(v_closed) <= 100 then
+    v_asked := array(
+      select u.id from unnest(v_closed) u(id)
+      where exists (
+        select from ff.gate_release r
+        where r.partition_key = p_partition_key and r.gate_id = u.id offset 0)
+      or exists (
+        select from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = u.id
+          and case when g.opens_at <= p_now then true else false end offset 0));
+  else
+    v_asked := array(
+      with recursive released(gate_id, n) as (
+        (select r.gate_id, 1 from ff.gate_release r
+         where r.partition_key = p_partition_key
+         order by r.gate_id limit 1)
+        union all
+        select (select r.gate_id from ff.gate_release r
+                where r.partition_key = p_partition_key and r.gate_id > g.gate_id
+                order by r.gate_id limit 1), g.n + 1
+        from released g
+        where g.gate_id is not null and g.n < 1000
+      )
+      select w.gate_id
+      from (
+        select g.gate_id from released g
+        where g.gate_id is not null and exists (
+          select from ff.line y
+          where y.partition_key = p_partition_key and y.gate_id = g.gate_id
+            and case when y.is_open then false else true end offset 0)
+        limit 100) w
+      union
+      (select x.gate_id from ff.gate x
+       where x.partition_key = p_partition_key and x.opens_at <= p_now
+       order by x.opens_at
+       limit 100));
+  end if;
+  if v_asked = '{}' then
+    return '{}';
+  end if;
+  v_locked := ff._lock_gates(p_partition_key, v_asked, false);
+  if v_locked = '{}' then
+    return '{}';
+  end if;
+  -- A new statement, after the locks.
+  with given_back as (
+    delete from ff.gate_release r
+    where r.partition_key = p_partition_key and r.gate_id = any (v_locked)
+    returning r.gate_id, r.slots
+  )
+  update ff.gate g set
+    running = g.running - t.slots,
+    opens_at = case when g.opens_at > p_now then g.opens_at end
+  from (
+    select u.id, coalesce((select sum(b.slots)::integer from given_back b where b.gate_id = u.id), 0)
+             as slots
+    from unnest(v_locked) u(id)) t
+  where g.partition_key = p_partition_key and g.gate_id = t.id
+    and (t.slots <> 0 or g.opens_at <= p_now);
+  update ff.line y set is_open = true, served_at = p_now
+  from (
+    select x.gate_id from unnest(v_locked) u(id)
+    cross join lateral (
+      select g.gate_id from ff.gate g
+      where g.partition_key = p_partition_key and g.gate_id = u.id
+        and coalesce(g.running < g.max_running, true) and g.opens_at is null offset 0) x
+    offset 0) t
+  where y.partition_key = p_partition_key and y.gate_id = t.gate_id and not y.is_open;
+  return v_locked;
+end;
+$$;

@@ -1,0 +1,39 @@
+-- Create the gate of one key of a quota, unless it exists, with the limits in force.
+drop function if exists ff._make_gate;
+create function ff._make_gate(
+  p_partition_key smallint,
+  p_gate_id       bigint,
+  p_namespace     text,
+  p_quota         text,
+  p_key           text
+)
+returns void
+language plpgsql
+as $$
+declare
+  v_limits record;
+  v_known  record;
+begin
+  select g.namespace, g.quota, g.key into v_known
+  from ff.gate g where g.partition_key = p_partition_key and g.gate_id = p_gate_id;
+  if not found then
+    -- Locked, so that a change of the limits comes before or after the new gate.
+    perform 1 from ff.quota q
+    where q.namespace = p_namespace and q.quota = p_quota
+    for share;
+    v_limits := ff._read_limits(p_namespace, p_quota, p_key);
+    insert into ff.gate (
+      partition_key, gate_id, namespace, quota, key, is_refusing, max_running, rate, rate_window)
+    values (p_partition_key, p_gate_id, p_namespace, p_quota, p_key, v_limits.is_refusing,
+            v_limits.concurrency, v_limits.rate, v_limits.rate_window)
+    on conflict (partition_key, gate_id) do nothing;
+    return;
+  end if;
+  if (v_known.namespace, v_known.quota, v_known.key) is distinct from
+     (p_namespace, p_quota, p_key) then
+    perform ff._refuse('WF402', 'route_collision', jsonb_build_object(
+      'gate_id', p_gate_id, 'quota', p_quota, 'taken_by', v_known.quota,
+      'hint', 'rename the quota: two gates hash to the same id'));
+  end if;
+end;
+$$;

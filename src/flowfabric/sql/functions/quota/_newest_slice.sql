@@ -1,0 +1,15 @@
+-- Return the number of the slice that counts starts now: a sixtieth of the window, never before the
+-- newest one, unless that is more than a window ahead.
+drop function if exists ff._newest_slice;
+create function ff._newest_slice(p_base bigint, p_rate_window interval, p_now timestamptz)
+returns bigint
+language plpgsql
+immutable
+as $$
+declare
+  v_slice constant bigint :=
+    floor(extract(epoch from p_now) * 60 / extract(epoch from p_rate_window));
+begin
+  return case when p_base - v_slice > 62 then v_slice else greatest(v_slice, p_base) end;
+end;
+$$;

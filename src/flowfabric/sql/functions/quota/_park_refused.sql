@@ -1,0 +1,62 @@
+-- Put executions that the caller has locked into the lines of the gates that refused them (T6, quiet).
+-- The caller holds those gates; budgets are not locked.
+--
+-- An execution to reclaim stays active: only its line keeps it from the claim.
+drop function if exists ff._park_refused;
+create function ff._park_refused(
+  p_partition_key smallint,
+  p_execution_ids uuid[],
+  p_gate_ids      bigint[],
+  p_now           timestamptz
+)
+returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_routes bigint[];
+  v_gates  bigint[];
+begin
+  if p_execution_ids = '{}' then
+    return;
+  end if;
+  with parked as (
+    update ff.execution e set
+      eligibility = case when e.phase = 'runnable' then t.eligibility else e.eligibility end,
+      blocking_reason = case when t.gate_id < 4611686018427387904
+                          then 'waiting_for_quota'::ff.blocking_reason
+                          else 'waiting_for_budget' end,
+      line_id = t.gate_id,
+      blocked_at = greatest(p_now, e.transitioned_at),
+      -- From one line to another of the same kind is no transition.
+      cause = case when e.phase = 'runnable' and e.eligibility <> t.eligibility
+                then 'block' else e.cause end,
+      transitioned_at = case when e.phase = 'runnable' and e.eligibility <> t.eligibility
+                          then greatest(p_now, e.transitioned_at) else e.transitioned_at end,
+      mutated_at = greatest(p_now, e.mutated_at)
+    from (
+      select u.id, u.gate_id,
+             case when u.gate_id < 4611686018427387904 then 'blocked_by_quota'::ff.eligibility
+                  else 'blocked_by_budget' end as eligibility
+      from unnest(p_execution_ids, p_gate_ids) u(id, gate_id)
+      offset 0) t
+    where e.partition_key = p_partition_key and e.execution_id = t.id
+    returning e.route_id, e.line_id
+  )
+  select array_agg(d.route_id), array_agg(d.line_id) into v_routes, v_gates
+  from (select distinct p.route_id, p.line_id from parked p) d;
+  -- The update of a budget's line keeps it: nobody removes a line that another transaction wrote.
+  insert into ff.line as y (partition_key, route_id, gate_id, is_open, served_at)
+  select p_partition_key, u.route_id, u.gate_id, false, p_now
+  from unnest(v_routes, v_gates) u(route_id, gate_id)
+  order by u.route_id, u.gate_id
+  on conflict (partition_key, route_id, gate_id) do update
+    set served_at = excluded.served_at
+    where y.gate_id >= 4611686018427387904;
+end;
+$$;

@@ -1,0 +1,28 @@
+-- Return the first problem of the limits of a quota as field and text, or null.
+drop function if exists ff._quota_problem;
+create function ff._quota_problem(
+  p_concurrency integer,
+  p_rate        integer,
+  p_rate_window interval,
+  p_overflow    text
+)
+returns text[]
+language plpgsql
+immutable
+as $$
+begin
+  return case
+    when p_concurrency < 1
+      then array['concurrency', 'must be from 1 on; leave it out for no limit']
+    when p_rate < 1
+      then array['rate', 'must be from 1 on; leave it out for no limit']
+    when p_rate is not null and p_rate_window is null
+      then array['rate_window', 'is needed with a rate']
+    when p_rate is null and p_rate_window is not null
+      then array['rate', 'is needed with a rate_window']
+    when p_rate_window not between interval '1 second' and interval '31 days'
+      then array['rate_window', 'must be from a second to 31 days']
+    when p_overflow is null or p_overflow not in ('queue', 'refuse')
+      then array['overflow', 'must be queue or refuse'] end;
+end;
+$$;

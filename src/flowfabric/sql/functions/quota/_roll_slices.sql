@@ -1,0 +1,28 @@
+-- Return the counts of starts as they are in slice p_slice: older slices than the last 62 are
+-- forgotten. Slice n of the window counts at position n % 62 + 1.
+--
+-- Time that goes back counts in the newest slice. If the newest slice is more than a window ahead, the
+-- clock was wrong then: all starts count in the current slice.
+drop function if exists ff._roll_slices;
+create function ff._roll_slices(p_slices integer[], p_base bigint, p_slice bigint)
+returns integer[]
+language plpgsql
+immutable
+as $$
+declare
+  v_slices integer[] := p_slices;
+begin
+  if p_slices is null or p_slice - p_base >= 62 then
+    return array_fill(0, array[62]);
+  end if;
+  if p_base - p_slice > 62 then
+    v_slices := array_fill(0, array[62]);
+    v_slices[(p_slice % 62)::integer + 1] := (select sum(s.n) from unnest(p_slices) s(n));
+    return v_slices;
+  end if;
+  for v_step in 1..(p_slice - p_base)::integer loop
+    v_slices[((p_base + v_step) % 62)::integer + 1] := 0;
+  end loop;
+  return v_slices;
+end;
+$$;

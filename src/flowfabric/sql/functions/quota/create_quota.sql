@@ -1,0 +1,71 @@
+-- Create a quota: a limit on the executions that name it.
+--
+-- p_concurrency is how many may run at once, p_rate how many may start in any p_rate_window; null is
+-- no limit. A quota with p_is_keyed applies to each value of its key by itself. p_overflow says what
+-- happens to an execution that finds no room when it is submitted: queue stores it, refuse does not.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    none held: inserts with `on conflict do nothing`
+-- Replay:   already_satisfied, and the quota as it is: an existing quota is not changed
+-- Rights:   app
+drop function if exists ff.create_quota;
+create function ff.create_quota(
+  p_namespace   text,
+  p_quota       text,
+  p_is_keyed    boolean default false,
+  p_concurrency integer default null,
+  p_rate        integer default null,
+  p_rate_window interval default null,
+  p_overflow    text default 'queue',
+  p_actor       text default null
+)
+returns table (
+  outcome     text,
+  is_keyed    boolean,
+  concurrency integer,
+  rate        integer,
+  rate_window interval,
+  overflow    text
+)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_problem text[];
+  v_is_new  boolean;
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_actor_and_reason(p_actor, null);
+  v_problem := coalesce(
+    ff._gate_name_problem('quota', p_namespace, p_quota, null),
+    ff._quota_problem(p_concurrency, p_rate, p_rate_window, p_overflow));
+  if v_problem is null and p_is_keyed is null then
+    v_problem := array['is_keyed', 'must be true or false'];
+  end if;
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  insert into ff.quota (
+    namespace, quota, is_keyed, concurrency, rate, rate_window, overflow, declared_at, declared_by)
+  values (p_namespace, p_quota, p_is_keyed, p_concurrency, p_rate, p_rate_window,
+          p_overflow::ff.overflow, v_now, p_actor)
+  on conflict do nothing;
+  v_is_new := found;
+  if v_is_new then
+    for v_partition in 0..ff._count_partitions() - 1 loop
+      perform ff._apply_quota(
+        v_partition::smallint, p_namespace, p_quota, null, v_now);
+    end loop;
+  end if;
+  return query
+  select case when v_is_new then 'created' else 'already_satisfied' end, q.is_keyed, q.concurrency,
+         q.rate, q.rate_window, q.overflow::text
+  from ff.quota q where q.namespace = p_namespace and q.quota = p_quota;
+end;
+$$;

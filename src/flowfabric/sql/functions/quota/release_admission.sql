@@ -1,0 +1,68 @@
+-- Give a slot back that ff.check_admission took. With p_is_unused its start is taken back, too.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    the hold, waiting up to 2 s; with p_is_unused also the gate
+-- Replay:   `released` again; nothing is given back twice
+-- Rights:   app
+drop function if exists ff.release_admission;
+create function ff.release_admission(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_quota         text,
+  p_key           text,
+  p_hold_id       uuid,
+  p_is_unused     boolean default false
+)
+returns table (outcome text)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_id      bigint;
+  v_gate    ff.gate;
+  v_held_at timestamptz;
+  v_slice   integer;
+  v_problem text[];
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_partition(p_partition_key);
+  v_problem := ff._gate_name_problem('quota', p_namespace, p_quota, p_key);
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  v_id := ff._hash_gate(false, p_namespace, p_quota, coalesce(p_key, ''));
+  if p_is_unused then
+    perform ff._lock_gates(p_partition_key, array[v_id], true);
+  end if;
+  delete from ff.gate_hold h
+  where h.partition_key = p_partition_key and h.gate_id = v_id and h.hold_id = p_hold_id
+  returning h.held_at into v_held_at;
+  if found then
+    insert into ff.gate_release (partition_key, gate_id, slots) values (p_partition_key, v_id, 1);
+    select g.* into v_gate from ff.gate g
+    where g.partition_key = p_partition_key and g.gate_id = v_id;
+    if p_is_unused and v_gate.slices is not null then
+      v_slice := floor(extract(epoch from v_held_at) * 60
+                       / extract(epoch from v_gate.rate_window))::bigint % 62 + 1;
+      if v_gate.slices[v_slice] > 0 then
+        v_gate.slices[v_slice] := v_gate.slices[v_slice] - 1;
+        update ff.gate g set slices = v_gate.slices, opens_at = null
+        where g.partition_key = p_partition_key and g.gate_id = v_id;
+      end if;
+    end if;
+  end if;
+  outcome := 'released';
+  return next;
+end;
+$$;

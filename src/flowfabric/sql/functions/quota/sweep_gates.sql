@@ -1,0 +1,111 @@
+-- Do for gates and lines what no claim has done: end holds that ran out, add releases to their gates,
+-- open lines of budgets that have room, and remove empty lines. A reconciler calls this.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input
+-- Locks:    holds, gates, budgets and lines, skipping locked ones
+-- Replay:   a second call finds nothing left to do
+-- Rights:   app
+drop function if exists ff.sweep_gates;
+create function ff.sweep_gates(p_partition_key smallint, p_limit integer default 500)
+returns table (handled integer, due_in interval)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now     constant timestamptz := ff.now();
+  v_asked   bigint[];
+  v_gates   bigint[];
+  v_budgets bigint[];
+  v_routes  bigint[];
+begin
+  perform ff._check_pass(p_limit);
+  handled := 0;
+  with over as materialized (
+    select h.gate_id, h.hold_id from ff.gate_hold h
+    where h.partition_key = p_partition_key and h.expires_at <= v_now
+    order by h.expires_at
+    limit p_limit
+    for update skip locked
+  ),
+  ended as (
+    delete from ff.gate_hold h
+    using over o
+    where h.partition_key = p_partition_key and h.gate_id = o.gate_id and h.hold_id = o.hold_id
+    returning h.gate_id
+  )
+  select array_agg(e.gate_id) into v_gates from ended e;
+  if v_gates is not null then
+    handled := cardinality(v_gates);
+    insert into ff.gate_release (partition_key, gate_id, slots)
+    select p_partition_key, u.id, count(*) from unnest(v_gates) u(id) group by u.id;
+  end if;
+
+  -- A rate whose time to open lies beyond its window was set before the clock went back.
+  perform ff._fold_releases(p_partition_key, null, v_now);
+  v_asked := array(
+    select g.gate_id from ff.gate g
+    where g.partition_key = p_partition_key and g.opens_at > v_now
+      and g.opens_at > v_now + 2 * g.rate_window
+    order by g.opens_at desc
+    limit p_limit);
+  v_gates := ff._lock_gates(p_partition_key, v_asked, false);
+  update ff.gate g set opens_at = v_now
+  where g.partition_key = p_partition_key and g.gate_id = any (v_gates);
+  -- Releases of gates without a line wait for nothing; this keeps them few.
+  v_asked := array(
+    select distinct r.gate_id
+    from (select x.gate_id from ff.gate_release x
+          where x.partition_key = p_partition_key order by x.gate_id limit 10 * p_limit) r
+    where not exists (
+      select from ff.line y
+      where y.partition_key = p_partition_key and y.gate_id = r.gate_id offset 0)
+    limit p_limit);
+  v_gates := ff._lock_gates(p_partition_key, v_asked, false);
+  with given_back as (
+    delete from ff.gate_release r
+    where r.partition_key = p_partition_key and r.gate_id = any (v_gates)
+    returning r.gate_id, r.slots
+  )
+  update ff.gate g set running = g.running - t.slots
+  from (select b.gate_id, sum(b.slots)::integer as slots from given_back b group by b.gate_id) t
+  where g.partition_key = p_partition_key and g.gate_id = t.gate_id and t.slots <> 0;
+
+  -- A claim may have put an execution into the line of a budget that was opening at that moment.
+  v_asked := array(
+    select distinct y.gate_id from ff.line y
+    where y.partition_key = p_partition_key and y.gate_id >= 4611686018427387904
+      and not y.is_open);
+  v_budgets := ff._lock_open_budgets(v_asked);
+  for v_nth in 1..cardinality(v_budgets) loop
+    perform ff._set_lines(p_partition_key, v_budgets[v_nth], true);
+    handled := handled + 1;
+  end loop;
+  handled := handled + ff._drop_lines(p_partition_key, p_limit);
+
+  -- A worker that sleeps does not know that a line has opened.
+  v_routes := array(
+    select distinct y.route_id from (
+      select x.route_id from ff.line x
+      where x.partition_key = p_partition_key and x.is_open and x.route_id >= 0 limit 100) y);
+  if v_routes <> '{}' then
+    perform ff._hint_ready(p_partition_key, v_routes);
+  end if;
+  due_in := (
+    select least(
+      (select h.expires_at - v_now from ff.gate_hold h
+       where h.partition_key = p_partition_key order by h.expires_at limit 1),
+      (select g.opens_at - v_now from ff.gate g
+       where g.partition_key = p_partition_key and g.opens_at > v_now
+       order by g.opens_at limit 1)));
+  return next;
+end;
+$$;

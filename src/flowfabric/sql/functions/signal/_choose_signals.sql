@@ -1,0 +1,70 @@
+-- Choose the signals that satisfy a condition, or return null if they do not. A pure function of the
+-- condition and of the signals, which come in the order in which waits take them.
+--
+-- p_keys says where each signal was sent: `s` and a name, or `w` and the id of a waitpoint. A leaf
+-- takes the first signal sent there. `every` needs all its members; one signal may serve several.
+-- `at_least` counts different signals, different addresses or different sources among those of its
+-- leaves. An operator's condition is never satisfied by signals, and neither is an unknown one.
+drop function if exists ff._choose_signals;
+create function ff._choose_signals(
+  p_condition jsonb,
+  p_keys      text[],
+  p_names     text[],
+  p_ids       uuid[],
+  p_sources   text[]
+)
+returns uuid[]
+language plpgsql
+immutable
+as $$
+declare
+  v_key    text;
+  v_member jsonb;
+  v_part   uuid[];
+  v_found  uuid[] := '{}';
+  v_seen   text[] := '{}';
+  v_mark   text;
+begin
+  if p_condition ? 'signal' or p_condition ? 'waitpoint' then
+    v_key := case when p_condition ? 'signal' then 's ' || (p_condition ->> 'signal')
+                  else 'w ' || (p_condition ->> 'waitpoint') end;
+    for i in 1..coalesce(cardinality(p_ids), 0) loop
+      if p_keys[i] = v_key
+         and (not p_condition ? 'name' or p_names[i] = p_condition ->> 'name') then
+        return array[p_ids[i]];
+      end if;
+    end loop;
+    return null;
+  elsif p_condition ? 'every' then
+    for v_member in select m from jsonb_array_elements(p_condition -> 'every') m loop
+      v_part := ff._choose_signals(v_member, p_keys, p_names, p_ids, p_sources);
+      if v_part is null then
+        return null;
+      end if;
+      v_found := v_found || array(select u from unnest(v_part) u where u <> all (v_found));
+    end loop;
+    return v_found;
+  elsif p_condition ? 'at_least' then
+    for i in 1..coalesce(cardinality(p_ids), 0) loop
+      continue when not exists (
+        select from jsonb_array_elements(p_condition -> 'of') m
+        where p_keys[i] = case when m ? 'signal' then 's ' || (m ->> 'signal')
+                               else 'w ' || (m ->> 'waitpoint') end
+          and (not m ? 'name' or p_names[i] = m ->> 'name')
+        offset 0);
+      v_mark := case
+        when p_condition ->> 'distinct' = 'waitpoints' then p_keys[i]
+        when p_condition ->> 'distinct' = 'sources' then coalesce(p_sources[i], '')
+        else p_ids[i]::text end;
+      continue when v_mark = any (v_seen);
+      v_seen := v_seen || v_mark;
+      v_found := v_found || p_ids[i];
+      if cardinality(v_found) >= (p_condition ->> 'at_least')::integer then
+        return v_found;
+      end if;
+    end loop;
+    return null;
+  end if;
+  return null;
+end;
+$$;

@@ -1,0 +1,76 @@
+-- Say what is wrong with the condition of a wait; null if nothing is. p_depth counts the composites
+-- around it.
+drop function if exists ff._condition_problem;
+create function ff._condition_problem(p_condition jsonb, p_depth integer default 0)
+returns text
+language plpgsql
+immutable
+as $$
+declare
+  v_member  jsonb;
+  v_problem text;
+begin
+  if p_condition is null or jsonb_typeof(p_condition) <> 'object' then
+    return 'must be an object, such as {"signal": "approve"}';
+  end if;
+  if octet_length(p_condition::text) > 65536 then
+    return 'must be at most 64 KiB';
+  end if;
+  if p_condition ? 'operator' then
+    return case
+      when p_condition <> '{"operator": true}' then 'must be {"operator": true}'
+      when p_depth > 0 then 'an operator''s condition stands alone' end;
+  elsif p_condition ? 'waitpoint' then
+    return case
+      when p_condition - 'waitpoint' - 'name' <> '{}'
+        or coalesce(p_condition ->> 'waitpoint', '')
+           !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+        then 'must be an object with the id of a waitpoint, and at most a name'
+      when p_condition ? 'name' and ff._signal_name_problem(p_condition ->> 'name') is not null
+        then 'name ' || ff._signal_name_problem(p_condition ->> 'name') end;
+  elsif p_condition ? 'signal' then
+    return case
+      when jsonb_typeof(p_condition -> 'signal') <> 'string' or p_condition - 'signal' <> '{}'
+        then 'must be an object with the name of a signal: {"signal": "approve"}'
+      when ff._signal_name_problem(p_condition ->> 'signal') is not null
+        then 'signal ' || ff._signal_name_problem(p_condition ->> 'signal') end;
+  elsif p_condition ? 'every' or p_condition ? 'at_least' then
+    if p_depth >= 4 then
+      return 'must not be nested deeper than 4';
+    end if;
+    v_member := coalesce(p_condition -> 'every', p_condition -> 'of');
+    if v_member is null or jsonb_typeof(v_member) <> 'array'
+       or jsonb_array_length(v_member) not between 1 and 64 then
+      return 'must have 1 to 64 members';
+    end if;
+    if p_condition ? 'at_least' then
+      if p_condition - 'at_least' - 'of' - 'distinct' <> '{}'
+         or jsonb_typeof(p_condition -> 'at_least') <> 'number'
+         or (p_condition ->> 'at_least') !~ '^[1-9][0-9]{0,4}$' then
+        return 'at_least must be a whole number from 1 on';
+      end if;
+      if coalesce(p_condition ->> 'distinct', 'signals') not in (
+           'signals', 'waitpoints', 'sources') then
+        return 'distinct must be signals, waitpoints or sources';
+      end if;
+      if p_condition ->> 'distinct' = 'waitpoints'
+         and (p_condition ->> 'at_least')::integer > jsonb_array_length(v_member) then
+        return 'at_least must not be more than there are members';
+      end if;
+    elsif p_condition - 'every' <> '{}' then
+      return 'every stands alone';
+    end if;
+    for v_member in select m from jsonb_array_elements(v_member) m loop
+      v_problem := case
+        when p_condition ? 'at_least' and not (v_member ? 'signal' or v_member ? 'waitpoint')
+          then 'the members of at_least must be signals or waitpoints'
+        else ff._condition_problem(v_member, p_depth + 1) end;
+      if v_problem is not null then
+        return v_problem;
+      end if;
+    end loop;
+    return null;
+  end if;
+  return 'must be an object with signal, waitpoint, every, at_least or operator';
+end;
+$$;

@@ -1,0 +1,273 @@
+-- Deliver signals to executions, by name or by the token of a waitpoint. Each is stored, and given
+-- once to the first wait for it, now or later.
+--
+-- A signal by name goes to the open waitpoint with that key, if there is one. A token is the whole
+-- address: execution id and partition are those that it says. Every wrong token is answered
+-- invalid_token, and nothing about the execution is told before the token is verified.
+--
+-- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the same
+-- dedup key to the same name. A suspended execution whose wait is now ready is woken. A sender never
+-- waits for the row of an execution: if the row is locked, or with p_join (the call is part of the
+-- caller's transaction), the signal is only stored, and ff.notice_signals wakes the execution after
+-- the commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
+-- yet). Items with a dedup key may be answered `busy`: repeat such an item alone, with p_wait.
+-- Returns a row for every item.
+--
+-- Moves:    suspended -> runnable eligible or delayed (T18)
+-- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
+--           · not_signalable (it has ended) · signal_limit_exceeded (10 000 untaken)
+--           · payload_too_large (64 KiB) · invalid_token · token_expired · waitpoint_closed
+--           · invalid (field, problem)
+-- Locks:    executions in id order, never waiting
+-- Replay:   `duplicate`, with the id of the stored signal
+-- Rights:   app
+drop function if exists ff.deliver_signals;
+create function ff.deliver_signals(
+  p_partition_key     smallint,
+  p_namespace         text,
+  p_execution_ids     uuid[],
+  p_signal_ids        uuid[],
+  p_names             text[],
+  p_payloads          bytea[],
+  p_payload_encodings text[] default null,
+  p_dedup_keys        text[] default null,
+  p_source_types      text[] default null,
+  p_source_identities text[] default null,
+  p_categories        text[] default null,
+  p_correlation_ids   text[] default null,
+  p_join              boolean default false,
+  p_wait              boolean default false,
+  p_tokens            text[] default null
+)
+returns table (item integer, outcome text, signal_id uuid, effect text, detail jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+set lock_timeout = '2s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz;
+  v_locked uuid[] := '{}';
+  v_words  text[];
+  v_names  text[];
+  -- For each item with a token: its word, and the waitpoint.
+  v_verified   text[];
+  v_waitpoints uuid[];
+  v_row        record;
+  v_full   uuid[];
+  v_busy   integer[];
+  v_stored integer[];
+  v_woken  uuid[] := '{}';
+  v_waking uuid[];
+  v_stored_ids     uuid[] := '{}';
+  v_stored_signals uuid[] := '{}';
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_batch(cardinality(p_execution_ids), array[
+    cardinality(p_signal_ids), cardinality(p_names), cardinality(p_payloads),
+    cardinality(p_payload_encodings), cardinality(p_dedup_keys), cardinality(p_source_types),
+    cardinality(p_source_identities), cardinality(p_categories),
+    cardinality(p_correlation_ids), cardinality(p_tokens)], p_wait);
+  v_names := p_names;
+  v_waitpoints := array_fill(null::uuid, array[cardinality(p_execution_ids)]);
+  if p_tokens is not null then
+    v_verified := ff._verify_tokens(p_partition_key, p_execution_ids, p_tokens);
+  end if;
+  if not p_join then
+    v_locked := array(
+      select l.execution_id
+      from (select distinct u.id from unnest(p_execution_ids) u(id) order by u.id offset 0) a
+      cross join lateral (
+        select e.execution_id from ff.execution e
+        where e.partition_key = p_partition_key and e.execution_id = a.id
+          and case when p_namespace is null then true else e.namespace = p_namespace end
+          and case when e.phase <> 'terminal' then true else false end
+        for no key update skip locked
+      ) l);
+  end if;
+  v_now := ff.now();
+
+  for v_row in
+    select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed
+    from unnest(p_execution_ids, p_names, v_verified) with ordinality u(id, name, word, n)
+    left join lateral (
+      select x.waitpoint_id, x.key,
+             x.closed_at is not null or (x.activated_at is null and x.expires_at <= v_now)
+               as is_closed
+      from ff.waitpoint x
+      where x.partition_key = p_partition_key and x.execution_id = u.id
+        and case when u.word is null
+                   then x.closed_at is null and x.key = u.name
+                     and (x.activated_at is not null or x.expires_at is null
+                          or x.expires_at > v_now)
+                 else x.waitpoint_id::text = u.word end
+      order by x.created_at, x.waitpoint_id
+      limit 1) w on true
+    where u.word is null or u.word not in ('invalid_token', 'token_expired')
+  loop
+    v_waitpoints[v_row.item] := v_row.waitpoint_id;
+    if v_row.word is not null then
+      v_verified[v_row.item] := case
+        when v_row.waitpoint_id is null then 'invalid_token'
+        when v_row.is_closed then 'waitpoint_closed'
+        else 'verified' end;
+      v_names[v_row.item] := coalesce(v_row.name, v_row.key);
+    end if;
+  end loop;
+
+  -- One word per item that is not stored.
+  v_words := array(
+    select case
+        when u.verified in ('invalid_token', 'token_expired') then u.verified
+        when u.verified is not null and e.phase is null then 'invalid_token'
+        when s.words is not null then 'invalid'
+        when e.phase is null then 'not_found'
+        when e.phase = 'terminal' then 'not_signalable'
+        when u.verified = 'waitpoint_closed' then u.verified
+        when octet_length(u.payload) > 65536 then 'payload_too_large' end
+    from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
+                p_dedup_keys, p_source_types, p_source_identities, p_categories,
+                p_correlation_ids, v_verified)
+      with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
+                        source_identity, category, correlation_id, verified, n)
+    left join lateral (
+      select x.phase from ff.execution x
+      where x.partition_key = p_partition_key and x.execution_id = u.id
+        and case when p_namespace is null then true else x.namespace = p_namespace end
+      offset 0) e on true
+    cross join lateral (
+      select ff._signal_problem(u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
+                                u.source_identity, u.category, u.correlation_id) as words) s
+    order by u.n);
+  -- The limit counts untaken signals.
+  v_full := array(
+    select a.id
+    from (
+      select u.id, count(*) as number
+      from unnest(p_execution_ids, v_words) u(id, word) where u.word is null group by u.id
+      offset 0) a
+    cross join lateral (
+      select count(*) as number from (
+        select from ff.signal g
+        where g.partition_key = p_partition_key and g.execution_id = a.id and g.taken_at is null
+        limit 10001) o
+      offset 0) c
+    where a.number + c.number > 10000);
+  -- Another transaction with the same dedup key may be open: nobody waits for it in a batch.
+  if p_dedup_keys is not null and not p_wait then
+    v_busy := array(
+      select u.n::integer
+      from unnest(p_execution_ids, v_names, p_dedup_keys, v_words)
+        with ordinality u(id, name, dedup_key, word, n)
+      where u.dedup_key is not null and u.word is null
+        and not pg_try_advisory_xact_lock(
+          hashtextextended(concat_ws(' ', p_partition_key, u.id, u.name, u.dedup_key), 18))
+      order by u.id, u.name, u.dedup_key);
+  end if;
+
+  for v_row in
+    insert into ff.signal (
+      partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
+      source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
+      noticed_at, effect)
+    select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id, u.category,
+           coalesce(u.source_type, 'caller'), u.source_identity, u.correlation_id, u.dedup_key,
+           u.payload, u.encoding, v_now,
+           case when u.id = any (v_locked) then v_now end,
+           case when u.id = any (v_locked) then 'buffered' end
+    from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
+                p_dedup_keys, p_source_types, p_source_identities, p_categories,
+                p_correlation_ids, v_words, v_waitpoints)
+      with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
+                        source_identity, category, correlation_id, word, waitpoint_id, n)
+    where u.word is null and u.id <> all (v_full)
+      and u.n <> all (coalesce(v_busy, '{}'))
+    order by u.id, u.name, u.dedup_key, u.signal_id
+    on conflict do nothing
+    returning execution_id, signal_id
+  loop
+    v_stored_ids := v_stored_ids || v_row.execution_id;
+    v_stored_signals := v_stored_signals || v_row.signal_id;
+  end loop;
+  v_stored := array(
+    -- The first item of a signal that occurs twice in the call.
+    select min(u.n)::integer
+    from unnest(p_execution_ids, p_signal_ids) with ordinality u(id, signal_id, n)
+    join unnest(v_stored_ids, v_stored_signals) s(id, signal_id)
+      on s.id = u.id and s.signal_id = u.signal_id
+    group by s.id, s.signal_id
+    order by 1);
+
+  insert into ff.signal_inbox (partition_key, execution_id, signal_id, stored_at)
+  select p_partition_key, p_execution_ids[n], p_signal_ids[n], v_now
+  from unnest(v_stored) n
+  where p_execution_ids[n] <> all (v_locked);
+  if found then
+    perform pg_notify('ff_signal', p_partition_key::text);
+  end if;
+
+  if cardinality(v_locked) > 0 then
+    perform ff._notice_signals(p_partition_key, v_locked, v_now);
+    v_woken := ff._wake_ready(p_partition_key, v_locked, v_now);
+    if cardinality(v_woken) > 0 then
+      v_waking := array(
+        select (jsonb_array_elements_text(s.woken_by -> 'signal_ids'))::uuid
+        from unnest(v_woken) u(id)
+        cross join lateral (
+          select x.suspension_id from ff.execution x
+          where x.partition_key = p_partition_key and x.execution_id = u.id
+          offset 0) e
+        cross join lateral (
+          select x.woken_by from ff.suspension x
+          where x.partition_key = p_partition_key and x.suspension_id = e.suspension_id
+          offset 0) s);
+      update ff.signal g set effect = 'woken'
+      where g.partition_key = p_partition_key and g.execution_id = any (v_woken)
+        and g.signal_id = any (v_stored_signals) and g.signal_id = any (v_waking);
+    end if;
+  end if;
+
+  return query
+  select u.n::integer,
+         case when u.n = any (v_stored) then 'accepted'
+              when u.word is not null then u.word
+              when u.n = any (v_busy) then 'busy'
+              when o.signal_id is not null then 'duplicate'
+              else 'signal_limit_exceeded' end,
+         coalesce(o.signal_id, u.signal_id),
+         case when u.n = any (v_stored) then coalesce(o.effect, 'stored') end,
+         case when u.word = 'invalid' then (
+                select jsonb_build_object('field', p.words[1], 'problem', p.words[2])
+                from (select ff._signal_problem(
+                        u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
+                        u.source_identity, u.category, u.correlation_id) as words) p)
+              when u.word = 'payload_too_large' then jsonb_build_object(
+                'bytes', octet_length(u.payload), 'limit', 65536)
+              when u.word is null and o.signal_id is null then jsonb_build_object('limit', 10000)
+              when u.word = 'not_signalable' then jsonb_build_object('reason', 'it has ended') end
+  from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
+              p_dedup_keys, p_source_types, p_source_identities, p_categories,
+              p_correlation_ids, v_words, v_waitpoints)
+    with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
+                      source_identity, category, correlation_id, word, waitpoint_id, n)
+  left join lateral (
+    select g.signal_id, g.effect from ff.signal g
+    where u.word is null and g.partition_key = p_partition_key and g.execution_id = u.id
+      and g.signal_id = u.signal_id
+    union all
+    select g.signal_id, g.effect from ff.signal g
+    where u.word is null and u.dedup_key is not null and g.partition_key = p_partition_key
+      and g.execution_id = u.id and g.name = u.name
+      and g.waitpoint_id is not distinct from u.waitpoint_id and g.dedup_key = u.dedup_key
+    limit 1) o on true
+  order by u.n;
+end;
+$$;

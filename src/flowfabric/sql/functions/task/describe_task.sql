@@ -1,0 +1,41 @@
+-- Describe a task as its app registered it: its version, the JSON Schema of its arguments and of its
+-- result, and its limits. There is no row if no app has registered the task.
+--
+-- Moves:    nothing
+-- Refuses:  WF501 forbidden
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   app
+drop function if exists ff.describe_task;
+create function ff.describe_task(p_namespace text, p_task text)
+returns table (
+  namespace     text,
+  task          text,
+  version       text,
+  arguments     jsonb,
+  result        jsonb,
+  limits        jsonb,
+  lanes         text[],
+  app_version   integer[],
+  registered_at timestamptz,
+  changed_at    timestamptz
+)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform ff._check_namespace(p_namespace);
+  return query
+  select t.namespace, t.task, t.version, t.arguments, t.result, t.limits,
+         array(select distinct r.lane collate "C" from ff.route r
+               where r.namespace = t.namespace and r.task = t.task and r.code_version is null
+               order by 1),
+         t.app_version, t.registered_at, t.changed_at
+  from ff.task t
+  where t.task = p_task and (p_namespace is null or t.namespace = p_namespace)
+  order by t.namespace collate "C";
+end;
+$$;

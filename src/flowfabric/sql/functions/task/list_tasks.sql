@@ -1,0 +1,40 @@
+-- List tasks in byte order of their names: tasks that an app has registered, that were submitted, or
+-- that a schedule names.
+--
+-- p_after continues behind a name. For all namespaces, a name is listed once: is_registered and
+-- is_limited say whether one of them has it so.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF501 forbidden
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   app
+drop function if exists ff.list_tasks;
+create function ff.list_tasks(
+  p_namespace text,
+  p_limit     integer default 1000,
+  p_after     text default null
+)
+returns table (task text, is_registered boolean, is_limited boolean)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_limit(p_limit);
+  return query
+  select k.task collate "C", bool_or(k.is_registered), bool_or(k.is_limited)
+  from (
+    select r.task, false as is_registered, false as is_limited from ff.route r
+    where p_namespace is null or r.namespace = p_namespace
+    union all
+    select t.task, true, t.limits <> '[]' from ff.task t
+    where p_namespace is null or t.namespace = p_namespace) k
+  where p_after is null or k.task collate "C" > p_after
+  group by 1
+  order by 1 limit p_limit;
+end;
+$$;

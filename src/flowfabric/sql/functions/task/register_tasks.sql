@@ -1,0 +1,135 @@
+-- Register tasks of an app: their versions, the schemas of arguments and results, and their limits.
+-- Workers call this when they start, submitters before their first submit of a limited task.
+--
+-- Item n describes p_tasks[n]. p_arguments and p_results are JSON Schemas; null keeps the known one.
+-- p_limits are lists of {"kind": "quota" or "budget", "name", "is_keyed", "argument"}; argument is
+-- the argument that is the key, or null if the key is computed or there is none. A submit of the task
+-- must then name each limit, with its key. The newest version of an app decides about a task; within
+-- one version, the last caller does. Answers `registered` (new), `changed`, `unchanged`, or `newer`:
+-- a newer version of the app has registered the task, and nothing changed.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF501 forbidden
+-- Locks:    the rows of these tasks, waiting up to 2 s; advisory, where limits change: new routes
+--           of these tasks
+-- Replay:   `unchanged`
+-- Rights:   app
+drop function if exists ff.register_tasks;
+create function ff.register_tasks(
+  p_namespace text,
+  p_version   integer[],
+  p_tasks     text[],
+  p_versions  text[] default null,
+  p_arguments jsonb[] default null,
+  p_results   jsonb[] default null,
+  p_limits    jsonb[] default null
+)
+returns table (task text, outcome text)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_field   text;
+  v_problem text;
+  v_which   text;
+  v_item    record;
+  v_limits  jsonb;
+begin
+  perform ff._check_namespace(p_namespace);
+  if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
+     or p_namespace ~ E'[\x01-\x20\x7f]' then
+    v_field := 'namespace';
+    v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+  elsif ff._app_version_problem(p_version) is not null then
+    v_field := 'version'; v_problem := ff._app_version_problem(p_version);
+  elsif coalesce(cardinality(p_tasks) > 10000, true) then
+    v_field := 'tasks'; v_problem := 'must be at most 10000';
+  elsif cardinality(p_tasks) <> any (array[
+          cardinality(p_versions), cardinality(p_arguments), cardinality(p_results),
+          cardinality(p_limits)]) then
+    v_field := 'tasks'; v_problem := 'arrays of one call must have the same length';
+  else
+    select w.words[1], w.words[2], u.task into v_field, v_problem, v_which
+    from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits)
+      with ordinality u(task, version, arguments, result, limits, n)
+    cross join lateral (
+      select case
+          when u.task is null or u.task = '' or octet_length(u.task) > 256
+            or u.task ~ E'[\x01-\x20\x7f]'
+            then array['tasks', 'must each be 1 to 256 bytes without whitespace or control characters']
+          when u.version = '' or octet_length(u.version) > 256
+            then array['versions', 'must be 1 to 256 bytes']
+          when octet_length(u.arguments::text) > 262144
+            then array['arguments', 'must be at most 256 KiB']
+          when octet_length(u.result::text) > 262144
+            then array['results', 'must be at most 256 KiB']
+          else ff._limits_problem(u.limits)
+        end as words) w
+    where w.words is not null
+    order by u.n
+    limit 1;
+  end if;
+  if v_field is null then
+    select 'tasks', 'must be different', u.task into v_field, v_problem, v_which
+    from unnest(p_tasks) u(task)
+    group by u.task
+    having count(*) > 1
+    limit 1;
+  end if;
+  if v_field is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_strip_nulls(jsonb_build_object(
+      'field', v_field, 'problem', v_problem, 'task', v_which)));
+  end if;
+
+  -- Neither a new route nor a change of the limits may miss the other.
+  perform pg_advisory_xact_lock(u.number)
+  from (select distinct ff._hash_limits(p_namespace, x.task) as number
+        from unnest(p_tasks, p_limits) x(task, limits)
+        where x.limits <> '[]'
+        order by 1 offset 0) u;
+  -- In the order of the key: workers that start together wait for each other here.
+  for v_item in
+    select u.task, u.version, u.arguments, u.result, u.limits, u.n
+    from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits)
+      with ordinality u(task, version, arguments, result, limits, n)
+    order by u.task collate "C"
+  loop
+    task := v_item.task;
+    v_limits := coalesce(v_item.limits, '[]');
+    v_now := ff.now();
+    insert into ff.task as t (
+      namespace, task, app_version, version, arguments, result, limits, registered_at, changed_at)
+    values (p_namespace, v_item.task, p_version, v_item.version, v_item.arguments, v_item.result,
+            v_limits, v_now, v_now)
+    on conflict (namespace, task) do update set
+      app_version = excluded.app_version, version = excluded.version,
+      arguments = coalesce(excluded.arguments, t.arguments),
+      result = coalesce(excluded.result, t.result), limits = excluded.limits,
+      changed_at = greatest(excluded.changed_at, t.changed_at)
+    where ff._comparable_version(t.app_version) <= ff._comparable_version(excluded.app_version)
+      and (t.app_version, t.version, t.arguments, t.result, t.limits)
+          is distinct from (excluded.app_version, excluded.version,
+                            coalesce(excluded.arguments, t.arguments),
+                            coalesce(excluded.result, t.result), excluded.limits)
+    -- xmax is 0 only for a new row.
+    returning case when t.xmax = 0 then 'registered' else 'changed' end into outcome;
+    if not found then
+      select case when ff._comparable_version(t.app_version) > ff._comparable_version(p_version)
+               then 'newer' else 'unchanged' end
+        into outcome
+      from ff.task t where t.namespace = p_namespace and t.task = v_item.task;
+    end if;
+    if outcome <> 'newer' then
+      update ff.route r set is_limited = v_limits <> '[]'
+      where r.task = v_item.task and r.namespace = p_namespace and r.code_version is null
+        and r.is_limited <> (v_limits <> '[]');
+    end if;
+    return next;
+  end loop;
+end;
+$$;

@@ -1,0 +1,14 @@
+-- Return the waitpoints that a condition names; null if it names none.
+drop function if exists ff._waitpoints_in;
+create function ff._waitpoints_in(p_condition jsonb)
+returns uuid[]
+language plpgsql
+immutable
+as $$
+begin
+  return (
+    select array_agg(distinct (w #>> '{}')::uuid)
+    from jsonb_path_query(p_condition, 'strict $.**.waitpoint ? (@.type() == "string")',
+                          silent => true) w);
+end;
+$$;

@@ -1,0 +1,45 @@
+-- Close a waitpoint: its token is dead from now on. Signals that it received stay.
+--
+-- Closing does not wake the execution: a wait for it goes on until its timeout.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF301 not_found · WF309 waitpoint_not_found
+-- Locks:    the execution, waiting up to 2 s
+-- Replay:   `already_closed`
+-- Rights:   app
+drop function if exists ff.close_waitpoint;
+create function ff.close_waitpoint(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_execution_id  uuid,
+  p_waitpoint_id  uuid,
+  p_reason        text default 'proactive_close'
+)
+returns table (outcome text, detail jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz;
+begin
+  perform ff._check_namespace(p_namespace);
+  perform ff._check_actor_and_reason(null, p_reason);
+  perform ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
+  if not exists (
+       select from ff.waitpoint w
+       where w.partition_key = p_partition_key and w.execution_id = p_execution_id
+         and w.waitpoint_id = p_waitpoint_id) then
+    perform ff._refuse('WF309', 'waitpoint_not_found', jsonb_build_object('id', p_waitpoint_id));
+  end if;
+  v_now := ff.now();
+  update ff.waitpoint w set
+    closed_at = greatest(v_now, w.created_at),
+    close_reason = coalesce(p_reason, 'proactive_close')
+  where w.partition_key = p_partition_key and w.execution_id = p_execution_id
+    and w.waitpoint_id = p_waitpoint_id and w.closed_at is null;
+  return query select case when found then 'closed' else 'already_closed' end, null::jsonb;
+end;
+$$;

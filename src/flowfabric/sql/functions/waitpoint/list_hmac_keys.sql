@@ -1,0 +1,27 @@
+-- List the keys that verify tokens, the current one first; without their secrets.
+--
+-- Moves:    nothing
+-- Refuses:  WF501 forbidden
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   operator
+drop function if exists ff.list_hmac_keys;
+create function ff.list_hmac_keys()
+returns table (kid text, is_active boolean, created_at timestamptz, lapses_at timestamptz)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now constant timestamptz := ff.now();
+begin
+  perform ff._check_operator('list_hmac_keys');
+  return query
+  select k.kid, k.is_active, k.created_at, k.lapses_at
+  from ff.hmac_key k
+  where k.is_active or k.lapses_at >= v_now
+  order by k.is_active desc, k.lapses_at desc;
+end;
+$$;

@@ -1,0 +1,63 @@
+-- Sign new tokens with a new key. The key before it verifies its tokens for the grace, then no more.
+--
+-- Without a secret, one is made here. The same key with the same secret again is a no-op; a kid that
+-- was used with another secret, or that is not current any more, is refused. Keys whose grace is over
+-- are deleted. ff.count_waitpoints says how many open waitpoints have tokens of which key.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
+-- Locks:    the table of keys
+-- Replay:   `unchanged`, if a secret is given
+-- Rights:   operator
+drop function if exists ff.rotate_hmac_key;
+create function ff.rotate_hmac_key(
+  p_kid    text,
+  p_grace  interval default '1 day',
+  p_secret text default null
+)
+returns table (outcome text, kid text, previous_kid text, deleted integer)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_blocks  record;
+  v_old     ff.hmac_key;
+  v_same    ff.hmac_key;
+  v_deleted integer := 0;
+begin
+  perform ff._check_operator('rotate_hmac_key');
+  perform ff._check_key(p_kid, p_secret);
+  if p_grace is null or p_grace not between interval '0' and interval '36525 days' then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'grace', 'problem', 'must be from nothing to a hundred years'));
+  end if;
+  lock table ff.hmac_key in share row exclusive mode;
+  v_now := ff.now();
+  v_blocks := ff._hmac_blocks(case
+    when p_secret is null then sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+                                      || uuid_send(gen_random_uuid()))
+    else decode(p_secret, 'hex') end);
+  select k.* into v_old from ff.hmac_key k where k.is_active;
+  select k.* into v_same from ff.hmac_key k where k.kid = p_kid;
+  if v_same.kid is not null then
+    if v_same.is_active and p_secret is not null and v_same.inner_block = v_blocks.inner_block then
+      return query select 'unchanged', p_kid, null::text, 0;
+      return;
+    end if;
+    perform ff._refuse('WF413', 'rotation_conflict', jsonb_build_object(
+      'kid', p_kid, 'hint', 'the name was used before: choose another'));
+  end if;
+  with gone as (
+    delete from ff.hmac_key k where k.lapses_at < v_now returning k.kid
+  )
+  select count(*) into v_deleted from gone;
+  update ff.hmac_key k set is_active = false, lapses_at = v_now + p_grace where k.is_active;
+  insert into ff.hmac_key (kid, inner_block, outer_block, is_active, created_at)
+  values (p_kid, v_blocks.inner_block, v_blocks.outer_block, true, v_now);
+  return query select 'rotated', p_kid, v_old.kid, v_deleted;
+end;
+$$;

@@ -1,0 +1,211 @@
+-- Admission: how many executions may run at once, how many may start in a window, and how much they
+-- may spend.
+--
+-- A quota limits executions; with a key it has one gate per value of the key. A gate counts the
+-- executions that hold a lease under it. A budget limits amounts that running executions report, and
+-- is a gate itself: while it is shut, no execution under it starts. The claim checks the gates of
+-- its candidates. An execution that a gate refuses stands in the line of its route and that gate; a
+-- closed line is not read by claims. The end of a lease inserts a release and locks nothing; claims
+-- add releases to the gates and open lines.
+
+create type ff.overflow as enum ('queue', 'refuse');
+
+-- What happens when usage would pass a hard limit of a budget.
+create type ff.on_exceed as enum ('fail', 'suspend', 'warn');
+
+create type ff.budget_period as enum ('hour', 'day', 'week', 'month', 'interval');
+
+-- The limits that code declared last. A deleted quota limits nothing; its gates stay, because
+-- executions name them.
+create table ff.quota (
+  namespace   text        not null,
+  quota       text        not null,
+  is_keyed    boolean     not null,
+  concurrency integer,
+  rate        integer,
+  rate_window interval,
+  overflow    ff.overflow not null default 'queue',
+  declared_at timestamptz not null,
+  declared_by text,
+  primary key (namespace, quota),
+  constraint quota_has_a_name check (
+    quota ~ E'^[^\x01-\x20\x7f]+$' and octet_length(quota) <= 256),
+  constraint quota_limits check (concurrency >= 1 and rate >= 1 and rate_window > interval '0'),
+  constraint rate_has_a_window check ((rate is null) = (rate_window is null))
+);
+
+-- The limits that an operator set for one key, or with the key '' for all. They win over declared
+-- ones until they are lifted.
+create table ff.quota_change (
+  namespace   text        not null,
+  quota       text        not null,
+  key         text        not null,
+  concurrency integer,
+  rate        integer,
+  rate_window interval,
+  reason      text,
+  changed_by  text,
+  changed_at  timestamptz not null,
+  primary key (namespace, quota, key)
+);
+
+-- One counter of a quota. max_running and the rate are the limits in force. running counts leases
+-- and holds, less the rows of gate_release.
+create table ff.gate (
+  partition_key smallint not null,
+  -- 62-bit hash of namespace, quota and key
+  gate_id       bigint   not null,
+  namespace     text     not null,
+  quota         text     not null,
+  key           text     not null,
+  is_refusing   boolean  not null default false,
+  max_running   integer,
+  running       integer  not null default 0,
+  rate          integer,
+  rate_window   interval,
+  -- starts in each of the last 62 slices of a sixtieth of the window, and the newest slice
+  slices        integer[],
+  slice_base    bigint   not null default 0,
+  -- when the rate has room again; set while someone waits for it
+  opens_at      timestamptz,
+  primary key (partition_key, gate_id),
+  constraint gate_id_is_62_bits check (gate_id between 0 and 4611686018427387903)
+) with (fillfactor = 20);
+
+create unique index gate_key on ff.gate (partition_key, namespace, quota, key);
+create index gate_opens on ff.gate (partition_key, opens_at) where opens_at is not null;
+
+-- Slots given back, not yet subtracted from gate.running. Rows are inserted and deleted only.
+create table ff.gate_release (
+  partition_key smallint not null,
+  gate_id       bigint   not null,
+  slots         integer  not null
+);
+
+create index gate_release_gate on ff.gate_release (partition_key, gate_id);
+
+-- A slot held outside an execution, until it is released or runs out.
+create table ff.gate_hold (
+  partition_key smallint    not null,
+  gate_id       bigint      not null,
+  hold_id       uuid        not null,
+  held_at       timestamptz not null,
+  expires_at    timestamptz not null,
+  primary key (partition_key, gate_id, hold_id)
+);
+
+create index gate_hold_expiry on ff.gate_hold (partition_key, expires_at);
+
+-- The executions of one route that one gate or budget refused. Claims read open lines only.
+create table ff.line (
+  partition_key smallint    not null,
+  route_id      bigint      not null,
+  gate_id       bigint      not null,
+  is_open       boolean     not null,
+  served_at     timestamptz not null,
+  primary key (partition_key, route_id, gate_id)
+) with (fillfactor = 50);
+
+create index line_open on ff.line (partition_key, route_id, served_at) where is_open;
+create index line_gate on ff.line (partition_key, gate_id);
+
+-- A budget of one key. The reader of usage and limits is one function; amounts are integers.
+create table ff.budget (
+  -- hash of namespace, budget and key, above all ids of gates
+  budget_id             bigint       primary key,
+  namespace             text         not null,
+  budget                text         not null,
+  key                   text         not null,
+  on_exceed             ff.on_exceed not null,
+  period                ff.budget_period,
+  period_zone           text,
+  period_length         interval,
+  -- the number of the current period
+  period_no             integer      not null default 0,
+  period_started_at     timestamptz  not null,
+  next_reset_at         timestamptz,
+  -- whether a dimension has no room left: then no execution under it starts
+  is_shut               boolean      not null default false,
+  breach_count          bigint       not null default 0,
+  soft_breach_count     bigint       not null default 0,
+  last_breach_at        timestamptz,
+  last_breach_dimension text,
+  created_at            timestamptz  not null,
+  created_by            text,
+  -- the last operator who raised, lifted or reset it
+  changed_by            text,
+  changed_at            timestamptz,
+  reason                text,
+  constraint budget_id_is_upper check (budget_id >= 4611686018427387904),
+  constraint budget_has_a_name check (
+    budget ~ E'^[^\x01-\x20\x7f]+$' and octet_length(budget) <= 256),
+  constraint interval_has_a_length check (
+    (period_length is not null) = (period is not null and period = 'interval'))
+);
+
+create unique index budget_key on ff.budget (namespace, budget, key);
+create index budget_shut on ff.budget (budget_id) where is_shut;
+create index budget_reset on ff.budget (next_reset_at) where next_reset_at is not null;
+
+-- One dimension of a budget: its limits (null: none) and what was used in the current period.
+create table ff.budget_dimension (
+  budget_id     bigint  not null,
+  dimension     text    not null,
+  declared_hard bigint,
+  declared_soft bigint,
+  -- the hard limit that an operator set; it wins until it is lifted
+  raised_hard   bigint,
+  usage         bigint  not null default 0,
+  -- what hard breaches asked for in vain in this period
+  refused       bigint  not null default 0,
+  primary key (budget_id, dimension),
+  constraint amounts_are_positive check (
+    declared_hard >= 1 and declared_soft >= 1 and raised_hard >= 1 and usage >= 0 and refused >= 0),
+  constraint dimension_has_a_name check (dimension ~ E'^[^\x01-\x20\x7f]{1,64}$')
+);
+
+-- What ff.record_spend added, so that ff.release_budget can take it back in the same period.
+create table ff.budget_ledger (
+  budget_id    bigint  not null,
+  execution_id uuid    not null,
+  dimension    text    not null,
+  period_no    integer not null,
+  amount       bigint  not null,
+  primary key (budget_id, execution_id, dimension)
+);
+
+-- Reports that were applied, by the caller's key, for 24 hours.
+create table ff.budget_report (
+  budget_id  bigint      not null,
+  dedup_key  text        not null,
+  outcome    text        not null,
+  expires_at timestamptz not null,
+  primary key (budget_id, dedup_key)
+);
+
+create index budget_report_expiry on ff.budget_report (expires_at);
+
+create index execution_line on ff.execution
+  (partition_key, line_id, route_id, rank, order_at, execution_id)
+  where line_id is not null;
+
+-- Fair order: executions with a fair key take turns by key. Each key has its last place, a lane the
+-- place that it has served up to; both are moments of order_at, by partition and priority.
+create table ff.fair_key (
+  partition_key smallint    not null,
+  namespace     text        not null,
+  lane          text        not null,
+  rank          smallint    not null,
+  key           text        not null,
+  last_at       timestamptz not null,
+  primary key (partition_key, namespace, lane, rank, key)
+) with (fillfactor = 50);
+
+create table ff.fair_lane (
+  partition_key smallint    not null,
+  namespace     text        not null,
+  lane          text        not null,
+  rank          smallint    not null,
+  served_at     timestamptz not null,
+  primary key (partition_key, namespace, lane, rank)
+) with (fillfactor = 20);

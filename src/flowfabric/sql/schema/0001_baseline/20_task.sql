@@ -1,0 +1,20 @@
+-- The registry of tasks: what workers and submitters know about the tasks of their apps. Submits,
+-- forms and dashboards read it.
+
+create table ff.task (
+  namespace     text        not null,
+  task          text        not null,
+  -- the version of the app that registered it last; an older app changes nothing
+  app_version   integer[]   not null,
+  -- `@app.task(version=…)`
+  version       text,
+  -- JSON Schema of the arguments by name, and of the result; null if nobody has said
+  arguments     jsonb,
+  result        jsonb,
+  -- one object per limit: kind (quota or budget), name, is_keyed, and the argument that is the key
+  limits        jsonb       not null default '[]',
+  registered_at timestamptz not null,
+  changed_at    timestamptz not null,
+  primary key (namespace, task),
+  constraint limits_are_a_list check (jsonb_typeof(limits) = 'array')
+);

@@ -1,0 +1,55 @@
+-- Judge the items of a submit whose tasks have limits: return a verdict for each item that does not
+-- name a limit of its task, or names it without the key that it needs. Arrays and options are those
+-- of submit_executions; the gates that they name exist. Items in p_skip are left out. Called only if
+-- one of the routes is limited.
+drop function if exists ff._judge_limits;
+create function ff._judge_limits(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_skip          integer[],
+  p_execution_ids uuid[],
+  p_route_ids     bigint[],
+  p_options       jsonb[]
+)
+returns ff.verdict[]
+language plpgsql
+stable
+as $$
+declare
+  v_route_id constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
+  v_options  constant jsonb := case when cardinality(p_options) = 1 then p_options[1] end;
+begin
+  return coalesce((
+    select array_agg(row(u.n, u.id, 'invalid', null, null, m.detail)::ff.verdict)
+    from unnest(p_execution_ids, p_route_ids, p_options) with ordinality u(id, route_id, options, n)
+    join ff.route r on r.route_id = coalesce(u.route_id, v_route_id) and r.is_limited
+    join ff.task t on t.namespace = p_namespace and t.task = r.task
+    cross join lateral (
+      select jsonb_build_object(
+               'field', l.value ->> 'kind' || 's',
+               'problem', format(
+                 'the task %s counts under the %s %s: register its gate%s, and name its id here',
+                 t.task, l.value ->> 'kind', l.value ->> 'name',
+                 case when not (l.value ->> 'is_keyed')::boolean then ''
+                      when l.value ->> 'argument' is null then ' with its key'
+                      else format(' with the argument %s as its key', l.value ->> 'argument') end))
+               as detail
+      from jsonb_array_elements(t.limits) with ordinality l(value, n)
+      where not exists (
+        select
+        from jsonb_array_elements_text(nullif(
+          coalesce(u.options, v_options) -> (l.value ->> 'kind' || 's'), 'null')) i(id)
+        cross join lateral (
+          select g.quota as name, g.key from ff.gate g
+          where l.value ->> 'kind' = 'quota' and g.partition_key = p_partition_key
+            and g.gate_id = i.id::bigint
+          union all
+          select b.budget, b.key from ff.budget b
+          where l.value ->> 'kind' = 'budget' and b.budget_id = i.id::bigint
+          offset 0) k
+        where k.name = l.value ->> 'name' and (k.key <> '') = (l.value ->> 'is_keyed')::boolean)
+      order by l.n
+      limit 1) m
+    where u.n <> all (p_skip)), '{}');
+end;
+$$;

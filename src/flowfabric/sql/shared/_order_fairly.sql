@@ -1,0 +1,86 @@
+-- Return the place of each submitted item in the claim order, null for items without a fair key.
+--
+-- The items of a key stand a millisecond apart, after the last one of their key, and never before the
+-- place that the lane has served up to. So a key with few items comes after at most one item of each
+-- other key, however many these have. A key that another transaction is submitting is read as it was:
+-- nobody waits, and two such submits may get the same places.
+drop function if exists ff._order_fairly;
+create function ff._order_fairly(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_route_ids     bigint[],
+  p_priorities    integer[],
+  p_fair_keys     text[],
+  p_now           timestamptz
+)
+returns timestamptz[]
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_places timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_fair_keys)]);
+  v_group  record;
+  v_first  timestamptz;
+begin
+  for v_group in
+    select r.lane, k.rank, u.key, array_agg(u.n order by u.n) as items
+    from unnest(p_fair_keys) with ordinality u(key, n)
+    cross join lateral (
+      select (9000 - least(greatest(coalesce(
+                case when cardinality(p_priorities) = 1 then p_priorities[1]
+                     else p_priorities[u.n] end, 0), 0), 9000))::smallint as rank) k
+    cross join lateral (
+      select x.lane from ff.route x
+      where x.route_id = case when cardinality(p_route_ids) = 1 then p_route_ids[1]
+                              else p_route_ids[u.n] end
+        and x.namespace = p_namespace offset 0) r
+    where u.key is not null
+    group by r.lane, k.rank, u.key
+    order by r.lane, k.rank, u.key
+  loop
+    select greatest(
+             coalesce((
+               select f.last_at + interval '1 millisecond' from ff.fair_key f
+               where f.partition_key = p_partition_key and f.namespace = p_namespace
+                 and f.lane = v_group.lane and f.rank = v_group.rank and f.key = v_group.key),
+               '-infinity'),
+             coalesce((
+               select l.served_at from ff.fair_lane l
+               where l.partition_key = p_partition_key and l.namespace = p_namespace
+                 and l.lane = v_group.lane and l.rank = v_group.rank), '-infinity'))
+      into v_first;
+    if v_first = '-infinity' then
+      v_first := p_now;
+    end if;
+    for v_nth in 1..cardinality(v_group.items) loop
+      v_places[v_group.items[v_nth]] := v_first + (v_nth - 1) * interval '1 millisecond';
+    end loop;
+    if pg_try_advisory_xact_lock(hashtextextended(concat_ws(
+         ' ', 'ff.fair', p_partition_key, p_namespace, v_group.lane, v_group.rank, v_group.key),
+         0)) then
+      insert into ff.fair_key as f (partition_key, namespace, lane, rank, key, last_at)
+      values (p_partition_key, p_namespace, v_group.lane, v_group.rank, v_group.key,
+              v_first + (cardinality(v_group.items) - 1) * interval '1 millisecond')
+      on conflict (partition_key, namespace, lane, rank, key) do update
+        set last_at = greatest(f.last_at, excluded.last_at);
+    end if;
+    -- Its presence tells claims that the lane is fair.
+    if not exists (
+         select from ff.fair_lane l
+         where l.partition_key = p_partition_key and l.namespace = p_namespace
+           and l.lane = v_group.lane and l.rank = v_group.rank)
+       and pg_try_advisory_xact_lock(hashtextextended(concat_ws(
+         ' ', 'ff.fair', p_partition_key, p_namespace, v_group.lane, v_group.rank), 0)) then
+      insert into ff.fair_lane (partition_key, namespace, lane, rank, served_at)
+      values (p_partition_key, p_namespace, v_group.lane, v_group.rank, v_first)
+      on conflict do nothing;
+    end if;
+  end loop;
+  return v_places;
+end;
+$$;

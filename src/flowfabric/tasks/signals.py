@@ -1,0 +1,54 @@
+"""The values of signals: declared by a task, checked where they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import PydanticSchemaGenerationError, ValidationError
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.signal import check_signal_name
+from flowfabric.tasks.codec import codec_for, describe
+from flowfabric.tasks.encoding_error import EncodingError
+
+
+def check_signals(signals: Mapping[str, Any]) -> None:
+    """Refuse declared signals whose names or types cannot be used."""
+    if not isinstance(signals, Mapping):
+        raise InvalidInput(
+            field="signals", problem=f"must map names to types, not be {type(signals).__name__}"
+        )
+    for name, hint in signals.items():
+        check_signal_name(name)
+        try:
+            codec_for(hint)
+        except PydanticSchemaGenerationError as error:
+            raise InvalidInput(
+                field="signals",
+                problem=f"the type of {name!r} cannot travel as JSON: "
+                f"{error.message.splitlines()[0]}",
+            ) from None
+
+
+def encode_signal(
+    name: str, value: Any, signals: Mapping[str, Any] | None = None, *, task: str = ""
+) -> bytes:
+    """Encode the value of a signal by its declared type; refuse a value that does not fit."""
+    check_signal_name(name)
+    if signals and name not in signals:
+        raise InvalidInput(
+            field="name",
+            problem=f"{task} takes no signal {name!r}; it takes {', '.join(sorted(signals))}",
+        )
+    codec = codec_for(signals[name] if signals else Any)
+    try:
+        return codec.write_valid(value)
+    except ValidationError as error:
+        problem = describe(error)
+    except EncodingError as unfit:
+        problem = unfit.describe()
+    raise InvalidInput(
+        field="value",
+        problem=f"does not fit signal {name!r}{f' of {task}' if task else ''}: {problem}",
+    )

@@ -1,0 +1,184 @@
+"""Which partition a worker claims from next. Each has its own claim id, floor and back-off, so that
+one that cannot be reached holds up only itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import monotonic
+from uuid import UUID
+
+from flowfabric.client.executions import Floor
+from flowfabric.client.partitions import within_time
+from flowfabric.core.errors import Unavailable
+from flowfabric.core.execution import Claimed
+from flowfabric.db.outage import level_of
+from flowfabric.db.partitions import KnownPartitions
+from flowfabric.telemetry import WORKER_LOGGER
+
+FLOOR_SECONDS = 0.1
+# How long a worker claims by one look over the partitions before it looks again.
+LOOK_SECONDS = 0.1
+# How long a worker asks the partitions one after the other, after a look over all has failed.
+BLIND_SECONDS = 1.0
+# How long one of several partitions may take to answer a claim.
+ANSWER_SECONDS = 3.0
+# How long a partition is left alone after a claim in vain: others have locked or been granted what
+# the look found there.
+VAIN_SECONDS = (0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
+
+
+class ClaimFloor:
+    """Where the next claim starts: behind the last full claim, for a moment."""
+
+    def __init__(self) -> None:
+        self._floor: Floor | None = None
+        self._since = 0.0
+
+    @property
+    def is_set(self) -> bool:
+        return self._floor is not None
+
+    def get(self) -> Floor | None:
+        """Return the floor, unless it is too old: urgent work may have come before it."""
+        if self._floor is not None and monotonic() - self._since > FLOOR_SECONDS:
+            self._floor = None
+        return self._floor
+
+    def set_behind(self, last: Claimed) -> None:
+        if self._floor is None:
+            self._since = monotonic()
+        self._floor = (last.rank, last.order_at, last.execution_id)
+
+    def clear(self) -> None:
+        self._floor = None
+
+
+class Turn:
+    """Claims from one partition."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.floor = ClaimFloor()
+        # The id and the time of a claim whose answer is not known.
+        self.pending: tuple[UUID, float] | None = None
+        # How many claims in a row have failed, or found nothing where the look found something.
+        self.failures = 0
+        self.vain = 0
+        self.not_before = 0.0
+
+
+class PartitionRotation:
+    """Chooses the partition of the next claim: where the most urgent work is, in turns."""
+
+    def __init__(
+        self, partitions: KnownPartitions, look: Callable[[], Awaitable[dict[int, int]]]
+    ) -> None:
+        self._partitions = partitions
+        self._look = look
+        self._turns = [Turn(0)]
+        self._current = self._turns[0]
+        # The partitions that the last look found, the next one first.
+        self._found: Iterator[int] = iter(())
+        self._ranks: dict[int, int] = {}
+        self._stays = False
+        self._looked_at = 0.0
+        self._blind_until = 0.0
+        self._last = random.randrange(1 << 16)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one partition, so that there is nothing to choose."""
+        return len(self._turns) == 1
+
+    @property
+    def pending(self) -> list[Turn]:
+        """The turns with a claim whose answer is not known."""
+        return [turn for turn in self._turns if turn.pending is not None]
+
+    @property
+    def retry_in(self) -> float | None:
+        """How long until a partition is asked again that was left alone, if any was."""
+        times = [turn.not_before for turn in self._turns if turn.vain or turn.pending]
+        return max(min(times) - monotonic(), 0.01) if times else None
+
+    async def next(self) -> Turn | None:
+        """Return the turn of the next claim; None if there is nothing to claim anywhere."""
+        if len(self._turns) < self._partitions.numbers.partitions:
+            self._turns += map(Turn, range(len(self._turns), self._partitions.numbers.partitions))
+        if self.is_single:
+            return self._turns[0]
+        now = monotonic()
+        is_fresh = now - self._looked_at < LOOK_SECONDS
+        if self._stays and is_fresh:
+            return self._current
+        if is_fresh and (turn := self._take()) is not None:
+            return turn
+        await self._look_again()
+        return self._take()
+
+    async def within_time(self, turn: Turn, claim: Awaitable[list[Claimed]]) -> list[Claimed]:
+        """Wait for a claim; if there are several partitions, not for long."""
+        count = len(self._turns)
+        return await within_time(turn.partition, count, claim, ANSWER_SECONDS)
+
+    def after(self, turn: Turn, claimed: Sequence[Claimed], *, is_full: bool) -> None:
+        """Learn from a claim: a partition with more work keeps the turn for a moment, unless the
+        look found more urgent work elsewhere."""
+        turn.failures = 0
+        turn.pending = None
+        self._stays = is_full
+        if claimed:
+            turn.vain = 0
+            if is_full and not self.is_single:
+                others = (rank for one, rank in self._ranks.items() if one != turn.partition)
+                self._stays = claimed[-1].rank <= min(others, default=claimed[-1].rank)
+        elif not self.is_single:
+            pause = VAIN_SECONDS[min(turn.vain, len(VAIN_SECONDS) - 1)]
+            turn.vain += 1
+            turn.not_before = monotonic() + pause
+
+    def after_failure(self, turn: Turn, pause: float) -> None:
+        """Leave a partition alone for a while."""
+        turn.failures += 1
+        turn.not_before = monotonic() + pause
+        self._stays = False
+
+    def _take(self) -> Turn | None:
+        now = monotonic()
+        for partition in self._found:
+            if (turn := self._turns[partition]).not_before <= now:
+                if turn is not self._current:
+                    # What is left there is known again after the next look.
+                    self._ranks.pop(self._current.partition, None)
+                self._current, self._last = turn, partition
+                return turn
+            self._ranks.pop(partition, None)
+        return None
+
+    async def _look_again(self) -> None:
+        self._stays = False
+        count = len(self._turns)
+        if monotonic() >= self._blind_until:
+            try:
+                await self._partitions.current()
+                ranks = await self._look()
+            except Unavailable as error:
+                WORKER_LOGGER.log(level_of(error), "look over the partitions failed: %s", error)
+                self._blind_until = monotonic() + BLIND_SECONDS
+            else:
+                for turn in self._turns:
+                    if turn.partition not in ranks:
+                        turn.vain = 0
+                self._ranks = dict(ranks)
+                found = [partition for partition in ranks if partition < count]
+                found.sort(key=lambda one: (ranks[one], (one - self._last - 1) % count))
+                # A claim whose answer was lost may have leased all that was there.
+                lost = [turn.partition for turn in self.pending]
+                self._found = iter(dict.fromkeys([*lost, *found]))
+                self._looked_at = monotonic()
+                return
+        self._ranks = {}
+        # One partition after the other: some may answer although a look over all does not.
+        behind = [(self._last + 1 + step) % count for step in range(count)]
+        self._found, self._looked_at = iter(behind), monotonic()

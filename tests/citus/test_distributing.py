@@ -1,0 +1,172 @@
+"""`flowfabric db distribute` on a real cluster: an existing database, kills, lost delegations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from typer.testing import CliRunner
+
+from flowfabric import App
+from flowfabric.cli.db import app as db_command
+from flowfabric.core.errors import FlowFabricError, NotDistributable
+from flowfabric.db import citus, distribute, migrate
+from flowfabric.db.connection import open_connection
+from flowfabric.db.library import package_source
+from flowfabric.doctor import examine
+from worker.apps import working
+
+from .conftest import PARTITIONS
+from .events import all_events
+
+
+@asynccontextmanager
+async def shop(url, *, works=True):
+    """An app on the database, with a worker in this process."""
+    app = App(database_url=url)
+
+    @app.task(name="double")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    async with app:
+        if works:
+            async with working(app, concurrency=10):
+                yield app, double
+        else:
+            yield app, double
+
+
+async def work_all(url, count):
+    async with shop(url) as (_, double):
+        runs = [await double.submit(n) for n in range(count)]
+        assert [await run.result(timeout=120) for run in runs] == [2 * n for n in range(count)]
+
+
+async def findings(url: str, name: str = "X06") -> list[str]:
+    async with open_connection(url) as connection:
+        report = await examine(connection, is_throwaway=True)
+    return [one.problem for one in report.findings if one.name == name]
+
+
+async def test_a_database_in_use_keeps_its_executions_events_and_cursors(make_cluster_database):
+    database = await make_cluster_database()
+    async with open_connection(database.url) as connection:
+        await migrate.migrate(connection)
+    await work_all(database.url, 20)
+    async with shop(database.url, works=False) as (app, double):
+        waiting = [(await double.submit(n)).id for n in range(10)]
+        before, cursor = await all_events(await app.client())
+    async with open_connection(database.url) as connection:
+        script = await distribute.plan(connection, partitions=PARTITIONS)
+        assert "create_distributed_table" in script
+        await distribute.distribute(connection, partitions=PARTITIONS)
+        assert await connection.fetchval("select count(*) from ff.execution") == 30
+
+    async with shop(database.url) as (app, double):
+        runs = [double.get(id) for id in waiting]
+        assert [await run.result(timeout=120) for run in runs] == [2 * n for n in range(10)]
+        later, _ = await all_events(await app.client(), cursor)
+        again, _ = await all_events(await app.client())
+    assert len(before) == 20 * 3 + 10
+    assert len(later) == 10 * 2
+    assert {event.key for event in again} == {event.key for event in before + later}
+    assert len(again) == len(before) + len(later)
+    await work_all(database.url, 40)
+    assert await findings(database.url) == []
+
+
+async def test_a_second_run_has_nothing_left_to_do(cluster_database, coordinator):
+    said = []
+
+    found = await distribute.distribute(
+        coordinator, partitions=PARTITIONS, report=lambda one: said.append(str(one))
+    )
+
+    assert not found.is_changed
+    assert all("analyzed" in line for line in said)
+
+
+async def test_a_run_that_is_killed_is_finished_by_the_next_one(make_cluster_database):
+    """At five moments of one database: each run goes on where the last one ended."""
+    database = await make_cluster_database()
+    async with open_connection(database.url) as connection:
+        await migrate.migrate(connection)
+    for steps in (3, 5, 8, 8, 9):
+        connection = await asyncpg.connect(database.url)
+        said: list[str] = []
+
+        def die(one, said=said, connection=connection, steps=steps):
+            said.append(str(one))
+            if len(said) == steps:
+                connection.terminate()
+
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, FlowFabricError)):
+            await distribute.distribute(connection, partitions=PARTITIONS, report=die)
+        assert len(said) == steps
+        # The server notices that the client is gone when it answers.
+        await asyncio.sleep(0.5)
+    async with open_connection(database.url) as connection:
+        await distribute.distribute(connection, partitions=PARTITIONS)
+    assert await findings(database.url) == []
+
+
+async def test_a_lost_delegation_is_found_and_given_again(cluster_database, coordinator):
+    [file] = [
+        one
+        for one in package_source().library(distributed=True).files
+        if one.path.endswith("/describe_execution.sql")
+    ]
+    for statement in file.statements():
+        await coordinator.execute(statement)
+    assert await findings(cluster_database.url) == [
+        "calls of ff.describe_execution are not delegated"
+    ]
+
+    migration = await migrate.migrate(coordinator)
+
+    assert not migration.is_library_recreated
+    assert await findings(cluster_database.url) == []
+
+
+async def test_migrating_again_keeps_every_delegation(cluster_database, coordinator):
+    await coordinator.execute("update ff.meta set value = 'older' where name = 'library_hash'")
+
+    migration = await migrate.migrate(coordinator)
+
+    assert migration.is_library_recreated
+    library = package_source().library(distributed=True)
+    assert citus.lost_delegations(library, await citus.read_delegations(coordinator)) == []
+    assert await findings(cluster_database.url) == []
+
+
+async def test_the_status_shows_nodes_shards_and_functions(cluster_database):
+    def status(form):
+        arguments = ["status", "-o", form, "--database-url", cluster_database.url]
+        return CliRunner().invoke(db_command, arguments).stdout
+
+    found = json.loads(await asyncio.to_thread(status, "json"))["cluster"]
+    assert [one["partition"] for one in found["partitions"]] == list(range(PARTITIONS))
+    assert len({one["node"] for one in found["partitions"]}) == len(cluster_database.nodes) - 1
+    delegated = {one["function"]: one["delegated"] for one in found["functions"]}
+    assert delegated["claim_executions"] == "outside transactions"
+    assert delegated["submit_json"] == "always"
+    assert delegated["list_lanes"] == "no"
+    assert found["lost_delegations"] == []
+    table = await asyncio.to_thread(status, "table")
+    assert "NODE" in table
+    assert "delegated to the node of their partition" in table
+
+
+async def test_what_is_missing_is_said_before_anything_changes(make_cluster_database):
+    database = await make_cluster_database()
+    async with open_connection(database.url) as connection:
+        with pytest.raises(NotDistributable, match="has no flowfabric schema yet"):
+            await distribute.distribute(connection)
+        await migrate.migrate(connection)
+    async with open_connection(database.at(database.nodes[1])) as connection:
+        with pytest.raises(NotDistributable, match="not the coordinator"):
+            await distribute.distribute(connection)

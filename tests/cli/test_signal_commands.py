@@ -1,0 +1,117 @@
+"""`signal` and `resume`: what they do, refuse and report; `why` and `ls` tell of suspensions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.operating import full
+
+
+async def test_a_signal_wakes_and_the_command_says_so(ff, make, engine):
+    execution = await make.execution("suspended")
+    found = await ff("signal", full(execution.id), "approve", '{"a": 1}', "--by", "ada")
+    assert (found.code, found.line["effect"], found.line["is_duplicate"]) == (0, "woken", False)
+    (signal,) = await engine.signals(execution.id)
+    assert json.loads(signal["payload"]) == {"a": 1}
+    assert (signal["source_identity"], signal["source_type"]) == ("ada", "operator")
+    assert "a" not in found.line.values()
+
+
+async def test_people_read_what_the_signal_did(ff, make):
+    execution = await make.execution("leased")
+    found = await ff("signal", full(execution.id), "approve", "-o", "table")
+    assert found.out == (f"{execution.id}  approve: it is kept until the execution waits for it\n")
+
+
+async def test_the_same_key_twice_changes_nothing(ff, make):
+    execution = await make.execution("leased")
+    await ff("signal", full(execution.id), "approve", "--key", "k")
+    again = await ff("signal", full(execution.id), "approve", "--key", "k")
+    assert (again.code, again.line["is_duplicate"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "arguments", "code", "problem"),
+    [
+        ("completed", ("approve",), 4, "has ended"),
+        ("leased", ("",), 2, "name"),
+        ("leased", ("approve", "yes"), 2, "is not JSON"),
+    ],
+)
+async def test_a_refused_signal_has_its_exit_code(ff, make, state, arguments, code, problem):
+    execution = await make.execution(state)
+    found = await ff("signal", full(execution.id), *arguments)
+    assert (found.code, problem in found.err) == (code, True)
+
+
+async def test_a_signal_to_an_unknown_execution_exits_with_3(ff):
+    found = await ff("signal", "0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e", "approve")
+    assert found.code == 3
+
+
+async def test_resume_wakes_suspended_executions(ff, make, engine):
+    one, two = await make.execution("suspended"), await make.execution("suspended")
+    found = await ff("resume", full(one.id), "--reason", "enough", "--actor", "ann")
+    assert (found.code, found.line["outcome"]) == (0, "resumed")
+    assert (await engine.row(one.id))["public_state"] == "waiting"
+    found = await ff("resume", "--where", "state=suspended", "--yes")
+    assert (found.code, found.line["id"]) == (0, full(two.id))
+
+
+async def test_resume_refuses_what_is_not_suspended(ff, make):
+    execution = await make.execution("waiting")
+    found = await ff("resume", full(execution.id))
+    assert (found.code, found.line["outcome"]) == (4, "not_suspended")
+
+
+async def test_suspended_executions_are_listed_shown_and_explained(ff, make):
+    execution = await make.execution("suspended")
+    assert (await ff("ls", "--state", "suspended")).line["id"] == full(execution.id)
+    why = (await ff("why", full(execution.id))).line
+    assert (why["code"], "waiting for the signal approve" in why["sentence"]) == (
+        "suspended",
+        True,
+    )
+    shown = await ff("show", full(execution.id), "-o", "table")
+    assert "waiting for the signal approve" in shown.out
+    assert "wait" in shown.out
+
+
+async def test_a_token_is_answered_and_never_printed(ff, make, engine):
+    execution = await make.execution("leased")
+    _, token = await engine.waitpoint(execution.lease)
+    found = await ff("signal", "-", "payment", "7", stdin=f"{token}\n")
+    assert (found.code, found.line["effect"]) == (0, "buffered")
+    again = await ff("signal", token, "payment", "8", "-o", "table")
+    assert again.code == 0
+    wrong = await ff("signal", token[:-2] + "AA", "payment")
+    assert (wrong.code, "not the token" in wrong.err) == (2, True)
+    for one in (found, again, wrong):
+        assert token[8:] not in one.out + one.err
+
+
+async def test_keys_are_listed_and_rotated(ff, make, engine):
+    assert [line["kid"] for line in (await ff("key", "ls")).lines] == ["k1"]
+    assert (await ff("key", "rotate", "k2")).line["outcome"] == "rotated"
+    execution = await make.execution("leased")
+    await engine.waitpoint(execution.lease)
+    asked = await ff("key", "rotate", "k3")
+    assert (asked.code, "1 open waitpoints" in asked.err) == (2, True)
+    assert (await ff("key", "rotate", "k3", "--yes", "--grace", "2h")).code == 0
+    assert (await ff("key", "rotate", "k2", "--yes")).code == 4
+    shown = await ff("key", "ls", "-o", "table")
+    assert "current" in shown.out
+    assert "verifying" in shown.out
+
+
+async def test_a_seed_reads_its_secret_from_the_environment_only(ff, monkeypatch, tmp_path):
+    missing = await ff("key", "seed", "shared", is_program=False)
+    assert (missing.code, "FLOWFABRIC_WAITPOINT_SECRET" in missing.err) == (2, True)
+    file = tmp_path / "secret"
+    file.write_text("ab" * 32 + "\n")
+    monkeypatch.setenv("FLOWFABRIC_WAITPOINT_SECRET_FILE", str(file))
+    done = await ff("key", "seed", "shared", is_program=False)
+    assert (done.code, "abab" in done.out + done.err) == (0, False)
+    assert [line["kid"] for line in (await ff("key", "ls")).lines] == ["shared", "k1"]

@@ -1,0 +1,63 @@
+"""The tests of the functions pass over the distributed forms, too, on plain PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cluster import VARIABLE as SERVER
+from support.forms import FORMS
+
+ROOT = Path(__file__).parents[2]
+# One or two files of each noun, for every run of the tests.
+SAMPLE = (
+    "tests/sql/execution/test_submit_executions.py",
+    "tests/sql/execution/test_fail_executions.py",
+    "tests/sql/test_witness.py",
+    "tests/forms/test_template.py",
+)
+# The whole suites that look at what functions do.
+SUITES = (
+    "tests/sql",
+    "tests/flows",
+    "tests/steps",
+    "tests/schedules",
+    "tests/client",
+    "tests/races",
+    "tests/model",
+)
+
+
+def run(cluster, tests, seconds):
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    environment |= {SERVER: cluster.url, FORMS: "distributed"}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider",
+         "-m", "not slow", "--tb=short", *tests],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(180)
+def test_a_sample_passes_over_the_distributed_forms(cluster):
+    ended = run(cluster, SAMPLE, 170)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow(short=1)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_passes_over_the_distributed_forms(cluster, suite):
+    ended = run(cluster, [suite], 1790)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

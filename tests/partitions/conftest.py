@@ -1,0 +1,30 @@
+"""A database with several partitions, whatever the template has."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric import App
+from flowfabric.client import FlowFabric
+from support.factories import NAMESPACE
+
+NUMBER = 8
+
+
+@pytest.fixture
+async def several(db):
+    """The database, with eight partitions."""
+    await db.execute(f"select ff.raise_partitions({NUMBER})")
+    return db
+
+
+@pytest.fixture
+async def client(several):
+    async with FlowFabric(several.url, namespace=NAMESPACE) as client:
+        yield client
+
+
+@pytest.fixture
+async def app(several):
+    async with App(database_url=several.url) as app:
+        yield app

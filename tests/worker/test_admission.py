@@ -1,0 +1,459 @@
+"""Limits and budgets of tasks with real workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from flowfabric import (
+    App,
+    Budget,
+    BudgetExceeded,
+    Context,
+    ExecutionFailed,
+    Fixed,
+    InvalidInput,
+    Limit,
+    LimitReached,
+    PublicState,
+    Retry,
+    Run,
+)
+from flowfabric.core.errors import QuotaNotFound, TaskNotFound
+from flowfabric.handlers.durable_run import DurableRun
+from worker.apps import AppMaker, working
+
+SOON = timedelta(milliseconds=20)
+
+
+class Stage:
+    """Handlers that run until they are let go, counted by key."""
+
+    def __init__(self) -> None:
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.go = asyncio.Event()
+
+    async def play(self, key: str) -> None:
+        self.running[key] += 1
+        self.most[key] = max(self.most[key], self.running[key])
+        try:
+            await self.go.wait()
+        finally:
+            self.running[key] -= 1
+            self.ended[key] += 1
+
+
+async def becomes(found: Callable[[], Any], wanted: Any, *, within: float = 60.0) -> None:
+    """Wait until a function returns a value, or a coroutine of it does."""
+    seen = None
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                seen = found()
+                if asyncio.iscoroutine(seen):
+                    seen = await seen
+                if seen == wanted:
+                    return
+                await asyncio.sleep(SOON.total_seconds())
+    except TimeoutError:
+        raise AssertionError(f"is {seen!r}, not {wanted!r}") from None
+
+
+async def in_line(app: App, quota: str, key: str) -> int:
+    gates = await (await app.client()).quotas.gates(quota, key=key)
+    return gates[0].in_line
+
+
+async def test_two_of_a_tenant_run_at_once_on_two_workers(make_app: AppMaker) -> None:
+    stage = Stage()
+    apps = [make_app(), make_app()]
+    tasks = []
+    for app in apps:
+
+        @app.task(name="ask", limit=Limit("tenant", concurrency=2, key="tenant"))
+        async def ask(tenant: str) -> None:
+            await stage.play(tenant)
+
+        tasks.append(ask)
+    async with working(apps[0], concurrency=10), working(apps[1], concurrency=10):
+        calls = [("acme",)] * 7 + [("beta",)] * 3
+        runs = await tasks[0].submit_many(calls)
+        await becomes(lambda: dict(stage.running), {"acme": 2, "beta": 2})
+        await becomes(lambda: in_line(apps[0], "tenant", "acme"), 5)
+        assert await in_line(apps[0], "tenant", "beta") == 1
+        stage.go.set()
+        for run in runs:
+            await run.result(timeout=60)
+    assert stage.most == {"acme": 2, "beta": 2}
+    assert stage.ended == {"acme": 7, "beta": 3}
+
+
+async def test_a_saturated_tenant_delays_nobody(app: App) -> None:
+    stage = Stage()
+
+    @app.task(name="ask", limit=Limit("tenant", concurrency=1, key="tenant"))
+    async def ask(tenant: str) -> str:
+        if tenant == "acme":
+            await stage.play(tenant)
+        return tenant
+
+    async with working(app, concurrency=5):
+        runs = await ask.submit_many([("acme",)] * 300)
+        await becomes(lambda: stage.running["acme"], 1)
+        other = await ask.submit("beta")
+        assert await other.result(timeout=60) == "beta"
+        assert stage.running["acme"] == 1
+        stage.go.set()
+        for run in runs:
+            await run.result(timeout=120)
+    assert stage.most["acme"] == 1
+
+
+async def test_an_operator_changes_a_limit_at_run_time_and_lifts_the_change(app: App) -> None:
+    stage = Stage()
+
+    @app.task(name="ask", limit=Limit("tenant", concurrency=1, key="tenant"))
+    async def ask(tenant: str) -> None:
+        await stage.play(tenant)
+
+    async with working(app, concurrency=10):
+        runs = await ask.submit_many([("acme",)] * 4 + [("beta",)] * 4)
+        await becomes(lambda: dict(stage.running), {"acme": 1, "beta": 1})
+        quotas = (await app.client()).quotas
+        changed = await quotas.set("tenant", key="acme", concurrency=3, reason="paid", actor="jo")
+        assert (changed.outcome, changed.concurrency) == ("changed", 3)
+        await becomes(lambda: dict(stage.running), {"acme": 3, "beta": 1})
+        # What code declares does not undo it.
+        other = App(database_url=app.settings.database_url)
+        try:
+            other.task(name="ask", limit=Limit("tenant", concurrency=2, key="tenant"))(ask.function)
+            runs.append(await other.tasks["ask"].submit("beta"))
+        finally:
+            await other.close()
+        await becomes(lambda: dict(stage.running), {"acme": 3, "beta": 2})
+        assert (await quotas.gates("tenant", key="acme"))[0].concurrency == 3
+        lifted = await quotas.lift("tenant", key="acme")
+        assert (lifted.outcome, lifted.concurrency) == ("lifted", 2)
+        stage.go.set()
+        for run in runs:
+            await run.result(timeout=60)
+
+
+async def test_refuse_answers_the_submitter_and_stores_nothing(app: App, db: Any) -> None:
+    stage = Stage()
+
+    @app.task(name="ask", limit=Limit("api", concurrency=1, overflow="refuse"))
+    async def ask() -> None:
+        await stage.play("api")
+
+    async with working(app, concurrency=10):
+        run = await ask.submit()
+        await becomes(lambda: stage.running["api"], 1)
+        with pytest.raises(LimitReached) as caught:
+            await ask.submit()
+        assert caught.value.facts["quota"] == "api"
+        assert await db.fetchval("select count(*) from ff.execution") == 1
+        stage.go.set()
+        await run.result(timeout=60)
+        again = await ask.submit()
+        await again.result(timeout=60)
+
+
+async def state(run: Run[Any]) -> PublicState:
+    return await run.state()
+
+
+async def breaches(app: App, budget: str) -> int:
+    return (await (await app.client()).budgets.get(budget)).breach_count
+
+
+async def used(app: App, budget: str, key: str = "") -> dict[str, int]:
+    return dict((await (await app.client()).budgets.get(budget, key=key)).usage)
+
+
+async def test_a_budget_stops_an_execution_and_a_raise_lets_it_go_on(app: App) -> None:
+    starts: list[str] = []
+
+    @app.task(
+        name="ask",
+        budget=Budget("monthly", key="tenant", tokens=100, usd="1.00", on_exceed="suspend"),
+    )
+    async def ask(ctx: Context, tenant: str) -> str:
+        starts.append(tenant)
+        await ctx.usage(tokens=80, usd="0.50")
+        await ctx.usage(tokens=80)
+        return "done"
+
+    async with working(app, concurrency=5):
+        run = await ask.submit("acme")
+        await becomes(lambda: state(run), PublicState.RATE_LIMITED)
+        assert starts == ["acme"]
+        assert await used(app, "monthly", "acme") == {"tokens": 80, "usd": 500_000}
+        other = await ask.submit("beta")
+        await becomes(lambda: state(other), PublicState.RATE_LIMITED)
+        budgets = (await app.client()).budgets
+        await budgets.raise_limits("monthly", key="acme", tokens=1000, actor="jo")
+        assert await run.result(timeout=60) == "done"
+        # The handler began again, but its first report counts once.
+        assert starts == ["acme", "beta", "acme"]
+        assert await used(app, "monthly", "acme") == {"tokens": 160, "usd": 500_000}
+        assert await state(other) is PublicState.RATE_LIMITED
+        await budgets.reset("monthly", key="beta")
+        assert await other.result(timeout=60) == "done"
+        assert await used(app, "monthly", "beta") == {"tokens": 80, "usd": 0}
+
+
+async def test_a_budget_that_fails_raises_in_the_handler_and_counts_nothing(app: App) -> None:
+    @app.task(name="ask", budget=Budget("daily", tokens=100))
+    async def ask(ctx: Context, tokens: int) -> str:
+        await ctx.usage(tokens=tokens)
+        return "done"
+
+    @app.task(name="careful", budget=Budget("daily"))
+    async def careful(ctx: Context) -> str:
+        try:
+            await ctx.usage(tokens=60)
+        except BudgetExceeded as error:
+            await ctx.sleep(SOON)
+            return str(error)
+        return "all of it"
+
+    async with working(app, concurrency=5):
+        assert await (await ask.submit(60)).result(timeout=60) == "done"
+        with pytest.raises(ExecutionFailed) as caught:
+            await (await ask.submit(70)).result(timeout=60)
+        assert caught.value.type.endswith("BudgetExceeded")
+        assert await used(app, "daily") == {"tokens": 60}
+        # What was refused has used up the budget: nothing starts until there is room.
+        run = await careful.submit()
+        await becomes(run.state, PublicState.RATE_LIMITED)
+        budgets = (await app.client()).budgets
+        await budgets.raise_limits("daily", tokens=110)
+        await becomes(lambda: breaches(app, "daily"), 2)
+        await becomes(run.state, PublicState.RATE_LIMITED)
+        await budgets.raise_limits("daily", tokens=1000)
+        # A later run of the handler takes the same path: the failure is recorded.
+        assert await run.result(timeout=60) == (
+            "The budget daily has no room: tokens is at 60 of 110, and 60 more were reported. "
+            "Nothing was counted."
+        )
+        assert await used(app, "daily") == {"tokens": 60}
+
+
+async def test_usage_is_counted_once_however_often_the_handler_begins_again(app: App) -> None:
+    @app.task(name="ask", budget=Budget("daily", tokens=1000, amounts={"pages": 50}))
+    async def ask(ctx: Context) -> int:
+        async def read() -> int:
+            await ctx.usage(pages=3)
+            return 3
+
+        await ctx.usage(tokens=10)
+        await ctx.sleep(SOON)
+        pages = await ctx.step("read", read)
+        await ctx.sleep(SOON)
+        await ctx.usage(tokens=5)
+        return pages
+
+    @app.task(name="plain", budget=Budget("daily"))
+    def plain(ctx: Context) -> None:
+        def read() -> None:
+            ctx.usage_sync(pages=4)
+
+        ctx.usage_sync(tokens=100)
+        ctx.sleep_sync(SOON)
+        ctx.step_sync("read", read)
+        ctx.sleep_sync(SOON)
+        ctx.usage_sync(tokens=50)
+
+    async with working(app):
+        assert await (await ask.submit()).result(timeout=60) == 3
+        assert await used(app, "daily") == {"tokens": 15, "pages": 3}
+        await (await plain.submit()).result(timeout=60)
+        assert await used(app, "daily") == {"tokens": 165, "pages": 7}
+
+
+async def test_a_report_whose_record_was_lost_is_counted_once(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = DurableRun.record
+    lost: list[str] = []
+
+    async def record(self: DurableRun, entry: Any, **facts: Any) -> Any:
+        if entry.name == "ff.usage" and not lost:
+            lost.append(entry.name)
+            raise ConnectionError("lost")
+        return await recorded(self, entry, **facts)
+
+    monkeypatch.setattr(DurableRun, "record", record)
+
+    @app.task(name="ask", budget=Budget("daily", tokens=1000), retry=Retry(1, Fixed(timedelta(0))))
+    async def ask(ctx: Context) -> int:
+        async def read() -> int:
+            await ctx.usage(tokens=1)
+            return 7
+
+        pages = await ctx.step("read", read)
+        await ctx.usage(tokens=10)
+        return pages
+
+    async with working(app):
+        assert await (await ask.submit()).result(timeout=60) == 7
+    assert lost
+    assert await used(app, "daily") == {"tokens": 11}
+
+
+async def test_usage_inside_a_step_can_suspend_the_execution(app: App) -> None:
+    calls: list[str] = []
+
+    @app.task(name="ask", budget=Budget("daily", tokens=10, on_exceed="suspend"))
+    async def ask(ctx: Context) -> str:
+        async def stream() -> str:
+            calls.append("stream")
+            for _ in range(4):
+                await ctx.usage(tokens=5)
+            return "text"
+
+        return await ctx.step("stream", stream)
+
+    async with working(app):
+        run = await ask.submit()
+        await becomes(lambda: state(run), PublicState.RATE_LIMITED)
+        assert calls == ["stream"]
+        await (await app.client()).budgets.raise_limits("daily", tokens=100)
+        assert await run.result(timeout=60) == "text"
+    # The second call of the function used tokens of its own.
+    assert await used(app, "daily") == {"tokens": 30}
+
+
+async def test_money_as_a_float_is_refused_and_counts_nothing(app: App) -> None:
+    @app.task(name="ask", budget=Budget("daily", usd="1"))
+    async def ask(ctx: Context) -> str:
+        with pytest.raises(InvalidInput, match="not a float"):
+            await ctx.usage(usd=0.02)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="a whole number"):
+            await ctx.usage(tokens="7")  # type: ignore[arg-type]
+        return "refused"
+
+    async with working(app):
+        assert await (await ask.submit()).result(timeout=60) == "refused"
+
+
+async def test_a_slot_can_be_held_outside_an_execution(app: App) -> None:
+    stage = Stage()
+
+    @app.task(name="ask", limit=Limit("api", concurrency=1))
+    async def ask() -> None:
+        await stage.play("api")
+
+    async with working(app):
+        quotas = (await app.client()).quotas
+        async with quotas.admitted("api"):
+            run = await ask.submit()
+            with pytest.raises(LimitReached):
+                async with quotas.admitted("api"):
+                    raise AssertionError("a second slot")
+            await becomes(lambda: in_line(app, "api", ""), 1)
+            assert not stage.running
+        await becomes(lambda: stage.running["api"], 1)
+        stage.go.set()
+        await run.result(timeout=60)
+
+
+async def test_tenants_take_turns_however_much_one_of_them_submits(app: App) -> None:
+    started: list[str] = []
+
+    @app.task(name="export", fair_by="tenant")
+    async def export(tenant: str) -> None:
+        started.append(tenant)
+
+    runs = await export.submit_many([("acme",)] * 30 + [("beta",)] * 2)
+    runs.append(await export.submit("gamma"))
+    async with working(app, concurrency=1):
+        for run in runs:
+            await run.result(timeout=60)
+    assert sorted(started[:3]) == ["acme", "beta", "gamma"]
+    assert started[:5].count("beta") == 2
+
+
+async def test_a_worker_with_other_numbers_changes_the_limit_when_it_starts(
+    make_app: AppMaker,
+) -> None:
+    stage = Stage()
+
+    async def ask(tenant: str) -> None:
+        await stage.play(tenant)
+
+    old, new = make_app(version="1"), make_app(version="2")
+    limit = Limit("tenant", concurrency=1, key="tenant")
+    task = old.task(name="ask", limit=limit)(ask)
+    new.task(name="ask", limit=Limit("tenant", concurrency=3, key="tenant"))(ask)
+    runs = await task.submit_many([("acme",)] * 5)
+    async with working(old):
+        await becomes(lambda: stage.running["acme"], 1)
+        async with working(new):
+            await becomes(lambda: stage.running["acme"], 3)
+            stage.go.set()
+            for run in runs:
+                await run.result(timeout=60)
+
+
+async def test_a_limit_that_nobody_gave_numbers_is_refused_by_name(app: App) -> None:
+    @app.task(name="ask", limit=Limit("openai"))
+    async def ask() -> None: ...
+
+    with pytest.raises(QuotaNotFound, match="openai"):
+        await ask.submit()
+    await (await app.client()).quotas.create(Limit("openai", concurrency=2))
+    await ask.submit()
+
+
+async def test_a_worker_registers_its_tasks_with_schemas_and_limits(app: App) -> None:
+    @app.task(name="ask", version="3", limit=Limit("tenant", concurrency=2, key="tenant"))
+    async def ask(tenant: str, count: int = 1) -> list[str]:
+        return [tenant] * count
+
+    client = await app.client()
+    with pytest.raises(TaskNotFound):
+        await client.tasks.describe("nothing")
+    async with working(app):
+        told = await client.tasks.describe("ask")
+    assert told.version == "3"
+    assert told.arguments is not None
+    assert told.arguments["properties"]["count"] == {"title": "Count", "type": "integer"}
+    assert told.arguments["required"] == ["tenant"]
+    assert told.result == {"items": {"type": "string"}, "type": "array"}
+    assert told.limits == [
+        {"kind": "quota", "name": "tenant", "is_keyed": True, "argument": "tenant"}
+    ]
+    names = {one.task: one.is_limited for one in await client.tasks.list()}
+    assert names == {"ask": True}
+
+
+async def test_flows_schedules_and_transactions_name_the_limits_of_their_tasks(
+    app: App, db: Any
+) -> None:
+    @app.every(timedelta(days=1), args=("acme",))
+    @app.task(name="ask", limit=Limit("tenant", concurrency=2, key="tenant"))
+    async def ask(tenant: str) -> str:
+        return tenant
+
+    async with app.flow("two") as flow:
+        flow.add(ask, "acme")
+        flow.add(ask, "beta")
+    connection = await db.connect()
+    async with connection.transaction():
+        await ask.submit("gamma", via=connection)
+    await ask.submit("acme", key="once")
+    await app.fire_schedules()
+    rows = await db.fetch(
+        "select g.key, count(*) from ff.execution e"
+        " join ff.gate g on g.gate_id = any (e.quota_ids) group by 1"
+    )
+    assert {row["key"]: row["count"] for row in rows} == {"acme": 2, "beta": 1, "gamma": 1}
