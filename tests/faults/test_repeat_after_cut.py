@@ -35,6 +35,7 @@ from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
 from support.database import Database
+from support.proofs import drawn
 from worker.waiting import eventually
 
 from .proxy import Cut, Proxy, proxied
@@ -811,6 +812,9 @@ async def _unblock_all(stage: Stage) -> Any:
 
 
 async def _trimmed(stage: Stage) -> None:
+    # The events that earlier scenarios left to be trimmed must not be counted here.
+    await stage.db.execute("update ff.event_trim set due_at = ff.now()")
+    await stage.client.retention.trim_events()
     await _ended(stage)
     assert await _trim(stage) == 3
     await stage.db.execute("update ff.event_trim set due_at = ff.now()")
@@ -1869,7 +1873,7 @@ async def test_a_repeat_has_one_effect_and_the_first_answer(
     numbers = count(1)
     done: Counter[str] = Counter()
     wrong: list[str] = []
-    scenarios = SCENARIOS if runs >= len(SCENARIOS) else Random().sample(SCENARIOS, runs)
+    scenarios = SCENARIOS if runs >= len(SCENARIOS) else drawn("scenarios").sample(SCENARIOS, runs)
     async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=2) as client:
         expected = {}
         for scenario in scenarios:

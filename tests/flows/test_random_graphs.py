@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections import Counter
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -26,6 +25,7 @@ import pytest
 from support.clock import Clock
 from support.database import Database
 from support.factories import Engine, Lease
+from support.proofs import drawn
 
 from .evaluator import (
     CANCELLED,
@@ -530,7 +530,7 @@ async def test_a_graph_ends_well_whatever_gets_in_its_way(db, clock, part):
 @pytest.mark.parametrize("is_rough", [False, True], ids=["quiet", "rough"])
 async def test_thousands_of_graphs_end_as_they_should(db, clock, is_rough, part, sized):
     """New ones every time."""
-    first = secrets.randbits(32) * 1000
+    first = drawn("graphs").getrandbits(32) * 1000
     print(f"from graph {first} on")
     ring = await Ring.open(db, clock)
     await ring.run(range(first, first + sized(1500, short=60)), is_rough=is_rough)

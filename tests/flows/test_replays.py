@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections import Counter
 from contextlib import AsyncExitStack
 from random import Random
@@ -27,6 +26,7 @@ import pytest
 from support.clock import Clock
 from support.database import Database
 from support.factories import Engine, Lease
+from support.proofs import drawn
 
 from .evaluator import CANCELLED, SUCCESS, Lives, random_graph
 from .stage import DAY, locked, outcomes, plant, settle_all
@@ -268,7 +268,7 @@ async def test_a_node_sees_what_it_was_promised_whoever_is_replayed(db, clock, i
 @pytest.mark.parametrize("is_rough", [False, True], ids=["quiet", "rough"])
 async def test_hundreds_of_graphs_with_replays(db, clock, is_rough, sized):
     """New ones every time."""
-    first = secrets.randbits(32) * 1000
+    first = drawn("replays").getrandbits(32) * 1000
     print(f"from graph {first} on")
     ring = await Ring.open(db, clock)
     await ring.run(range(first, first + sized(800, short=20)), is_rough=is_rough)

@@ -6,8 +6,11 @@
     @pytest.mark.slow(short=2, of="servers")    --short runs two of all cases of that name
     some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of the
                                   cases in each test, so that together they cover all cases
+    drawn("words")                a Random for whatever a test chooses by chance
 
-A seed selects the cases. The head of the output shows the seed; set the variable to repeat it.
+One seed decides about everything that is chosen by chance. The head of the output shows the seed;
+set the variable to repeat a run. CI takes the seed from the commit, so that a repeat of CI on one
+commit repeats its choices.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
     ]
 
 
+def drawn(*what: object) -> Random:
+    """Return the random numbers of this run for one purpose."""
+    return Random(" ".join(map(str, (os.environ[SEED], *what))))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--short", action="store_true", help="run each slow proof in a short form")
 
@@ -45,8 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEED, str(secrets.randbits(32)))
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    return f"{SEED}={os.environ[SEED]}" if config.getoption("short") else None
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"{SEED}={os.environ[SEED]}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,9 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for (name, number), family in families.items()
-        for item in Random(f"{os.environ[SEED]} {name}").sample(
-            family, len(family) - min(number, len(family))
-        )
+        for item in drawn(name).sample(family, len(family) - min(number, len(family)))
     }
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from random import Random
 from uuid import uuid4
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from flowfabric.core.why import SENTENCES
 from support.admission import Admission
 from support.factories import Item, refused
+from support.proofs import drawn
 
 
 @pytest.fixture
@@ -552,7 +552,7 @@ async def test_an_execution_in_line_is_explained_by_its_budget(admission, engine
 
 async def test_no_window_has_more_starts_than_the_rate(admission, engine, clock):
     """Q07: from the events, over every window, whenever claims come."""
-    random = Random()
+    random = drawn("windows")
     await clock.freeze()
     gate = await admission.quota(rate=5, rate_window_ms=10_000)
     await admission.submit(120, quotas=[gate])

@@ -17,6 +17,7 @@ import pytest
 from flowfabric.doctor import find_check
 from support.admission import Admission
 from support.factories import Engine
+from support.proofs import drawn
 
 KEYS = 8
 OVER = (
@@ -200,7 +201,9 @@ async def run(db, clock, engine, seed: int, operations: int, workers: int) -> Cr
 
 
 async def test_random_operations_never_pass_a_limit_and_everything_drains(db, clock, engine):
-    crowd = await run(db, clock, engine, seed=Random().randrange(2**32), operations=1500, workers=4)
+    crowd = await run(
+        db, clock, engine, seed=drawn("operations").randrange(2**32), operations=1500, workers=4
+    )
     assert crowd.done >= 1500
 
 
@@ -210,7 +213,7 @@ async def test_a_million_random_operations(db, clock, engine, sized):
         db,
         clock,
         engine,
-        seed=Random().randrange(2**32),
+        seed=drawn("operations").randrange(2**32),
         operations=sized(1_000_000, short=5_000),
         workers=8,
     )
