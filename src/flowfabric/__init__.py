@@ -44,9 +44,10 @@ if _typing.TYPE_CHECKING:
     from flowfabric.core.flow import FlowState
     from flowfabric.core.ids import ExecutionId, FlowId
     from flowfabric.core.limit import Budget, Limit
-    from flowfabric.core.policy import Exponential, Fixed, Retry
+    from flowfabric.core.policy import Exponential, Fixed, Retry, StreamPolicy
     from flowfabric.core.retry_errors import GiveUp, RetryAfter
     from flowfabric.core.states import Outcome, PublicState
+    from flowfabric.core.stream import Frame, Rewind, Truncated
     from flowfabric.handlers import Context, answer, at_least, current, every, signal
     from flowfabric.tasks import CallNext, provided
 
@@ -71,6 +72,7 @@ __all__ = [
     "FlowId",
     "FlowRun",
     "FlowState",
+    "Frame",
     "GiveUp",
     "InvalidInput",
     "KeyReused",
@@ -84,11 +86,14 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryAfter",
+    "Rewind",
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "StreamPolicy",
     "Task",
     "TooManySteps",
+    "Truncated",
     "Unavailable",
     "WaitTimeout",
     "all_of",
@@ -126,9 +131,10 @@ _MODULES = {
     "core.flow": "FlowState",
     "core.ids": "ExecutionId FlowId",
     "core.limit": "Budget Limit",
-    "core.policy": "Exponential Fixed Retry",
+    "core.policy": "Exponential Fixed Retry StreamPolicy",
     "core.retry_errors": "GiveUp RetryAfter",
     "core.states": "Outcome PublicState",
+    "core.stream": "Frame Rewind Truncated",
     "handlers": "Context answer at_least current every signal",
     "tasks": "CallNext provided",
 }

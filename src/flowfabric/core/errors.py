@@ -26,6 +26,7 @@ FlowFabricError
 │   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
 │   ├── SelfReferencingEdge · CycleDetected
+│   ├── StreamGap
 │   └── WaitpointAlreadyExists · RotationConflict
 ├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
@@ -37,6 +38,7 @@ FlowFabricError
 │   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
+│   ├── StreamFull · StreamStalled
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
@@ -418,6 +420,19 @@ class WaitpointClosed(Refused, name="waitpoint_closed"):
 
 class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
     """The execution has 10 000 signals that no wait has taken. Send again when some are taken."""
+
+
+class StreamFull(Refused, name="stream_full"):
+    """The stream of the execution holds as many bytes as its policy allows. Send less, or allow
+    more with `stream_policy=StreamPolicy(max_bytes=...)`."""
+
+
+class StreamStalled(Refused):
+    """The database does not store the frames of this stream as fast as the handler sends them."""
+
+
+class StreamGap(Conflict, code="WF414", name="gap"):
+    """The frames do not continue the frames that this lease has stored."""
 
 
 class LimitReached(Refused, code="WF220", name="limit_reached"):

@@ -98,6 +98,7 @@ begin
     end if;
   end loop;
 
+  perform ff._close_streams(p_partition_key, p_execution_ids, p_lease_end, p_now);
   if p_eligibility = 'eligible_now' then
     perform ff._hint_ready(p_partition_key, v_routes);
   end if;

@@ -152,6 +152,7 @@ begin
       perform ff._release_gates(p_partition_key, array(
         select u.id from unnest(v_leased) u(id) where u.id = any (v_retried)));
     end if;
+    perform ff._close_streams(p_partition_key, v_retried, 'time_out', p_now);
     perform ff._hint_lease_lost(p_partition_key, v_retried);
     perform ff._drop_unanswered(p_partition_key, v_retried);
 

@@ -79,5 +79,6 @@ begin
          m.lease_id, m.epoch, m.worker_instance_id, m.route_id, m.flow_id, m.namespace,
          m.instance_tag, m.transitioned_at
   from marked m;
+  perform ff._close_streams(p_partition_key, p_execution_ids, 'expire_lease', p_now);
 end;
 $$;
