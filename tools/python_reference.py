@@ -30,8 +30,9 @@ RUN = """id is_duplicate task result result_sync signal signal_sync pending pend
 state_sync progress progress_sync stream stream_sync summary summary_sync events events_sync cancel
 cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
-submit_sync flow stream progress progress_sync usage usage_sync scheduled_at scheduled_at_sync patched
-patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for wait_for_sync
+submit_sync flow stream progress progress_sync usage usage_sync scheduled_at scheduled_at_sync
+patched patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for
+wait_for_sync
 waitpoint waitpoint_sync deprecate_patch deprecate_patch_sync execution_id task attempt epoch
 cancelled"""
 STREAM = "send send_sync summary summary_sync best_effort best_effort_sync logs"

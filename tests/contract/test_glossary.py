@@ -13,7 +13,7 @@ from .sources import PACKAGE, ROOT
 
 # Words that mean in a name what they mean in any program.
 ORDINARY_TEXT = """
-admin amounts day delete facts has hour interval month numbers parsed reached status tz week
+admin amounts before bytes correlation data day delete encoding facts has hour interval month numbers parsed reached status tz week
 add after all allows and any apply approval as at by call callback capable change changed check
 close conclude count create created current dead declare decode describe due error
 evaluate every exists explain explained exponential fabric fallback find fixed for forget
@@ -22,7 +22,7 @@ is issue jitter last let list locality loops lost many mark match max maximum me
 moment position work
 multiplier name never next of on once only open options overriding pending permanent prepare
 project random read record register registered remaining report requested resolve respect reused
-satisfied seconds set shutdown stage startup stored summarise summary swept sync to too tool trace
+satisfied seconds set shutdown stage startup sent stored summarise swept text sync to too tool trace
 transient
 type unavailable unfinished unsatisfied use using view when window within woken
 """

@@ -29,9 +29,9 @@ from flowfabric.core.limit import Budget, Gate, Limit
 from flowfabric.core.policy import Fixed, Retry, policy_json
 from flowfabric.core.schedule import every_rule
 from flowfabric.core.signal import Signal, Wait
-from flowfabric.core.states import FailureClass, HookKind
+from flowfabric.core.states import FailureClass, HookKind, StreamMode
 from flowfabric.core.step import Step
-from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame, StreamMode
+from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
@@ -1863,7 +1863,8 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
         "list_signals": f"ff.list_signals(0::smallint, null, '{known}')",
         "read_streams": (
-            f"ff.read_streams(0::smallint, null, array['{known}'::uuid], array[0::bigint], array[0])"
+            f"ff.read_streams(0::smallint, null, array['{known}'::uuid], array[0::bigint],"
+            " array[0])"
         ),
         "read_summary": f"ff.read_summary(0::smallint, null, '{known}')",
         "list_suspended": "ff.list_suspended(0::smallint, null)",

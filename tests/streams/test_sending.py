@@ -23,7 +23,7 @@ from flowfabric import (
     Truncated,
 )
 from flowfabric.core.errors import ExecutionNotFound, StreamFull
-from flowfabric.core.stream import StreamMode
+from flowfabric.core.states import StreamMode
 from steps.stage import skip, until
 from worker.apps import working
 

@@ -25,8 +25,8 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import CANCEL_SOURCES, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId, as_uuid
 from flowfabric.core.signal import Delivered, PendingWait, Signal
-from flowfabric.core.states import EventKind, FailureClass, PublicState
-from flowfabric.core.stream import Frame, FrameEncoding, Rewind, StreamMode, Truncated
+from flowfabric.core.states import EventKind, FailureClass, PublicState, StreamMode
+from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Truncated
 from flowfabric.core.trace import facts_of
 from flowfabric.handlers import OnceCall, async_only, current_run
 from flowfabric.tasks import encode_signal

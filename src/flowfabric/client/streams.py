@@ -21,13 +21,13 @@ from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import ExecutionNotFound, FlowFabricError, Unavailable
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import AnyId, ExecutionId
+from flowfabric.core.states import StreamMode
 from flowfabric.core.stream import (
     Chunk,
     Frame,
     FrameEncoding,
     Position,
     Rewind,
-    StreamMode,
     Summary,
     Truncated,
     format_id,

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from flowfabric.core.errors import InvalidInput, PayloadTooLarge
 from flowfabric.core.execution import check_text
+from flowfabric.core.states import StreamMode
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -25,14 +26,6 @@ _ID = re.compile(r"(\d{1,18})-(\d{1,9})")
 # The time and the number that make up the id of a frame.
 Position: TypeAlias = tuple[int, int]
 START: Position = (0, 0)
-
-
-class StreamMode(StrEnum):
-    """How a frame is kept."""
-
-    DURABLE = "durable"
-    SUMMARY = "summary"
-    BEST_EFFORT = "best_effort"
 
 
 class FrameEncoding(StrEnum):

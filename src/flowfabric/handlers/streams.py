@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from flowfabric.core.errors import FlowFabricError, InvalidInput
-from flowfabric.core.stream import FrameEncoding, OutgoingFrame, StreamMode, patch_problem
+from flowfabric.core.states import StreamMode
+from flowfabric.core.stream import FrameEncoding, OutgoingFrame, patch_problem
 from flowfabric.handlers.loops import check_no_loop, not_awaited, running_loop
 from flowfabric.tasks.frames import DEFAULT_KINDS, encode_frame
 

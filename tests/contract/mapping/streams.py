@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from flowfabric.core.execution import Claimed
-from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame, StreamMode
+from flowfabric.core.states import StreamMode
+from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame
 
 from .world import See, World, operation
+
+SOURCE = "contract"
 
 
 async def _send(world: World, held: Claimed, *frames: bytes, mode: str = "durable") -> None:
@@ -15,7 +18,7 @@ async def _send(world: World, held: Claimed, *frames: bytes, mode: str = "durabl
     for payload in frames:
         frame = OutgoingFrame(payload, FrameEncoding.TEXT, "text", StreamMode(mode))
         assert queue.put_nowait(frame)
-    await queue.flush()
+    await world.client.streams.flush(held)
 
 
 async def _texts(world: World, held: Claimed, **given: Any) -> tuple[list[str], bool]:
