@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from flowfabric.client.approvals import Approvals
 from flowfabric.client.budgets import Budgets
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
@@ -58,6 +59,7 @@ class FlowFabric:
         self.tasks = Tasks(self.database, namespace)
         self.steps = Steps(self.database, self.lanes, namespace)
         self.signals = Signals(self.database, self.steps, namespace)
+        self.approvals = Approvals(self.database, namespace)
 
     async def open(self) -> Self:
         await self.database.open()
