@@ -31,8 +31,8 @@ state_sync progress progress_sync events events_sync cancel cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
 submit_sync flow progress progress_sync usage usage_sync scheduled_at scheduled_at_sync patched
 patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for wait_for_sync
-waitpoint waitpoint_sync approval approval_sync deprecate_patch deprecate_patch_sync execution_id task attempt epoch
-cancelled"""
+waitpoint waitpoint_sync approval approval_sync deprecate_patch deprecate_patch_sync execution_id
+task attempt epoch cancelled"""
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"
 FLOW_RUN = """id name is_duplicate result result_sync results results_sync wait wait_sync state
