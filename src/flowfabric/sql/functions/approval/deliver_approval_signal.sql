@@ -62,7 +62,8 @@ begin
       'field', v_problem[1], 'problem', v_problem[2]));
   end if;
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
-  v_now := greatest(ff.now(), v_row.transitioned_at);
+  v_now := ff.now();
+  v_now := greatest(v_now, v_row.transitioned_at);
   v_open := array(
     select w.key from ff.waitpoint w
     where w.partition_key = p_partition_key and w.execution_id = p_execution_id
