@@ -25,7 +25,8 @@ _thread = ThreadPoolExecutor(1, "commands")
 _runner = asyncio.Runner()
 _is_busy = threading.Lock()
 _asyncio_run = asyncio.run
-_command = cache(get_command)
+# Typer builds all commands again for each call, which takes 15 ms.
+command_of = cache(get_command)
 
 
 async def invoke(*arguments: str, **options: Any) -> Result:
@@ -58,8 +59,7 @@ def _invoke_warm(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
 
 
 def _invoke(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
-    # Typer builds all commands again for each call, which takes 15 ms.
-    with mock.patch("typer.testing._get_command", _command):
+    with mock.patch("typer.testing._get_command", command_of):
         result = CliRunner().invoke(app, list(arguments), **options)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
