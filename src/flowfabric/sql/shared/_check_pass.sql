@@ -11,7 +11,7 @@ as $$
 begin
   perform ff._check_limit(p_limit);
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable')
-     and transaction_timestamp() < ff.now() - interval '1 second' then
+     and transaction_timestamp() < clock_timestamp() - interval '1 second' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'transaction_isolation', 'problem', 'must be read committed in a transaction'));
   end if;
