@@ -31,7 +31,8 @@ begin
   with asked as (
     update ff.worker w set drain_asked_at = v_now
     where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
-      and w.drain_asked_at is null and w.heartbeat_at + w.liveness_ttl > v_now
+      and w.drain_asked_at is null
+      and (w.heartbeat_at at time zone 'UTC' + w.liveness_ttl) at time zone 'UTC' > v_now
     returning w.worker_id
   )
   insert into ff.worker_event (
