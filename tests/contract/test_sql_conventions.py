@@ -433,6 +433,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
                 "_lock_budget",
                 "_lock_budgets",
                 "_declare_budget",
+                "_lock_subscription",
             )
             assert alone or "if p_wait then" in before, lock[0]
 
