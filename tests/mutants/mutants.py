@@ -256,7 +256,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a quick claim takes what is over",
         _FRESH,
         "tests/sql/execution/test_claim_forms.py",
-        ("\n               and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true)", ""),
+        ("x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true)", "true"),
     ),
     _mutant(
         "a quick claim does not look at the flow",

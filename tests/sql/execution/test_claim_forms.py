@@ -1,5 +1,5 @@
-"""The quick claim and the claim in rounds lease the same rows of the same tables, in the same order,
-with the same events and the same answer."""
+"""The quick claim and the claim in rounds lease the same rows of the same tables, in the same
+order, with the same events and the same answer."""
 
 from __future__ import annotations
 
@@ -105,9 +105,7 @@ NO_ROUNDS = "alter function ff._claim_in_rounds rename to _claim_in_rounds_hidde
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("states", [FRESH, MIXED], ids=["fresh", "mixed"])
-async def test_both_claims_lease_the_same_with_the_same_answer(
-    clock, engine, make, states, seed
-):
+async def test_both_claims_lease_the_same_with_the_same_answer(clock, engine, make, states, seed):
     chance = random.Random(seed)
     await clock.freeze()
     routes = [
