@@ -23,6 +23,7 @@ PARTITIONED = {
     "stream_summary",
     "suspension",
     "waitpoint",
+    "approval",
     "flow",
     "edge",
     "edge_group",
@@ -58,6 +59,7 @@ GLOBAL = {
     "budget_dimension",
     "budget_ledger",
     "budget_report",
+    "subscription",
 }
 
 # What looks into all partitions at once: over the table that has a row for each.

@@ -6,10 +6,14 @@ import flowfabric
 
 PUBLIC = [
     "App",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalRequest",
     "Budget",
     "BudgetExceeded",
     "CallNext",
     "Context",
+    "CursorExpired",
     "Ended",
     "EndedError",
     "ExecutionCancelled",
@@ -44,6 +48,9 @@ PUBLIC = [
     "SchemaMismatch",
     "StepFailed",
     "StreamPolicy",
+    "SubscribedEvent",
+    "Subscription",
+    "SubscriptionLost",
     "Task",
     "TooManySteps",
     "Truncated",
@@ -69,6 +76,8 @@ PUBLIC = [
 
 
 CONTEXT = [
+    "approval",
+    "approval_sync",
     "attempt",
     "cancelled",
     "continue_as",
