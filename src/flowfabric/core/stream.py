@@ -108,6 +108,10 @@ class Rewind:
     to: str
     attempt: int
 
+    def keeps(self, frame: Frame[Any]) -> bool:
+        """Tell whether a frame that came before stays valid."""
+        return parse_id(frame.id) <= parse_id(self.to)
+
 
 @dataclass(frozen=True, slots=True)
 class Truncated:

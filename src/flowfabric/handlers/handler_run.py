@@ -93,11 +93,6 @@ class HandlerRun:
         return self.durable is not None and self.durable.frames.is_used
 
     @property
-    def is_current(self) -> bool:
-        """Whether the caller is this handler, or a task or thread that it started."""
-        return current_run.get() is self
-
-    @property
     def worker(self) -> WorkerServices:
         """The worker that runs the handler. Raises once the handler has ended."""
         if self._worker is None:

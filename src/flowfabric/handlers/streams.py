@@ -8,17 +8,18 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.states import StreamMode
 from flowfabric.core.stream import FrameEncoding, OutgoingFrame, patch_problem
+from flowfabric.handlers.durable_run import DurableRun, HandlerPaused
 from flowfabric.handlers.loops import check_no_loop, not_awaited, running_loop
 from flowfabric.tasks.frames import DEFAULT_KINDS, encode_frame
 
 if TYPE_CHECKING:
-    from flowfabric.handlers.durable_run import DurableRun
     from flowfabric.handlers.handler_run import HandlerRun
 
 # A line of the log is cut to this many characters.
@@ -105,14 +106,14 @@ class HandlerStream:
         """
         if not isinstance(logger, logging.Logger):
             logger = logging.getLogger(logger)
-        handler = _LogFrames(self._run, self._run.make_durable(), level)
-        _LEVELS.lower(logger, level)
-        logger.addHandler(handler)
+        lines = _LogLines(self._run.make_durable(), level)
+        _TAPS.add(logger, level)
+        token = _lines.set((*_lines.get(), (logger, lines)))
         try:
             yield
         finally:
-            logger.removeHandler(handler)
-            _LEVELS.restore(logger)
+            _lines.reset(token)
+            _TAPS.remove(logger)
 
     def _frame(self, value: Any, kind: str | None, correlation_id: str | None) -> OutgoingFrame:
         payload, encoding = encode_frame(value, self._run.spec.streams)
@@ -177,56 +178,82 @@ def _patch_frame(patch: Mapping[str, Any]) -> OutgoingFrame:
     return _checked(OutgoingFrame(payload, FrameEncoding.JSON, "summary", StreamMode.SUMMARY))
 
 
-class _Levels:
-    """The levels of loggers that handlers have lowered. The last one restores the level."""
+class _LogLines:
+    """Sends the lines that one handler logs as frames."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lowered: dict[logging.Logger, tuple[int, int]] = {}
-
-    def lower(self, logger: logging.Logger, level: int) -> None:
-        with self._lock:
-            count, before = self._lowered.get(logger, (0, logger.level))
-            self._lowered[logger] = (count + 1, before)
-            if logger.getEffectiveLevel() > level:
-                logger.setLevel(level)
-
-    def restore(self, logger: logging.Logger) -> None:
-        with self._lock:
-            count, before = self._lowered.pop(logger)
-            if count > 1:
-                self._lowered[logger] = (count - 1, before)
-            else:
-                logger.setLevel(before)
-
-
-_LEVELS = _Levels()
-
-
-class _LogFrames(logging.Handler):
-    """Sends log records of one handler as frames."""
-
-    def __init__(self, run: HandlerRun, durable: DurableRun, level: int) -> None:
-        super().__init__(level)
-        self._run = run
+    def __init__(self, durable: DurableRun, level: int) -> None:
         self._durable = durable
+        self._level = level
         self._dropped = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self._run.is_current or record.name.partition(".")[0] == "flowfabric":
+    def send(self, record: logging.LogRecord, line: str) -> None:
+        if record.levelno < self._level:
             return
         try:
-            line = self.format(record)[:_MAX_LINE]
-            if self._dropped and self._send({"dropped": self._dropped}):
+            if self._dropped and self._put({"dropped": self._dropped}):
                 self._dropped = 0
             told = {"level": record.levelname, "logger": record.name, "message": line}
-            if not self._send(told):
+            if not self._put(told):
                 self._dropped += 1
-        except (FlowFabricError, RuntimeError, asyncio.CancelledError):
+        except (FlowFabricError, RuntimeError, HandlerPaused, asyncio.CancelledError):
             # The lease is lost or the handler is ending: its next call raises, not its log.
             self._dropped += 1
 
-    def _send(self, value: Mapping[str, Any]) -> bool:
-        payload = json.dumps(value).encode()[:65_536]
-        frame = OutgoingFrame(payload, FrameEncoding.JSON, "log")
+    def _put(self, value: Mapping[str, Any]) -> bool:
+        frame = OutgoingFrame(json.dumps(value).encode(), FrameEncoding.JSON, "log")
         return self._durable.frames.put_soon(frame)
+
+
+# The loggers that the running handler has asked for, and where its lines go.
+_lines: ContextVar[tuple[tuple[logging.Logger, _LogLines], ...]] = ContextVar(
+    "flowfabric_log_lines", default=()
+)
+
+
+class _Tap(logging.Handler):
+    """Gives a log record to the handler that logs it, if that handler has asked for it."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.partition(".")[0] == "flowfabric":
+            return
+        for logger, lines in _lines.get():
+            if logger is self._logger:
+                lines.send(record, self.format(record)[:_MAX_LINE])
+
+
+class _Taps:
+    """The loggers that some handler listens to: their taps, and their levels of before.
+
+    All handlers share one tap per logger. Removing one from a logger that is in use would make it
+    skip another.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._used: dict[logging.Logger, tuple[int, int, _Tap]] = {}
+
+    def add(self, logger: logging.Logger, level: int) -> None:
+        with self._lock:
+            count, before, tap = self._used.get(logger) or (0, logger.level, _Tap(logger))
+            self._used[logger] = (count + 1, before, tap)
+            if not count:
+                logger.addHandler(tap)
+            if logger.getEffectiveLevel() > level:
+                logger.setLevel(level)
+
+    def remove(self, logger: logging.Logger) -> None:
+        with self._lock:
+            count, before, tap = self._used.pop(logger)
+            if count > 1:
+                self._used[logger] = (count - 1, before, tap)
+                return
+            logger.setLevel(before)
+            # A new list: another thread may be going through the old one.
+            logger.handlers = [one for one in logger.handlers if one is not tap]
+
+
+_TAPS = _Taps()
