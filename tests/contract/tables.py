@@ -49,6 +49,8 @@ GLOBAL = {
     "hook",
     "task",
     "namespace_grant",
+    "api_token",
+    "audit",
     "quota",
     "quota_change",
     "budget",
