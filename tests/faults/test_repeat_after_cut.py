@@ -748,6 +748,16 @@ async def _beat(stage: Stage) -> Any:
     return await stage.client.workers.heartbeat([stage.instance])
 
 
+async def _drain_worker(stage: Stage) -> Any:
+    await stage.client.workers.drain(stage.instance, "deploy")
+    (found,) = [
+        worker
+        for worker in await stage.client.workers.list(limit=10_000)
+        if worker.worker_instance_id == stage.instance
+    ]
+    return found.drain_asked_at is not None
+
+
 async def _mark_dead(stage: Stage) -> Any:
     await stage.client.workers.mark_dead(stage.instance, "gone")
     return await _is_listed(stage)
@@ -1571,6 +1581,7 @@ SCENARIOS = (
         ("worker", "worker_event"),
     ),
     Scenario("beat", "heartbeat_workers", _registered, _beat, ("worker",)),
+    Scenario("drain", "drain_worker", _registered, _drain_worker, ("worker", "worker_event")),
     Scenario("mark dead", "mark_worker_dead", _registered, _mark_dead, ("worker", "worker_event")),
     Scenario("sweep", "sweep_workers", _silent, _sweep, ("worker", "worker_event"), is_sweep=True),
     Scenario(

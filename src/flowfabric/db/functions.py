@@ -370,12 +370,15 @@ EXPIRE_WORKER_LEASES = _function(
 REGISTER_WORKER = _function(
     "register_worker",
     "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl code_version "
-    "reads version_grace finish_only",
+    "reads version_grace finish_only host slots",
     "outcome expires_at",
 )
 HEARTBEAT_WORKERS = _function(
-    "heartbeat_workers", "namespaces worker_instance_ids", "namespace worker_instance_id"
+    "heartbeat_workers",
+    "namespaces worker_instance_ids running loop_lags",
+    "namespace worker_instance_id asked",
 )
+DRAIN_WORKER = _function("drain_worker", "namespace worker_instance_id reason actor", "outcome")
 MARK_WORKER_DEAD = _function(
     "mark_worker_dead", "namespace worker_instance_id reason actor", "outcome"
 )
@@ -383,7 +386,8 @@ LIST_WORKERS = _function(
     "list_workers",
     "namespace after_namespace after_instance_id limit with_dead",
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
-    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only",
+    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only host slots running "
+    "loop_lag drain_asked_at",
 )
 LIST_UNSERVED_ROUTES = _function(
     "list_unserved_routes",
@@ -806,6 +810,7 @@ FUNCTIONS: tuple[Function, ...] = (
     EXPIRE_WORKER_LEASES,
     REGISTER_WORKER,
     HEARTBEAT_WORKERS,
+    DRAIN_WORKER,
     MARK_WORKER_DEAD,
     LIST_WORKERS,
     LIST_UNSERVED_ROUTES,
