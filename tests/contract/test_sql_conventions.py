@@ -330,8 +330,7 @@ def test_time_comes_from_one_function(file):
 @each(FUNCTIONS)
 def test_time_and_transaction_are_read_into_a_variable(file):
     """Never inside a statement, where they would be volatile (B.3 rule 3)."""
-    # In _claim_fresh a claim of nothing must not take a transaction id.
-    names = r"ff\.now" if file.name == "_claim_fresh" else r"ff\.now|pg_current_xact_id"
+    names = r"ff\.now|pg_current_xact_id"
     for call in re.finditer(rf"^.*\b({names})\(\).*$", body(file), re.MULTILINE):
         assert re.search(r"\bv_\w+\s.*:= (ff\.now|pg_current_xact_id)\(\);", call[0]), call[0]
 
@@ -434,6 +433,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
                 "revoke_api_token",
                 "_lock_budgets",
                 "_declare_budget",
+                "_lock_subscription",
             )
             assert alone or "if p_wait then" in before, lock[0]
 

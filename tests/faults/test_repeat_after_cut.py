@@ -31,6 +31,7 @@ from flowfabric.core.schedule import every_rule
 from flowfabric.core.signal import Signal, Wait
 from flowfabric.core.states import FailureClass, HookKind
 from flowfabric.core.step import Step
+from flowfabric.core.subscription import Wishes
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
@@ -124,6 +125,8 @@ create trigger gate after insert or update or delete on ff.budget_ledger
   for each statement execute function ff_test.gate();
 create trigger gate after insert or delete on ff.budget_report
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.subscription
+  for each statement execute function ff_test.gate();
 """
 
 # All that a call may leave behind, counted.
@@ -169,6 +172,10 @@ union all select 'slots taken', coalesce(sum(g.running), 0)
   - (select coalesce(sum(r.slots), 0) from ff.gate_release r) from ff.gate g
 union all select 'starts', coalesce(sum(n), 0) from ff.gate g cross join unnest(g.slices) n
 union all select 'holds', count(*) from ff.gate_hold
+union all select 'subscriptions', count(*) from ff.subscription
+union all select 'subscriptions that are held', count(s.holder_id) from ff.subscription s
+union all select 'acknowledgements', coalesce(sum(s.ack_no), 0) from ff.subscription s
+union all select 'events acknowledged', coalesce(sum(s.acked_count), 0) from ff.subscription s
 union all select 'budgets', count(*) from ff.budget
 union all select 'limits that were raised', count(d.raised_hard) from ff.budget_dimension d
 union all select 'usage', coalesce(sum(d.usage), 0) from ff.budget_dimension d
@@ -1150,6 +1157,42 @@ def _name(stage: Stage) -> str:
     return f"limit-{stage.number}"
 
 
+async def _hold(stage: Stage) -> Any:
+    holder = stage.state.setdefault("holder", uuid4())
+    cursor = stage.state.setdefault("cursor", await stage.client.events.open())
+    hold = await stage.client.subscriptions.hold(
+        _name(stage), holder, held_by="tests", ttl=timedelta(hours=1), wishes=Wishes(),
+        cursor=cursor,
+    )  # fmt: skip
+    stage.state["epoch"] = hold.epoch
+    return hold.outcome, hold.epoch
+
+
+async def _holding(stage: Stage) -> None:
+    await _hold(stage)
+
+
+async def _ack(stage: Stage) -> Any:
+    return await stage.client.subscriptions.ack(
+        _name(stage), stage.state["holder"], stage.state["epoch"], ttl=timedelta(hours=1),
+        ack_no=1, cursor=stage.state["cursor"], count=7,
+    )  # fmt: skip
+
+
+async def _release_hold(stage: Stage) -> None:
+    await stage.client.subscriptions.release(
+        _name(stage), stage.state["holder"], stage.state["epoch"]
+    )
+
+
+async def _reset(stage: Stage) -> None:
+    await stage.client.subscriptions.reset(_name(stage))
+
+
+async def _remove(stage: Stage) -> None:
+    await stage.client.subscriptions.remove(_name(stage))
+
+
 async def _create_quota(stage: Stage) -> Any:
     await stage.client.quotas.create(Limit(_name(stage), concurrency=2, rate="10/min"))
     info = await stage.client.quotas.get(_name(stage))
@@ -1601,6 +1644,11 @@ SCENARIOS = (
     ),
     Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
     Scenario("register tasks", "register_tasks", _nothing, _register_tasks, ("task",)),
+    Scenario("hold", "hold_subscription", _nothing, _hold, ("subscription",)),
+    Scenario("ack", "ack_subscription", _holding, _ack, ("subscription",)),
+    Scenario("let go", "release_subscription", _holding, _release_hold, ("subscription",)),
+    Scenario("reset a subscription", "reset_subscription", _holding, _reset, ("subscription",)),
+    Scenario("remove one", "remove_subscription", _holding, _remove, ("subscription",)),
     Scenario("create a quota", "create_quota", _nothing, _create_quota, ("quota",)),
     Scenario("set a quota", "set_quota", _quota, _set_quota, ("quota_change",)),
     Scenario("lift a quota", "lift_quota", _changed_quota, _lift_quota, ("quota_change",)),
@@ -1859,6 +1907,8 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "find_due": "ff.find_due('timer')",
         "find_work": "ff.find_work(null, null, null, null)",
         "list_schedules": "ff.list_schedules(null)",
+        "list_subscriptions": "ff.list_subscriptions(null)",
+        "read_lags": "ff.read_lags(0::smallint, null)",
     }
     # This one needs a lease: tests/sql/signal calls it.
     held = {"observe_signals"}

@@ -21,6 +21,7 @@ from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.signals import Signals
 from flowfabric.client.steps import Steps
+from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.client.tasks import Tasks
 from flowfabric.client.tokens import Tokens
 from flowfabric.client.transactional import Transactional
@@ -53,6 +54,7 @@ class FlowFabric:
         self.flows = Flows(self.database, self.transactional, namespace)
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
+        self.subscriptions = Subscriptions(self.database, self.events, namespace)
         self.results = Results(self.database, self.executions)
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
@@ -86,6 +88,7 @@ class FlowFabric:
         """Send all queued items, stop all waits, and close every connection."""
         for other in tuple(self._others.values()):
             await other.close()
+        await self.subscriptions.close()
         await self.steps.close()
         await self.signals.close()
         await self.flows.close()

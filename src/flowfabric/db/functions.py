@@ -459,6 +459,36 @@ TRIM_EXECUTIONS = _function("trim_executions", "partition_key limit", "handled d
 TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
 TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
 
+_SUBSCRIPTION = "namespace name"
+HOLD_SUBSCRIPTION = _function(
+    "hold_subscription",
+    f"{_SUBSCRIPTION} holder_id held_by ttl kinds tasks lanes instance_tags on_expiry keep cursor",
+    "outcome epoch cursor_text held_by hold_expires_at is_new",
+)
+ACK_SUBSCRIPTION = _function(
+    "ack_subscription",
+    f"{_SUBSCRIPTION} holder_id epoch ttl ack_no cursor count",
+    "outcome hold_expires_at",
+)
+RELEASE_SUBSCRIPTION = _function(
+    "release_subscription", f"{_SUBSCRIPTION} holder_id epoch", "outcome"
+)
+RESET_SUBSCRIPTION = _function(
+    "reset_subscription", f"{_SUBSCRIPTION} cursor reason actor", "outcome epoch"
+)
+REMOVE_SUBSCRIPTION = _function("remove_subscription", _SUBSCRIPTION, "outcome")
+LIST_SUBSCRIPTIONS = _function(
+    "list_subscriptions",
+    _SUBSCRIPTION,
+    "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
+    "acked_count acked_at created_at changed_at changed_by reason cursor_text",
+)
+READ_LAGS = _function(
+    "read_lags",
+    "partition_key namespace name",
+    "namespace name behind_at waiting is_expired",
+)
+
 SET_TAGS = _function(
     "set_tags", "partition_key namespace execution_ids tags wait", "item outcome detail"
 )
@@ -829,6 +859,13 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_EXECUTIONS,
     TRIM_EVENTS,
     TRIM_KEYS,
+    HOLD_SUBSCRIPTION,
+    ACK_SUBSCRIPTION,
+    RELEASE_SUBSCRIPTION,
+    RESET_SUBSCRIPTION,
+    REMOVE_SUBSCRIPTION,
+    LIST_SUBSCRIPTIONS,
+    READ_LAGS,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
     READ_KEY,
