@@ -20,6 +20,7 @@ PARTITIONED = {
     "signal_inbox",
     "suspension",
     "waitpoint",
+    "approval",
     "flow",
     "edge",
     "edge_group",

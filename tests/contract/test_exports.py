@@ -6,6 +6,9 @@ import flowfabric
 
 PUBLIC = [
     "App",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalRequest",
     "Budget",
     "BudgetExceeded",
     "CallNext",
@@ -69,6 +72,8 @@ PUBLIC = [
 
 
 CONTEXT = [
+    "approval",
+    "approval_sync",
     "attempt",
     "cancelled",
     "continue_as",

@@ -81,6 +81,7 @@ COMMANDS = {
     "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
     "flow": ("flows", "List, show, draw and cancel flows."),
     "lane": ("lanes", "List, pause, drain and disable lanes."),
+    "approvals": ("approvals", "List the approvals that executions wait for, and answer them."),
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
     "quota": (
         "quotas",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from flowfabric.client.approvals import Approvals
 from flowfabric.client.budgets import Budgets
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
@@ -67,6 +68,7 @@ class FlowFabric:
         self.tasks = Tasks(self.database, namespace)
         self.steps = Steps(self.database, self.lanes, namespace)
         self.signals = Signals(self.database, self.steps, namespace)
+<<<<<<< HEAD
         self.tokens = Tokens(self.database, namespace)
 
     def within(self, namespace: str | None) -> FlowFabric:
@@ -79,6 +81,9 @@ class FlowFabric:
         if namespace not in self._others:
             self._others[namespace] = FlowFabric(self.database, namespace=namespace)
         return self._others[namespace]
+=======
+        self.approvals = Approvals(self.database, namespace)
+>>>>>>> main
 
     async def open(self) -> Self:
         await self.database.open()

@@ -320,6 +320,24 @@ CREATE_WAITPOINT = _function(
     f"{_FENCE} waitpoint_id key expires_in step_name step_occurrence",
     "outcome token detail",
 )
+CREATE_APPROVAL = _function(
+    "create_approval",
+    f"{_FENCE} approval_id waitpoint_ids approvers question details details_encoding need deny "
+    "step_name step_occurrence",
+    "outcome tokens detail",
+)
+DELIVER_APPROVAL_SIGNAL = _function(
+    "deliver_approval_signal",
+    "partition_key namespace execution_id decision actor signal_id approver approval_id payload "
+    "payload_encoding",
+    "outcome signal_id effect approver",
+)
+LIST_APPROVALS = _function(
+    "list_approvals",
+    "partition_key namespace execution_id after_at after_id limit",
+    "execution_id approval_id question details details_encoding need_count deny_count created_at "
+    "is_open approvers waitpoint_ids decisions deciders decided_at comments",
+)
 CLOSE_WAITPOINT = _function(
     "close_waitpoint",
     "partition_key namespace execution_id waitpoint_id reason",
@@ -799,6 +817,9 @@ FUNCTIONS: tuple[Function, ...] = (
     DELIVER_SIGNALS,
     DELIVER_SIGNAL_JSON,
     CREATE_WAITPOINT,
+    CREATE_APPROVAL,
+    DELIVER_APPROVAL_SIGNAL,
+    LIST_APPROVALS,
     CLOSE_WAITPOINT,
     EXPIRE_WAITPOINTS,
     LIST_PENDING_WAITPOINTS,
