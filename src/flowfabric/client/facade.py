@@ -68,7 +68,7 @@ class FlowFabric:
         self.tasks = Tasks(self.database, namespace)
         self.steps = Steps(self.database, self.lanes, namespace)
         self.signals = Signals(self.database, self.steps, namespace)
-<<<<<<< HEAD
+        self.approvals = Approvals(self.database, namespace)
         self.tokens = Tokens(self.database, namespace)
 
     def within(self, namespace: str | None) -> FlowFabric:
@@ -81,9 +81,6 @@ class FlowFabric:
         if namespace not in self._others:
             self._others[namespace] = FlowFabric(self.database, namespace=namespace)
         return self._others[namespace]
-=======
-        self.approvals = Approvals(self.database, namespace)
->>>>>>> main
 
     async def open(self) -> Self:
         await self.database.open()
