@@ -806,6 +806,13 @@ class App:
             find_spec=self._find_spec,
         )
 
+    def encode_signal(self, task: str, name: str, value: Any) -> bytes:
+        """Encode the value of a signal by the declaration of a task, if this app has the task."""
+        known = self.tasks.get(task)
+        return (
+            encode_signal(name, value) if known is None else known.spec.encode_signal(name, value)
+        )
+
     def _decoder(self, task: str) -> Callable[[bytes | None], Any]:
         return self.tasks[task].spec.decode_result if task in self.tasks else _as_json
 
