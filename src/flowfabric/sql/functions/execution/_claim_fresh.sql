@@ -1,7 +1,7 @@
 -- Lease the next executions in one statement, if all of them start their first attempt (T9): the
 -- usual claim. Returns them as ff.claim_executions does. If it returns no ids, nothing has changed; then
 -- ff._claim_in_rounds must claim, unless is_empty says that nothing is ready; `vain` rows stay locked
--- that others had just taken.
+-- that others had just taken, and the gates `held`. With p_is_gated it looks for limits, too.
 --
 -- The caller has found no grant and nothing to reclaim in these routes. Claims of the same routes
 -- take turns, because claims at the same time would all lock and skip the same rows. A claim
@@ -23,8 +23,10 @@ create function ff._claim_fresh(
   p_floor_id           uuid,
   p_reports_starts     boolean,
   p_generation         integer,
+  p_is_gated           boolean,
   out is_empty             boolean,
   out vain                 integer,
+  out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],
@@ -50,9 +52,10 @@ declare
   v_rank     constant smallint := coalesce(p_floor_rank, -1::smallint);
   v_at       constant timestamptz := coalesce(p_floor_at, '-infinity');
   v_id       constant uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
-  v_is_one   constant boolean := p_routes[2] is null;
+  v_is_one   constant boolean := p_routes[2] is null and not p_is_gated;
   v_places   tid[];
   v_is_fresh boolean;
+  v_gates    record;
   v_has_more boolean;
 begin
   if not v_has_turn then
@@ -60,7 +63,21 @@ begin
   end if;
   v_now := ff.now();
 
-  if not v_is_one then
+  if p_is_gated then
+    v_gates := ff._pick_gated(
+      p_partition_key, p_routes, p_turns, v_rank, v_at, v_id, p_limit,
+      exists (select from ff.budget b where b.is_shut), v_now);
+    vain := v_gates.vain;
+    -- Grants are looked for before slots are taken: once all are locked, no grant can come.
+    if v_gates.is_fresh is not true or ff._has_grants(p_partition_key) then
+      return;
+    end if;
+    held := ff._take_slots(p_partition_key, v_gates.gate_ids, v_gates.asked, v_now);
+    if held is not null then
+      return;
+    end if;
+    v_places := v_gates.places;
+  elsif not v_is_one then
     -- The first window of all routes, if others hold nothing of it.
     select array_agg(e.place), bool_and(coalesce(e.is_open and e.is_fresh, false)),
            count(*) filter (where not e.is_open), count(*) = 0
@@ -156,7 +173,7 @@ begin
                                  and (c.rank, c.order_at, c.execution_id) > (v_rank, v_at, v_id)
                                limit 2 * p_limit) w) < 2 * p_limit)
                   -- Once all are locked: none may have got a grant since the caller looked.
-                  and not ff._has_grants(p_partition_key)
+                  and (p_is_gated or not ff._has_grants(p_partition_key))
            from picked x)
     returning e.execution_id, e.version, e.epoch, e.route_id, e.rank, e.order_at,
               e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.payload_encoding,
@@ -232,8 +249,10 @@ create function ff._claim_fresh(
   p_floor_id           uuid,
   p_reports_starts     boolean,
   p_generation         integer,
+  p_is_gated           boolean,
   out is_empty             boolean,
   out vain                 integer,
+  out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],

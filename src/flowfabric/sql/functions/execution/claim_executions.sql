@@ -103,7 +103,10 @@ declare
   v_slot_ids      uuid[];
   v_is_unusual    boolean;
   v_is_raised     boolean;
-  v_has_lines     boolean;
+  v_has_gates     boolean;
+  v_has_lines     boolean := false;
+  v_is_gated      boolean := false;
+  v_held          bigint[];
   v_is_fair       boolean;
   v_covered       record;
   v_fresh         record;
@@ -122,9 +125,10 @@ begin
              and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
              and e.reclaim_at is null and e.line_id is null),
          exists (select from ff.event_generation g where g.partition_key = p_partition_key),
-         exists (select from ff.line y where y.partition_key = p_partition_key),
+         exists (select from ff.gate g where g.partition_key = p_partition_key)
+         or exists (select from ff.budget b),
          exists (select from ff.fair_lane l where l.partition_key = p_partition_key)
-    into v_slot_claim, v_slot_ids, v_is_unusual, v_is_raised, v_has_lines, v_is_fair
+    into v_slot_claim, v_slot_ids, v_is_unusual, v_is_raised, v_has_gates, v_is_fair
   from (select) o
   left join ff.claim_slot s
     on s.partition_key = p_partition_key and s.namespace = v_namespace
@@ -140,18 +144,38 @@ begin
     if v_routes is null then
       return;
     end if;
-    if v_has_lines then
-      v_has_lines := exists (
-        select from unnest(v_routes) r(id)
-        where exists (
-          select from ff.line y
-          where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
+    if v_has_gates then
+      select exists (
+               select from unnest(v_routes) r(id)
+               where exists (
+                 select from ff.line y
+                 where y.partition_key = p_partition_key and y.route_id = r.id offset 0)),
+             -- Whether the next execution of a route is under a limit.
+             exists (
+               select from unnest(v_routes) r(id)
+               cross join lateral (
+                 select num_nonnulls(e.quota_ids, e.budget_ids) > 0 as is_gated
+                 from ff.execution e
+                 where e.partition_key = p_partition_key and e.route_id = r.id
+                   and e.phase = 'runnable' and e.eligibility = 'eligible_now'
+                 order by e.rank, e.order_at, e.execution_id
+                 limit 1) x
+               where x.is_gated)
+        into v_has_lines, v_is_gated;
+      if v_has_lines then
+        v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
+        v_has_lines := exists (
+          select from unnest(v_routes) r(id)
+          where exists (
+            select from ff.line y
+            where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
+      end if;
     end if;
-    if not v_is_unusual and not v_has_lines then
+    if not v_is_unusual and not v_has_lines and v_held is null then
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
         v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
-        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end);
+        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end, v_is_gated);
       if v_fresh.execution_ids is not null then
         perform ff._write_claim_slot(
           p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now,
@@ -177,6 +201,7 @@ begin
         return;
       end if;
       v_vain := coalesce(v_fresh.vain, 0);
+      v_held := nullif(v_fresh.held, '{}');
       -- Nothing to claim, unless the original of this repeat has claimed since the slot was read.
       if v_fresh.is_empty and not exists (
            select from ff.claim_slot s
@@ -199,7 +224,7 @@ begin
     p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
     p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
     coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_vain,
-    v_has_lines, v_is_fair) with ordinality c
+    v_has_lines, v_held, v_is_fair) with ordinality c
   having count(*) > 0;
 end;
 $$;

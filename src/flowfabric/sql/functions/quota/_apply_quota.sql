@@ -31,7 +31,7 @@ begin
     slice_base = case when g.rate_window = t.rate_window then g.slice_base
                       else coalesce(t.slice, 0) end
   from (
-    select u.gate_id, w.concurrency, w.rate, w.rate_window, w.is_refusing,
+    select p_partition_key as pk, u.gate_id, w.concurrency, w.rate, w.rate_window, w.is_refusing,
            floor(extract(epoch from p_now) * 60 / extract(epoch from w.rate_window))::bigint as slice
     from unnest(v_gates) u(gate_id)
     cross join lateral (
@@ -50,7 +50,7 @@ begin
         order by x.key desc
         limit 1) c on true) w
     offset 0) t
-  where g.partition_key = p_partition_key and g.gate_id = t.gate_id;
+  where g.partition_key = t.pk and g.gate_id = t.gate_id;
   insert into ff.gate_release (partition_key, gate_id, slots)
   select p_partition_key, u.gate_id, 0 from unnest(v_gates) u(gate_id);
 end;
