@@ -175,6 +175,14 @@ async def test_a_higher_limit_opens_the_line(admission, engine):
     assert len(await engine.claim(10)) == 2
 
 
+async def test_a_higher_rate_opens_the_line(admission, engine):
+    gate = await admission.quota(rate=1, rate_window_ms=60000)
+    await admission.submit(3, quotas=[gate])
+    assert len(await engine.claim(10)) == 1
+    await admission.one("set_quota", quota="api", rate=3)
+    assert len(await engine.claim(10)) == 2
+
+
 async def test_a_lower_limit_stops_nobody_and_starts_nobody(admission, engine):
     gate = await admission.quota(concurrency=3)
     await admission.submit(5, quotas=[gate])

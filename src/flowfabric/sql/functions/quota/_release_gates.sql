@@ -11,12 +11,14 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
-begin
-  perform ff._release_slots(p_partition_key, array(
+declare
+  v_gates constant bigint[] := array(
     select g.id from unnest(p_execution_ids) u(id)
     cross join lateral (
       select e.quota_ids from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x
-    cross join lateral unnest(x.quota_ids) g(id)));
+    cross join lateral unnest(x.quota_ids) g(id));
+begin
+  perform ff._release_slots(p_partition_key, v_gates);
 end;
 $$;
