@@ -25,7 +25,7 @@
 -- executions have the usual value: claim_kind fresh, epoch 1, attempt_index 0, the claim id as
 -- attempt_id, attempt_type initial, 0 for a count or generation, null for all others.
 --
--- Usually ff._claim_fresh leases first attempts in one statement. ff._claim_in_rounds does the rest.
+-- Usually ff._claim_fresh leases, if these are all first attempts. ff._claim_in_rounds does the rest.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           runnable eligible -> runnable blocked by quota or budget (T6, quiet),
@@ -101,11 +101,9 @@ declare
   v_now           timestamptz;
   v_slot_claim    uuid;
   v_slot_ids      uuid[];
-  v_is_unusual    boolean;
+  v_is_reclaiming boolean;
   v_is_raised     boolean;
-  v_has_gates     boolean;
-  v_has_lines     boolean := false;
-  v_is_gated      boolean := false;
+  v_has_lines     boolean;
   v_held          bigint[];
   v_is_fair       boolean;
   v_covered       record;
@@ -116,19 +114,17 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
-                          p_lease_ttl);
+                          p_lease_ttl, p_floor_rank);
   select s.claim_id, s.execution_ids,
-         exists (select from ff.grant g where g.partition_key = p_partition_key)
-         or exists (
+         exists (
            select from ff.execution e
            where e.partition_key = p_partition_key
              and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
              and e.reclaim_at is null and e.line_id is null),
          exists (select from ff.event_generation g where g.partition_key = p_partition_key),
-         exists (select from ff.gate g where g.partition_key = p_partition_key)
-         or exists (select from ff.budget b),
+         exists (select from ff.line y where y.partition_key = p_partition_key),
          exists (select from ff.fair_lane l where l.partition_key = p_partition_key)
-    into v_slot_claim, v_slot_ids, v_is_unusual, v_is_raised, v_has_gates, v_is_fair
+    into v_slot_claim, v_slot_ids, v_is_reclaiming, v_is_raised, v_has_lines, v_is_fair
   from (select) o
   left join ff.claim_slot s
     on s.partition_key = p_partition_key and s.namespace = v_namespace
@@ -144,38 +140,37 @@ begin
     if v_routes is null then
       return;
     end if;
-    if v_has_gates then
-      select exists (
-               select from unnest(v_routes) r(id)
-               where exists (
-                 select from ff.line y
-                 where y.partition_key = p_partition_key and y.route_id = r.id offset 0)),
-             -- Whether the next execution of a route is under a limit.
-             exists (
-               select from unnest(v_routes) r(id)
-               cross join lateral (
-                 select num_nonnulls(e.quota_ids, e.budget_ids) > 0 as is_gated
-                 from ff.execution e
-                 where e.partition_key = p_partition_key and e.route_id = r.id
-                   and e.phase = 'runnable' and e.eligibility = 'eligible_now'
-                 order by e.rank, e.order_at, e.execution_id
-                 limit 1) x
-               where x.is_gated)
-        into v_has_lines, v_is_gated;
-      if v_has_lines then
-        v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
-        v_has_lines := exists (
-          select from unnest(v_routes) r(id)
-          where exists (
-            select from ff.line y
-            where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
-      end if;
+    if v_is_reclaiming then
+      v_is_reclaiming := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.execution e
+          where e.partition_key = p_partition_key and e.route_id = r.id
+            and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+            and e.reclaim_at is null and e.line_id is null
+          offset 0));
     end if;
-    if not v_is_unusual and not v_has_lines and v_held is null then
+    if v_has_lines then
+      v_has_lines := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.line y
+          where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
+    end if;
+    if v_has_lines then
+      -- Lines that stay closed are as good as none.
+      v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
+      v_has_lines := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.line y
+          where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
+    end if;
+    if not v_is_reclaiming and not v_has_lines and v_held is null then
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
         v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
-        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end, v_is_gated);
+        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end);
       if v_fresh.execution_ids is not null then
         perform ff._write_claim_slot(
           p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now,
