@@ -50,6 +50,8 @@ GLOBAL = {
     "hook",
     "task",
     "namespace_grant",
+    "api_token",
+    "audit",
     "quota",
     "quota_change",
     "gate_share",
