@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from flowfabric.cli.ids import ID_ARGUMENT, find_execution, parse_id
+from flowfabric.cli.ids import ID_ARGUMENT, find_execution
 from flowfabric.cli.options import Namespaces
 from flowfabric.cli.output import harmless, say, styled
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, parse_id
 from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Truncated
 
 StreamItem = Frame[Any] | Rewind | Truncated
