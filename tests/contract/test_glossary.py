@@ -13,7 +13,7 @@ from .sources import PACKAGE, ROOT
 
 # Words that mean in a name what they mean in any program.
 ORDINARY_TEXT = """
-admin amounts before bytes correlation data day delete encoding facts has hour interval month
+admin amounts before bytes correlation data day delete facts has hour interval month
 numbers parsed reached status tz week
 add after all allows and any apply as at by call callback capable change changed check
 close conclude count create created current dead declare decode describe due error
