@@ -21,7 +21,7 @@ found from function gather get graph header held id impossible index info infra 
 is issue jitter last let list locality loops lost many mark match max maximum message mismatch
 moment position work
 multiplier name never next of on once only open options overriding pending permanent prepare
-project random read record register registered remaining report requested resolve respect reused
+project random read record register registered remaining report resolve respect reused
 satisfied seconds set shutdown stage startup stored summarise summary swept sync to too tool trace
 transient
 type unavailable unfinished unsatisfied use using view when window within woken

@@ -45,6 +45,7 @@ declare
   v_problem  text[];
   v_open     text[];
   v_now      timestamptz;
+  v_xid      xid8;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_operator('deliver_approval_signal');
@@ -62,7 +63,8 @@ begin
       'field', v_problem[1], 'problem', v_problem[2]));
   end if;
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
-  v_now := greatest(ff.now(), v_row.transitioned_at);
+  v_now := ff.now();
+  v_now := greatest(v_now, v_row.transitioned_at);
   v_open := array(
     select w.key from ff.waitpoint w
     where w.partition_key = p_partition_key and w.execution_id = p_execution_id
@@ -101,12 +103,15 @@ begin
       'actor', case when v_signal.waitpoint_id <> v_point.waitpoint_id then p_actor end));
   end if;
 
+  v_xid := pg_current_xact_id();
   insert into ff.signal (
     partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
-    source_identity, payload, payload_encoding, accepted_at, noticed_at, effect)
+    source_identity, payload, payload_encoding, accepted_at, noticed_at, effect,
+    xid)
   values (
     p_partition_key, p_execution_id, p_signal_id, p_decision, v_point.waitpoint_id, 'approval',
-    'operator', p_actor, p_payload, p_payload_encoding, v_now, v_now, 'buffered')
+    'operator', p_actor, p_payload, p_payload_encoding, v_now, v_now, 'buffered',
+    v_xid)
   on conflict (partition_key, execution_id, signal_id) do nothing;
   if not found then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
