@@ -22,7 +22,7 @@ from flowfabric.core.errors import FlowFabricError
 # The methods that users call, in the order of the page. Other attributes are internal.
 APP = """task cron every middleware provide overriding on_startup on_shutdown on_success on_failure
 on_cancel on_end submit get get_by_key get_by_key_sync signal signal_sync approve approve_sync
-deny deny_sync flow get_flow
+deny deny_sync subscribe subscribe_sync flow get_flow
 run_worker prepare check_journals fire_schedules database_url client close"""
 TASK = """__call__ submit submit_sync submit_many submit_many_sync get using on_success on_failure
 on_cancel on_end name function app"""
@@ -128,6 +128,10 @@ def python_page(note: str) -> str:
         "## Joining runs",
         "",
         *_functions("gather", "gather_sync", "first", "first_sync", "quorum_of", "quorum_of_sync"),
+        "## Subscriptions",
+        "",
+        *_class(flowfabric.Subscription, ""),
+        *_class(flowfabric.SubscribedEvent, "ack ack_sync"),
         "## Ids and states",
         "",
         *_class(flowfabric.ExecutionId, ""),

@@ -21,9 +21,11 @@ if _typing.TYPE_CHECKING:
     from flowfabric.app.run import Run
     from flowfabric.app.task import Task
     from flowfabric.client import FlowFabric
+    from flowfabric.client.consumer import SubscribedEvent, Subscription
     from flowfabric.core.ended import Ended, EndedError
     from flowfabric.core.errors import (
         BudgetExceeded,
+        CursorExpired,
         ExecutionCancelled,
         ExecutionExpired,
         ExecutionFailed,
@@ -37,6 +39,7 @@ if _typing.TYPE_CHECKING:
         ResultTimeout,
         SchemaMismatch,
         StepFailed,
+        SubscriptionLost,
         TooManySteps,
         Unavailable,
         WaitTimeout,
@@ -69,6 +72,7 @@ __all__ = [
     "BudgetExceeded",
     "CallNext",
     "Context",
+    "CursorExpired",
     "Ended",
     "EndedError",
     "ExecutionCancelled",
@@ -100,6 +104,9 @@ __all__ = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "SubscribedEvent",
+    "Subscription",
+    "SubscriptionLost",
     "Task",
     "TooManySteps",
     "Unavailable",
@@ -132,10 +139,12 @@ _MODULES = {
     "app.run": "Run",
     "app.task": "Task",
     "client": "FlowFabric",
+    "client.consumer": "SubscribedEvent Subscription",
     "core.ended": "Ended EndedError",
-    "core.errors": "BudgetExceeded ExecutionCancelled ExecutionExpired ExecutionFailed "
-    "ExecutionSkipped FlowFabricError InvalidInput KeyReused LeaseLost LimitReached NotFound "
-    "ResultTimeout SchemaMismatch StepFailed TooManySteps Unavailable WaitTimeout",
+    "core.errors": "BudgetExceeded CursorExpired ExecutionCancelled ExecutionExpired "
+    "ExecutionFailed ExecutionSkipped FlowFabricError InvalidInput KeyReused LeaseLost "
+    "LimitReached NotFound ResultTimeout SchemaMismatch StepFailed SubscriptionLost TooManySteps "
+    "Unavailable WaitTimeout",
     "core.flow": "FlowState",
     "core.ids": "ExecutionId FlowId",
     "core.limit": "Budget Limit",

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import typer
-
 from flowfabric.cli.main import app
-from support.commands import invoke
+from support.commands import command_of, invoke
 from support.factories import NAMESPACE
 
 
@@ -92,7 +90,7 @@ class Commands:
 
 def _json_asked(arguments: Sequence[str]) -> Sequence[str]:
     """`-o json` for a command that lists or reports; `submit` prints an id, a picture is a file."""
-    found: Any = typer.main.get_command(app)
+    found: Any = command_of(app)
     for word in arguments:
         found = getattr(found, "commands", {}).get(word, found)
     is_asked = any(one.name == "output" for one in found.params) and not hasattr(found, "commands")

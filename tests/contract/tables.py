@@ -57,6 +57,7 @@ GLOBAL = {
     "budget_dimension",
     "budget_ledger",
     "budget_report",
+    "subscription",
 }
 
 # What looks into all partitions at once: over the table that has a row for each.

@@ -84,6 +84,15 @@ async def test_customers_share_a_model_under_limits_and_budgets(db):
     ]
 
 
+async def test_executions_are_mirrored_into_another_table(db):
+    assert await run(db, "mirror_executions.py") == [
+        "4 changes mirrored",
+        "0 changes mirrored after a restart",
+        "shop.pack completed",
+        "shop.pack failed",
+    ]
+
+
 async def test_providers_race_under_a_budget(db):
     assert await run(db, "race_under_budget.py") == [
         "luxury: too expensive for acme",

@@ -156,3 +156,12 @@ def test_the_package_brings_its_sql_along():
 
     assert source.steps()
     assert "ff.now()" in source.library().text
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_process_reads_the_sql_of_the_package_once(distributed):
+    source = package_source()
+
+    assert source.steps() is package_source().steps()
+    assert source.library(distributed=distributed) is source.library(distributed=distributed)
+    assert source.library(distributed=distributed).is_distributed is distributed

@@ -19,13 +19,13 @@ from typer.testing import CliRunner, Result
 
 from flowfabric.cli.main import app
 
-from .warm import keep_of
+from .warm import run_in
 
 _thread = ThreadPoolExecutor(1, "commands")
 _runner = asyncio.Runner()
 _is_busy = threading.Lock()
-_asyncio_run = asyncio.run
-_command = cache(get_command)
+# Typer builds all commands again for each call, which takes 15 ms.
+command_of = cache(get_command)
 
 
 async def invoke(*arguments: str, **options: Any) -> Result:
@@ -39,16 +39,12 @@ async def invoke(*arguments: str, **options: Any) -> Result:
 
 
 def _invoke_warm(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
-    ours = threading.current_thread()
+    ours, others_run = threading.current_thread(), asyncio.run
 
     def run(main: Coroutine[Any, Any, Any], **settings: Any) -> Any:
         if threading.current_thread() is not ours:
-            return _asyncio_run(main, **settings)
-        keep_of(_runner.get_loop())
-        try:
-            return _runner.run(main)
-        finally:
-            _runner.run(_end_all())
+            return others_run(main, **settings)
+        return run_in(_runner, main)
 
     try:
         with mock.patch.object(asyncio, "run", run):
@@ -58,17 +54,8 @@ def _invoke_warm(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
 
 
 def _invoke(arguments: tuple[str, ...], options: dict[str, Any]) -> Result:
-    # Typer builds all commands again for each call, which takes 15 ms.
-    with mock.patch("typer.testing._get_command", _command):
+    with mock.patch("typer.testing._get_command", command_of):
         result = CliRunner().invoke(app, list(arguments), **options)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
-
-
-async def _end_all() -> None:
-    """Cancel all tasks that a command has left running, as asyncio.run() does."""
-    if left := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in left:
-            task.cancel()
-        await asyncio.wait(left)

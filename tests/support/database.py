@@ -252,7 +252,7 @@ async def databases(template: Template) -> AsyncIterator[Databases]:
         keep_of(asyncio.get_running_loop())
         with warm_backends():
             yield databases
-        await databases.drop()
+            await databases.drop()
 
 
 @pytest.fixture

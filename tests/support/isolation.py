@@ -53,6 +53,8 @@ def chosen_binaries() -> dict[str, str]:
 def pytest_collection(session: pytest.Session) -> None:
     """Leave the folder before test modules are imported, because some of them make an app."""
     global _nowhere
+    # A collection creates millions of objects and drops few of them.
+    gc.disable()
     for name in [name for name in os.environ if is_setting(name) and name not in KEPT]:
         del os.environ[name]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -73,6 +75,7 @@ def pytest_collection_finish() -> None:
     """Exclude the thousands of collected tests from garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

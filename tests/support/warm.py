@@ -5,13 +5,17 @@ every connection of every app and worker. So when flowfabric closes a connection
 kept. A later connection to the same database on the same loop gets it, reset except for the plans.
 While it waits, the backend has the application name of the tests' own connections, so that tests
 that count connections do not count it. A terminated, broken or busy connection ends as usual.
+
+The heartbeat of a worker has its own thread and loop. Its loop is reused too, as its connection
+belongs to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest import mock
@@ -32,6 +36,7 @@ _PATIENCE = 10.0
 _OPTIONS = {"statement_cache_size", "timeout"}
 _KNOWN = _OPTIONS | {"server_settings", "connection_class", "record_class", "loop"}
 
+_run = asyncio.run
 _connect = asyncpg.connect
 _close = asyncpg.Connection.close
 
@@ -47,14 +52,14 @@ class Backends:
     def pids(self) -> list[int]:
         return [
             connection.get_server_pid()
-            for idle in self._idle.values()
+            for idle in list(self._idle.values())
             for connection in idle
             if not connection.is_closed()
         ]
 
     def close(self) -> None:
         self._forget()
-        for idle in self._idle.values():
+        for idle in list(self._idle.values()):
             for connection in idle:
                 connection.terminate()
 
@@ -71,8 +76,16 @@ class Backends:
                 options["statement_cache_size"],
             )
             name = options.get("server_settings", {}).get("application_name", "")
-            if await _does(connection, f"set application_name = '{name}'"):
-                return connection
+            naming = asyncio.ensure_future(_does(connection, f"set application_name = '{name}'"))
+            try:
+                if await asyncio.shield(naming):
+                    return connection
+            except asyncio.CancelledError:
+                # Many clients close while their connection for results is still being opened.
+                if await naming and await self.keep(connection):
+                    raise
+                connection.terminate()
+                raise
             connection.terminate()
         return None
 
@@ -99,6 +112,9 @@ _backends: dict[str, Backends] = {}
 # A connection belongs to its loop, so keep only the connections of lasting loops.
 _lasting: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 _kept: WeakKeyDictionary[Connection, Backends] = WeakKeyDictionary()
+# The threads of worker/heartbeat.py have this name.
+_HEARTBEAT = "flowfabric-heartbeat"
+_runners: list[asyncio.Runner] = []
 
 
 def keep_of(loop: asyncio.AbstractEventLoop) -> None:
@@ -113,8 +129,50 @@ def warm_backends() -> Iterator[None]:
         mock.patch.object(asyncpg, "connect", _connect_warm),
         mock.patch.object(asyncpg.connection, "connect", _connect_warm),
         mock.patch.object(asyncpg.Connection, "close", _close_warm),
+        mock.patch.object(asyncio, "run", _run_warm),
     ):
         yield
+    # A loop cannot be closed on a thread where another loop runs.
+    closing = threading.Thread(target=_close_runners)
+    closing.start()
+    closing.join()
+
+
+def _close_runners() -> None:
+    while _runners:
+        runner = _runners.pop()
+        runner.run(_end_all())
+        runner.close()
+
+
+def _run_warm(main: Coroutine[Any, Any, Any], **settings: Any) -> Any:
+    if threading.current_thread().name != _HEARTBEAT:
+        return _run(main, **settings)
+    try:
+        runner = _runners.pop()
+    except IndexError:
+        runner = asyncio.Runner()
+    try:
+        return run_in(runner, main)
+    finally:
+        _runners.append(runner)
+
+
+def run_in(runner: asyncio.Runner, main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine as asyncio.run() does, but keep the loop and its backends."""
+    keep_of(runner.get_loop())
+    try:
+        return runner.run(main)
+    finally:
+        runner.run(_end_all())
+
+
+async def _end_all() -> None:
+    """Cancel all tasks that were left running."""
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
 
 
 async def _connect_warm(dsn: str | None = None, **options: Any) -> Connection:

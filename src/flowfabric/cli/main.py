@@ -87,6 +87,11 @@ COMMANDS = {
     ),
     "budget": ("budgets", "List, show, raise and reset budgets: what executions may spend."),
     "namespace": ("namespaces", "Bind logins of the database to one namespace each."),
+    "subscription": (
+        "subscriptions",
+        "List, reset and remove subscriptions: consumers of events whose position the database "
+        "keeps.",
+    ),
     "schedule": ("schedules", "List, show, pause and run schedules."),
 }
 

@@ -17,6 +17,7 @@ FlowFabricError
 │   ├── FlowNotFound
 │   ├── WaitpointNotFound · ApprovalNotFound
 │   ├── QuotaNotFound · BudgetNotFound
+│   ├── SubscriptionNotFound
 │   └── UnknownGate
 ├── Conflict                 read the current state, then decide
 │   ├── KeyReused
@@ -41,6 +42,7 @@ FlowFabricError
 │   ├── AlreadyAnswered · SchemaRequired
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
+│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
 ├── LeaseLost                stop working: another worker may hold the execution
@@ -233,6 +235,10 @@ class BudgetNotFound(NotFound, code="WF307", name="budget_not_found"):
 
 class UnknownGate(NotFound, code="WF308", name="unknown_gate"):
     """A quota or budget of the submission is not registered; register it, then submit again."""
+
+
+class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"):
+    """There is no such subscription in this namespace; it appears with its first consumer."""
 
 
 class Conflict(FlowFabricError):
@@ -489,6 +495,18 @@ class BudgetExceeded(Refused, code="WF221", name="hard_breach"):
             "more were reported. Nothing was counted.",
             **facts,
         )
+
+
+class SubscriptionLost(Refused, name="hold_lost"):
+    """The subscription has another consumer now, or was reset; nothing was acknowledged."""
+
+
+class SubscriptionHeld(Refused):
+    """Another consumer has the subscription."""
+
+
+class TooManySubscriptions(Refused, code="WF227", name="too_many_subscriptions"):
+    """The namespace has as many subscriptions as it may have."""
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):

@@ -395,12 +395,15 @@ EXPIRE_WORKER_LEASES = _function(
 REGISTER_WORKER = _function(
     "register_worker",
     "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl code_version "
-    "reads version_grace finish_only",
+    "reads version_grace finish_only host slots",
     "outcome expires_at",
 )
 HEARTBEAT_WORKERS = _function(
-    "heartbeat_workers", "namespaces worker_instance_ids", "namespace worker_instance_id"
+    "heartbeat_workers",
+    "namespaces worker_instance_ids running loop_lags",
+    "namespace worker_instance_id asked",
 )
+DRAIN_WORKER = _function("drain_worker", "namespace worker_instance_id reason actor", "outcome")
 MARK_WORKER_DEAD = _function(
     "mark_worker_dead", "namespace worker_instance_id reason actor", "outcome"
 )
@@ -408,7 +411,8 @@ LIST_WORKERS = _function(
     "list_workers",
     "namespace after_namespace after_instance_id limit with_dead",
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
-    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only",
+    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only host slots running "
+    "loop_lag drain_asked_at",
 )
 LIST_UNSERVED_ROUTES = _function(
     "list_unserved_routes",
@@ -479,6 +483,36 @@ TRIM_RETENTION = _function(
 TRIM_EXECUTIONS = _function("trim_executions", "partition_key limit", "handled due_in")
 TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
 TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
+
+_SUBSCRIPTION = "namespace name"
+HOLD_SUBSCRIPTION = _function(
+    "hold_subscription",
+    f"{_SUBSCRIPTION} holder_id held_by ttl kinds tasks lanes instance_tags on_expiry keep cursor",
+    "outcome epoch cursor_text held_by hold_expires_at is_new",
+)
+ACK_SUBSCRIPTION = _function(
+    "ack_subscription",
+    f"{_SUBSCRIPTION} holder_id epoch ttl ack_no cursor count",
+    "outcome hold_expires_at",
+)
+RELEASE_SUBSCRIPTION = _function(
+    "release_subscription", f"{_SUBSCRIPTION} holder_id epoch", "outcome"
+)
+RESET_SUBSCRIPTION = _function(
+    "reset_subscription", f"{_SUBSCRIPTION} cursor reason actor", "outcome epoch"
+)
+REMOVE_SUBSCRIPTION = _function("remove_subscription", _SUBSCRIPTION, "outcome")
+LIST_SUBSCRIPTIONS = _function(
+    "list_subscriptions",
+    _SUBSCRIPTION,
+    "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
+    "acked_count acked_at created_at changed_at changed_by reason cursor_text",
+)
+READ_LAGS = _function(
+    "read_lags",
+    "partition_key namespace name",
+    "namespace name behind_at waiting is_expired",
+)
 
 SET_TAGS = _function(
     "set_tags", "partition_key namespace execution_ids tags wait", "item outcome detail"
@@ -814,6 +848,7 @@ FUNCTIONS: tuple[Function, ...] = (
     EXPIRE_WORKER_LEASES,
     REGISTER_WORKER,
     HEARTBEAT_WORKERS,
+    DRAIN_WORKER,
     MARK_WORKER_DEAD,
     LIST_WORKERS,
     LIST_UNSERVED_ROUTES,
@@ -832,6 +867,13 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_EXECUTIONS,
     TRIM_EVENTS,
     TRIM_KEYS,
+    HOLD_SUBSCRIPTION,
+    ACK_SUBSCRIPTION,
+    RELEASE_SUBSCRIPTION,
+    RESET_SUBSCRIPTION,
+    REMOVE_SUBSCRIPTION,
+    LIST_SUBSCRIPTIONS,
+    READ_LAGS,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
     READ_KEY,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -83,7 +83,7 @@ class LibraryFile:
         return _statements(self.text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Library:
     """All functions and views, in the order in which they are created."""
 
@@ -96,7 +96,7 @@ class Library:
         """Return the whole library as one script."""
         return "\n".join(f"-- {file.path}\n{file.text}" for file in self.files)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Return the hash of the text. Equal hashes mean equal libraries."""
         return _digest(self.text)
@@ -148,10 +148,31 @@ class DefinedNames:
     views: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Package(Source):
+    """The SQL of the installed package. A process reads its 400 files once, not per connection."""
+
+    def steps(self) -> tuple[Step, ...]:
+        return _steps_of_package(self)
+
+    def library(self, *, distributed: bool = False) -> Library:
+        return _library_of_package(self, distributed)
+
+
 @cache
 def package_source() -> Source:
     """Return the SQL of the installed package."""
-    return Source(folder=files("flowfabric") / "sql")
+    return _Package(folder=files("flowfabric") / "sql")
+
+
+@cache
+def _steps_of_package(package: _Package) -> tuple[Step, ...]:
+    return Source.steps(package)
+
+
+@cache
+def _library_of_package(package: _Package, distributed: bool) -> Library:
+    return Source.library(package, distributed=distributed)
 
 
 def form_of(text: str, distributed: bool) -> str:
