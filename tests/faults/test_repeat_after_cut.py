@@ -493,6 +493,10 @@ async def _close_waitpoint(stage: Stage) -> Any:
     return await stage.client.signals.read_token(claimed.id, stage.state["waitpoint"])
 
 
+async def _register_types(stage: Stage) -> Any:
+    return list(await stage.client.signals.register_types([{"type": "integer"}]))
+
+
 async def _approval(stage: Stage) -> Any:
     (claimed,) = stage.state["claimed"]
     ids = stage.state.setdefault("approval", [uuid4(), uuid4()])
@@ -1531,6 +1535,13 @@ SCENARIOS = (
         lambda stage: stage.claimed(),
         _waitpoint,
         ("waitpoint",),
+    ),
+    Scenario(
+        "register types of signals",
+        "register_signal_schemas",
+        lambda stage: stage.claimed(),
+        _register_types,
+        ("signal_schema",),
     ),
     Scenario(
         "create an approval",

@@ -351,6 +351,7 @@ async def stage(db, engine, make) -> Stage:
         "resume_execution": of("suspended"),
         "create_waitpoint": {"p_waitpoint_id": literal(uuid4()), "p_key": "'payment'"},
         "close_waitpoint": {"p_waitpoint_id": literal(waitpoint)},
+        "register_signal_schemas": {"p_documents": "array['{}'::jsonb]"},
         "create_approval": {
             "p_approval_id": literal(uuid4()), "p_waitpoint_ids": f"array['{uuid4()}'::uuid]",
             "p_approvers": "'{ada}'", "p_need": "1", "p_deny": "1",
