@@ -96,7 +96,7 @@ PLANT_SIGNAL = (
 )
 
 WAITPOINT = "00000000-0000-4000-8000-000000000007"
-PLANT_WAITPOINT = (
+PLANT_OPEN_WAITPOINT = (
     "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
     f"created_at, approval_id) select 0, execution_id, '{WAITPOINT}', 'pay', 0, 'k1', ff.now(), "
     "{approval} from ff.execution"
@@ -124,9 +124,9 @@ CORRUPTIONS = [
     ("U02", "suspended", "update ff.step set opened_at = null"),
     ("U02", "suspended", "update ff.step set name = 'another'"),
     ("U02", "suspended", "update ff.suspension set attempt_index = 7"),
-    ("U03", "cancelled", PLANT_WAITPOINT.format(approval="null")),
-    ("U03", "leased", PLANT_WAITPOINT.format(approval=f"'{WAITPOINT}'")),
-    ("U04", "suspended", PLANT_WAITPOINT.format(approval="null") + "; update ff.step set "
+    ("U03", "cancelled", PLANT_OPEN_WAITPOINT.format(approval="null")),
+    ("U03", "leased", PLANT_OPEN_WAITPOINT.format(approval=f"'{WAITPOINT}'")),
+    ("U04", "suspended", PLANT_OPEN_WAITPOINT.format(approval="null") + "; update ff.step set "
      "taken_as = 'timeout', taken_at = ff.now(), "
      f"condition = '{{\"waitpoint\": \"{WAITPOINT}\"}}'"),
     ("U06", "leased", PLANT_SUSPENSION + "; update ff.suspension set closed_at = ff.now(), "

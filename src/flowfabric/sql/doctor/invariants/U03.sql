@@ -1,7 +1,8 @@
--- An execution that ended otherwise than by completion has no open waitpoint, and a waitpoint of an
--- approval has its approval.
+-- A cancelled, expired or skipped execution has no open waitpoint. A waitpoint of an approval has its
+-- approval.
 --
--- A completion leaves open what its handler did not wait for: no token answers an ended execution.
+-- A handler that returns or fails leaves open what it did not wait for: no token answers an ended
+-- execution.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -10,7 +11,7 @@ select 'U03' as name, w.partition_key, w.execution_id,
        format('waitpoint %s is open, but the execution has ended', w.waitpoint_id) as problem
 from ff.waitpoint w
 join ff.execution e on e.partition_key = w.partition_key and e.execution_id = w.execution_id
-where w.closed_at is null and e.phase = 'terminal' and e.outcome <> 'success'
+where w.closed_at is null and e.phase = 'terminal' and e.outcome in ('cancelled', 'expired', 'skipped')
 union all
 select 'U03', w.partition_key, w.execution_id,
        format('waitpoint %s belongs to approval %s, which does not exist', w.waitpoint_id,

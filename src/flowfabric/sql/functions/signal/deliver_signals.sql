@@ -279,7 +279,8 @@ begin
   select u.n::integer,
          case when u.n = any (v_stored) then 'accepted'
               when u.word like 'unknown_signal %' then 'invalid'
-              when u.word is not null then split_part(u.word, ' ', 1)
+              when u.word like 'schema_required %' then 'schema_required'
+              when u.word is not null then u.word
               when u.n = any (v_busy) then 'busy'
               when u.is_approval and o.name <> u.name then 'already_answered'
               when o.signal_id is not null then 'duplicate'

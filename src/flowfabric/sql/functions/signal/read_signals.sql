@@ -58,12 +58,11 @@ begin
     v_seen := '3:3:';
     v_cut := (pg_snapshot_xmax(v_now)::text::bigint - 1)::text::xid8;
   else
-    begin
-      v_seen := coalesce(p_cursor, '3:3:')::pg_snapshot;
-    exception when data_exception then
+    if not ff._is_snapshot(p_cursor) then
       perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
         'field', 'cursor', 'problem', 'must be a cursor of read_signals, now, or nothing'));
-    end;
+    end if;
+    v_seen := coalesce(p_cursor, '3:3:')::pg_snapshot;
     select max(p.xid::text::bigint)::text::xid8 into v_cut
     from (
       select g.xid from ff.signal g
