@@ -51,6 +51,8 @@ GLOBAL = {
     "hook",
     "task",
     "namespace_grant",
+    "api_token",
+    "audit",
     "quota",
     "quota_change",
     "budget",

@@ -155,6 +155,7 @@ def test_nothing_else_looks_public():
         "embedded",
         "handlers",
         "reconcilers",
+        "server",
         "tasks",
         "telemetry",
         "testing",

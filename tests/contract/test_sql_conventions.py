@@ -431,6 +431,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
                 "_lock_gates",
                 "_make_gate",
                 "_lock_budget",
+                "revoke_api_token",
                 "_lock_budgets",
                 "_declare_budget",
                 "_lock_subscription",
@@ -575,13 +576,14 @@ async def test_no_sequence_but_the_number_of_events(catalogue):
         if column["identity"]
     ]
     assert sorted(identities) == [
+        ("audit", "audit_id", "bigint"),
         ("event", "event_id", "bigint"),
         ("worker_event", "worker_event_id", "bigint"),
     ]
     sequences = await catalogue.fetch(
         "select relname from pg_class where relnamespace = 'ff'::regnamespace and relkind = 'S'"
     )
-    assert len(sequences) == 2
+    assert len(sequences) == 3
 
 
 async def test_no_foreign_keys_exclusions_or_domains(catalogue):

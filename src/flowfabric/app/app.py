@@ -592,7 +592,7 @@ class App:
             is_stored=False,
             find_decoder=find_decoder,
             call=self.portal.call,
-            encode_signal=self._encode_signal,
+            encode_signal=self.encode_signal,
         )
         return run
 
@@ -796,10 +796,10 @@ class App:
             self._decoder(task),
             is_stored=is_stored,
             call=self.portal.call,
-            encode_signal=self._encode_signal,
+            encode_signal=self.encode_signal,
         )
 
-    def _encode_signal(self, task: str, name: str, value: Any) -> bytes:
+    def encode_signal(self, task: str, name: str, value: Any) -> bytes:
         """Encode the value of a signal by the declaration of a task, if this app has the task."""
         known = self.tasks.get(task)
         return (

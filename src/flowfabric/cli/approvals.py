@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from flowfabric.cli.ids import ID_ARGUMENT, find_execution, parse_id
+from flowfabric.cli.ids import ID_ARGUMENT, find_execution
 from flowfabric.cli.options import Actor, Namespaces, command
 from flowfabric.cli.output import Printer
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, parse_id
 from flowfabric.core.signal import (
     TOKEN_PREFIX,
     ApprovalAnswer,

@@ -17,6 +17,7 @@ FlowFabricError
 │   ├── FlowNotFound
 │   ├── WaitpointNotFound · ApprovalNotFound
 │   ├── QuotaNotFound · BudgetNotFound
+│   ├── ApiTokenNotFound
 │   ├── SubscriptionNotFound
 │   └── UnknownGate
 ├── Conflict                 read the current state, then decide
@@ -235,6 +236,10 @@ class BudgetNotFound(NotFound, code="WF307", name="budget_not_found"):
 
 class UnknownGate(NotFound, code="WF308", name="unknown_gate"):
     """A quota or budget of the submission is not registered; register it, then submit again."""
+
+
+class ApiTokenNotFound(NotFound, code="WF315", name="api_token_not_found"):
+    """There is no such token in this namespace; `flowfabric token ls` lists them."""
 
 
 class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"):

@@ -747,6 +747,29 @@ LIST_NAMESPACE_GRANTS = _function(
     "list_namespace_grants", "", "login namespace granted_at granted_by"
 )
 
+_TOKEN = "token_id prefix name scopes namespace"
+CREATE_API_TOKEN = _function(
+    "create_api_token",
+    "namespace token_id token_hash prefix name scopes ttl actor",
+    "outcome token_id created_at expires_at",
+)
+REVOKE_API_TOKEN = _function(
+    "revoke_api_token", "namespace token_id reason actor", "outcome token_id revoked_at"
+)
+LIST_API_TOKENS = _function(
+    "list_api_tokens",
+    "namespace after limit",
+    f"{_TOKEN} created_at created_by expires_at last_used_at revoked_at revoked_by revoked_reason",
+)
+USE_API_TOKEN = _function(
+    "use_api_token", "token_hash", "token_id name prefix scopes namespace expires_in"
+)
+LIST_AUDIT = _function(
+    "list_audit",
+    "namespace before limit",
+    "audit_id occurred_at namespace actor act subject reason before after",
+)
+
 FUNCTIONS: tuple[Function, ...] = (
     REGISTER_ROUTES,
     SUBMIT_EXECUTIONS,
@@ -908,6 +931,11 @@ FUNCTIONS: tuple[Function, ...] = (
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,
     LIST_NAMESPACE_GRANTS,
+    CREATE_API_TOKEN,
+    REVOKE_API_TOKEN,
+    LIST_API_TOKENS,
+    USE_API_TOKEN,
+    LIST_AUDIT,
 )
 
 # Reads that need only some columns of a function.

@@ -1,5 +1,5 @@
--- A cancelled, expired or skipped execution has no open waitpoint. A waitpoint of an approval has its
--- approval.
+-- A cancelled, expired or skipped execution has no open waitpoint. A waitpoint of an approval has
+-- its approval.
 --
 -- A handler that returns or fails leaves open what it did not wait for: no token answers an ended
 -- execution.
