@@ -11,7 +11,8 @@ select 'U03' as name, w.partition_key, w.execution_id,
        format('waitpoint %s is open, but the execution has ended', w.waitpoint_id) as problem
 from ff.waitpoint w
 join ff.execution e on e.partition_key = w.partition_key and e.execution_id = w.execution_id
-where w.closed_at is null and e.phase = 'terminal' and e.outcome in ('cancelled', 'expired', 'skipped')
+where w.closed_at is null and e.phase = 'terminal'
+  and e.outcome in ('cancelled', 'expired', 'skipped')
 union all
 select 'U03', w.partition_key, w.execution_id,
        format('waitpoint %s belongs to approval %s, which does not exist', w.waitpoint_id,
