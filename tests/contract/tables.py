@@ -18,8 +18,12 @@ PARTITIONED = {
     "run_wait",
     "signal",
     "signal_inbox",
+    "stream",
+    "stream_chunk",
+    "stream_summary",
     "suspension",
     "waitpoint",
+    "approval",
     "flow",
     "edge",
     "edge_group",
@@ -37,6 +41,7 @@ PARTITIONED = {
 # Small tables that exist whole on every node, and what the migration itself keeps.
 GLOBAL = {
     "hmac_key",
+    "signal_schema",
     "lane",
     "route",
     "transition",
@@ -49,8 +54,11 @@ GLOBAL = {
     "hook",
     "task",
     "namespace_grant",
+    "api_token",
+    "audit",
     "quota",
     "quota_change",
+    "gate_share",
     "budget",
     "budget_dimension",
     "budget_ledger",
@@ -59,4 +67,4 @@ GLOBAL = {
 }
 
 # What looks into all partitions at once: over the table that has a row for each.
-ACROSS = {"find_work", "find_due", "raise_partitions"}
+ACROSS = {"balance_gates", "find_work", "find_due", "raise_partitions"}

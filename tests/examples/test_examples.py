@@ -84,6 +84,18 @@ async def test_customers_share_a_model_under_limits_and_budgets(db):
     ]
 
 
+async def test_an_answer_is_streamed_and_a_crash_shows_as_a_rewind(db):
+    lines = await run(db, "chat_stream.py")
+    answer = "Why durable execution? Because Postgres is enough."
+    assert lines == [
+        "-- attempt 2: forget 4 frames",
+        "progress: searching",
+        f"answer:   {answer} ",
+        "summary:  {'done': True, 'pages': 3, 'prompt': 'Why durable execution', 'tokens': 7}",
+        f"result:   {answer}",
+    ]
+
+
 async def test_executions_are_mirrored_into_another_table(db):
     assert await run(db, "mirror_executions.py") == [
         "4 changes mirrored",
@@ -143,7 +155,10 @@ async def test_a_film_is_made_of_chunks(db):
     [
         ("refund_by_link.py", ["tea: refunded at once", "car: refunded"]),
         ("external_callback.py", ["webhook: new", "payment of tea: 7 by p-1"]),
-        ("deploy_approval.py", ["1.0 deployed", "1.1 stopped"]),
+        (
+            "deploy_approval.py",
+            ["1.0 deployed: ops and legal agreed", "1.1 stopped by legal: seen"],
+        ),
     ],
 )
 async def test_an_answer_from_outside_continues_the_handler(db, script, lines):

@@ -25,9 +25,11 @@ class Due(StrEnum):
     FLOW_CANCEL = "flow_cancel"
     SIBLING = "sibling"
     ROUTE = "route"
+    GATE = "gate"
     SIGNAL = "signal"
     SUSPENSION = "suspension"
     WAITPOINT = "waitpoint"
+    STREAM = "stream"
     GRANT = "grant"
     EVENT = "event"
 

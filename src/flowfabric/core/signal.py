@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ from uuid import UUID
 from flowfabric.core.errors import InvalidInput, PayloadTooLarge
 from flowfabric.core.execution import check_text
 from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.json_schema import find_problem
 
 MAX_SIGNAL_BYTES = 65_536
 MAX_SIGNAL_NAME_BYTES = 256
 MAX_UNTAKEN_SIGNALS = 10_000
 MAX_PARTITION = 32_767
+MAX_COMMENT_BYTES = 4096
 _MAX_TIMEOUT = timedelta(days=36_525)
 
 
@@ -37,6 +40,26 @@ class Signal:
     source_type: str | None = None
     source_identity: str | None = None
     id: UUID = field(default_factory=uuid7)
+    # The declared type that its value was checked with.
+    schema_id: int | None = field(default=None, repr=False)
+
+    def check_type(self, schema_id: int, document: Any) -> None:
+        """Check the value with the type that the execution has declared; name the part that does
+        not fit."""
+        what = f"signal {self.name!r}" if self.name else "the waitpoint"
+        problem: str | None = None
+        if self.payload is not None and self.encoding != "json":
+            problem = f"is encoded as {self.encoding}, and JSON is expected"
+        else:
+            try:
+                value = json.loads(self.payload or b"null")
+            except ValueError as error:
+                problem = f"is not JSON: {error}"
+            else:
+                problem = find_problem(document, value)
+        if problem is not None:
+            raise InvalidInput(field="value", problem=f"does not fit {what}: {problem}")
+        self.schema_id = schema_id
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""
@@ -127,6 +150,23 @@ class SignalRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSignal:
+    """A signal of the feed: that it was accepted, and what it did; without its value."""
+
+    id: UUID
+    execution_id: ExecutionId
+    name: str
+    waitpoint_id: UUID | None
+    category: str | None
+    source_type: str
+    source_identity: str | None
+    accepted_at: datetime
+    effect: str | None
+    namespace: str
+    instance_tag: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
     """A suspended execution: since when, why, until when, and what it waits for."""
 
@@ -150,6 +190,65 @@ class PendingWaitpoint:
     activated_at: datetime | None
     expires_at: datetime | None
     signal_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """The answer of one approver. `by` is who gave it: said by the sender, or a principal."""
+
+    approver: str
+    is_approved: bool
+    at: datetime
+    by: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalInfo:
+    """A question to several approvers, and their answers so far."""
+
+    id: ExecutionId
+    approval_id: UUID
+    question: str
+    details: Any
+    need: int
+    deny: int
+    created_at: datetime
+    is_open: bool
+    approvers: tuple[str, ...]
+    answers: tuple[ApprovalAnswer, ...]
+
+    @property
+    def approved_count(self) -> int:
+        return sum(one.is_approved for one in self.answers)
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """The approvers who have not answered."""
+        answered = {one.approver for one in self.answers}
+        return tuple(one for one in self.approvers if one not in answered)
+
+
+def decision_name(is_approved: bool) -> str:
+    """Return the name of the signal that answers an approval."""
+    return "approved" if is_approved else "rejected"
+
+
+def encode_comment(comment: str | None) -> bytes | None:
+    """Return the value of the signal that answers an approval."""
+    if comment is None:
+        return None
+    check_text("comment", comment, MAX_COMMENT_BYTES)
+    return json.dumps({"comment": comment}).encode()
+
+
+def read_comment(payload: bytes | None) -> str | None:
+    """Return the comment of an answer; None if there is none."""
+    try:
+        comment = json.loads(payload or b"null")["comment"]
+    except (ValueError, TypeError, KeyError):
+        return None  # the sender of a token may write anything there
+    return comment if isinstance(comment, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -288,6 +288,26 @@ LIST_STEPS = _function(
     "attempt_index ready_at taken_as",
 )
 
+APPEND_FRAMES = _function(
+    "append_frames",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids bases positions modes "
+    "first_nos counts payloads kinds encodings correlation_ids ttls",
+    "item outcome last_no last_ms last_seq frame_count summary_version detail",
+)
+READ_STREAMS = _function(
+    "read_streams",
+    "partition_key namespace execution_ids after_ms after_seqs limit with_best_effort changed",
+    "item outcome is_ended closed_at close_reason last_ms last_seq floor_ms floor_seq frame_count "
+    "ms seq mode mode_no attempt_index epoch appended_at to_ms to_seq payloads kinds encodings "
+    "correlation_ids",
+)
+READ_SUMMARY = _function(
+    "read_summary",
+    "partition_key namespace execution_id",
+    "document version patch_kind first_applied_at updated_at",
+)
+EXPIRE_STREAMS = _function("expire_streams", "partition_key limit", "handled due_in")
+
 ASK_WAITS = _function(
     "ask_waits",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
@@ -304,9 +324,10 @@ SUSPEND_EXECUTION = _function(
 DELIVER_SIGNALS = _function(
     "deliver_signals",
     "partition_key namespace execution_ids signal_ids names payloads payload_encodings dedup_keys "
-    "source_types source_identities categories correlation_ids join wait tokens",
+    "source_types source_identities categories correlation_ids join wait tokens schema_ids",
     "item outcome signal_id effect detail",
 )
+REGISTER_SIGNAL_SCHEMAS = _function("register_signal_schemas", "documents", "item schema_id")
 DELIVER_SIGNAL_JSON = Function(
     "deliver_signal_json",
     ("partition_key", "namespace", "signal", "database"),
@@ -319,6 +340,24 @@ CREATE_WAITPOINT = _function(
     "create_waitpoint",
     f"{_FENCE} waitpoint_id key expires_in step_name step_occurrence",
     "outcome token detail",
+)
+CREATE_APPROVAL = _function(
+    "create_approval",
+    f"{_FENCE} approval_id waitpoint_ids approvers question details details_encoding need deny "
+    "step_name step_occurrence",
+    "outcome tokens detail",
+)
+DELIVER_APPROVAL_SIGNAL = _function(
+    "deliver_approval_signal",
+    "partition_key namespace execution_id decision actor signal_id approver approval_id payload "
+    "payload_encoding",
+    "outcome signal_id effect approver",
+)
+LIST_APPROVALS = _function(
+    "list_approvals",
+    "partition_key namespace execution_id after_at after_id limit",
+    "execution_id approval_id question details details_encoding need_count deny_count created_at "
+    "is_open approvers waitpoint_ids decisions deciders decided_at comments",
 )
 CLOSE_WAITPOINT = _function(
     "close_waitpoint",
@@ -355,6 +394,12 @@ LIST_SIGNALS = _function(
     "list_signals",
     "partition_key namespace execution_id after limit signal_ids",
     f"{_SIGNAL} noticed_at effect taken_at wait_name wait_occurrence waitpoint_id",
+)
+READ_SIGNALS = _function(
+    "read_signals",
+    "partition_key namespace cursor limit",
+    "signal_id execution_id name waitpoint_id category source_type source_identity accepted_at "
+    "effect namespace instance_tag next_cursor",
 )
 OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
 LIST_SUSPENDED = _function(
@@ -623,14 +668,15 @@ LIST_LANES = _function(
 )
 REGISTER_TASKS = _function(
     "register_tasks",
-    "namespace version tasks versions arguments results limits",
+    "namespace version tasks versions arguments results limits signals",
     "task outcome",
 )
 LIST_TASKS = _function("list_tasks", "namespace limit after", "task is_registered is_limited")
 DESCRIBE_TASK = _function(
     "describe_task",
     "namespace task",
-    "namespace task version arguments result limits lanes app_version registered_at changed_at",
+    "namespace task version arguments result limits lanes app_version registered_at changed_at "
+    "signals",
 )
 
 _NUMBERS = "concurrency rate rate_window"
@@ -671,6 +717,7 @@ RELEASE_ADMISSION = _function(
     "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
+BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
 
 _BUDGET = "namespace budget key"
 _BUDGET_STATUS = (
@@ -721,6 +768,29 @@ LIST_NAMESPACE_GRANTS = _function(
     "list_namespace_grants", "", "login namespace granted_at granted_by"
 )
 
+_TOKEN = "token_id prefix name scopes namespace"
+CREATE_API_TOKEN = _function(
+    "create_api_token",
+    "namespace token_id token_hash prefix name scopes ttl actor",
+    "outcome token_id created_at expires_at",
+)
+REVOKE_API_TOKEN = _function(
+    "revoke_api_token", "namespace token_id reason actor", "outcome token_id revoked_at"
+)
+LIST_API_TOKENS = _function(
+    "list_api_tokens",
+    "namespace after limit",
+    f"{_TOKEN} created_at created_by expires_at last_used_at revoked_at revoked_by revoked_reason",
+)
+USE_API_TOKEN = _function(
+    "use_api_token", "token_hash", "token_id name prefix scopes namespace expires_in"
+)
+LIST_AUDIT = _function(
+    "list_audit",
+    "namespace before limit",
+    "audit_id occurred_at namespace actor act subject reason before after",
+)
+
 FUNCTIONS: tuple[Function, ...] = (
     REGISTER_ROUTES,
     SUBMIT_EXECUTIONS,
@@ -769,13 +839,21 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    APPEND_FRAMES,
+    READ_STREAMS,
+    READ_SUMMARY,
+    EXPIRE_STREAMS,
     RECORD_STEP_JSON,
     LIST_STEPS,
     ASK_WAITS,
     SUSPEND_EXECUTION,
     DELIVER_SIGNALS,
     DELIVER_SIGNAL_JSON,
+    REGISTER_SIGNAL_SCHEMAS,
     CREATE_WAITPOINT,
+    CREATE_APPROVAL,
+    DELIVER_APPROVAL_SIGNAL,
+    LIST_APPROVALS,
     CLOSE_WAITPOINT,
     EXPIRE_WAITPOINTS,
     LIST_PENDING_WAITPOINTS,
@@ -788,6 +866,7 @@ FUNCTIONS: tuple[Function, ...] = (
     EXPIRE_SUSPENSIONS,
     RESUME_EXECUTION,
     LIST_SIGNALS,
+    READ_SIGNALS,
     OBSERVE_SIGNALS,
     LIST_SUSPENDED,
     HOLD_EXECUTION,
@@ -869,6 +948,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RESET_BUDGET,
     RESET_DUE_BUDGETS,
     SWEEP_GATES,
+    BALANCE_GATES,
     REPORT_USAGE,
     REPORT_USAGE_ADMIN,
     RECORD_SPEND,
@@ -877,6 +957,11 @@ FUNCTIONS: tuple[Function, ...] = (
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,
     LIST_NAMESPACE_GRANTS,
+    CREATE_API_TOKEN,
+    REVOKE_API_TOKEN,
+    LIST_API_TOKENS,
+    USE_API_TOKEN,
+    LIST_AUDIT,
 )
 
 # Reads that need only some columns of a function.

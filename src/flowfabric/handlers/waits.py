@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Protocol, TypeAlias
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ExecutionNotFound
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
 
@@ -22,6 +22,7 @@ _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 _NOBODY = ", and no worker with newer code came within 10 minutes"
 _PREVENTION = " (with a code version, an execution stays with its own code)"
 MAX_TARGETS = 1000
+_SIGNAL = "waiting_for_signal"
 # The most waits for signals that one suspension names.
 MAX_WAITS = 1000
 
@@ -68,11 +69,17 @@ class PauseSuspended:
     targets: tuple[ExecutionId, ...] = ()
     needed: int | None = None
     until: datetime | None = None
+    reason_code: str = _SIGNAL
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
         try:
             is_suspended = await client.signals.suspend(
-                claimed, waits=self.waits, targets=self.targets, k=self.needed, until=self.until
+                claimed,
+                waits=self.waits,
+                targets=self.targets,
+                k=self.needed,
+                until=self.until,
+                reason_code=self.reason_code,
             )
         except ExecutionNotFound:
             # A target was trimmed just now: the next run of the handler raises the error.
@@ -190,6 +197,7 @@ class SignalWait:
     occurrence: int
     until: datetime | None
     watch: Callable[[asyncio.Future[Any]], None]
+    reason_code: str = _SIGNAL
 
 
 Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait | SignalWait
@@ -237,6 +245,14 @@ class Waits:
 
     async def wait(self, wait: Wait) -> Any:
         """Wait until the wait is over or the handler is stopped."""
+        if isinstance(wait, SignalWait):
+            several = sum(isinstance(one, SignalWait) for one in self._waits.values())
+            if several >= MAX_WAITS:
+                raise InvalidInput(
+                    field="signals",
+                    problem=f"a handler waits for at most {MAX_WAITS} signals at once; wait for "
+                    "one name and tell them apart by their values",
+                )
         future = self._loop.create_future()
         self._waits[future] = wait
         if isinstance(wait, EndedWait):
@@ -314,10 +330,11 @@ class Waits:
         several = tuple(targets)[:MAX_TARGETS]
         if signals or (sleeps and targets):
             return PauseSuspended(
-                tuple((one.name, one.occurrence) for one in signals[:MAX_WAITS]),
+                tuple((one.name, one.occurrence) for one in signals),
                 several,
                 min(needed, MAX_TARGETS) if several else None,
                 until,
+                signals[0].reason_code if len(waits) == 1 and signals else _SIGNAL,
             )
         if until is None:
             return PauseForRuns(several, min(needed, MAX_TARGETS))

@@ -78,6 +78,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.signals.expire_waitpoints(limit=batch),
     ),
+    # Removes frames that expire before their execution.
+    Reconciler(
+        "stream_expiry",
+        timedelta(seconds=5),
+        100,
+        lambda client, batch: client.streams.expire(limit=batch),
+    ),
     # Cancels members of cancelled flows if the cancelling call could not.
     Reconciler(
         "cancel_backlog",
@@ -118,6 +125,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
         timedelta(seconds=1),
         500,
         lambda client, batch: _at_cadence(client.quotas.sweep(limit=batch)),
+    ),
+    # Moves shares of limits to partitions in which executions wait. Idle with one partition.
+    Reconciler(
+        "gate_balance",
+        timedelta(seconds=1),
+        100,
+        lambda client, batch: client.quotas.balance(limit=batch),
     ),
     Reconciler(
         "budget_reset",

@@ -16,13 +16,18 @@ begin
   if octet_length(p_condition::text) > 65536 then
     return 'must be at most 64 KiB';
   end if;
+  if p_condition ? 'schema' and (jsonb_typeof(p_condition -> 'schema') <> 'number'
+                                 or (p_condition ->> 'schema') !~ '^[0-9]{1,18}$'
+                                    and (p_condition ->> 'schema') !~ '^[1-9][0-9]{18}$') then
+    return 'schema must be an id of ff.register_signal_schemas';
+  end if;
   if p_condition ? 'operator' then
     return case
       when p_condition <> '{"operator": true}' then 'must be {"operator": true}'
       when p_depth > 0 then 'an operator''s condition stands alone' end;
   elsif p_condition ? 'waitpoint' then
     return case
-      when p_condition - 'waitpoint' - 'name' <> '{}'
+      when p_condition - 'waitpoint' - 'name' - 'schema' <> '{}'
         or coalesce(p_condition ->> 'waitpoint', '')
            !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
         then 'must be an object with the id of a waitpoint, and at most a name'
@@ -30,10 +35,26 @@ begin
         then 'name ' || ff._signal_name_problem(p_condition ->> 'name') end;
   elsif p_condition ? 'signal' then
     return case
-      when jsonb_typeof(p_condition -> 'signal') <> 'string' or p_condition - 'signal' <> '{}'
+      when jsonb_typeof(p_condition -> 'signal') <> 'string'
+        or p_condition - 'signal' - 'schema' <> '{}'
         then 'must be an object with the name of a signal: {"signal": "approve"}'
       when ff._signal_name_problem(p_condition ->> 'signal') is not null
         then 'signal ' || ff._signal_name_problem(p_condition ->> 'signal') end;
+  elsif p_condition ? 'approve' then
+    return case
+      when p_depth >= 4 then 'must not be nested deeper than 4'
+      when p_condition - 'approve' - 'deny' - 'of' <> '{}'
+        or jsonb_typeof(p_condition -> 'of') is distinct from 'array'
+        or jsonb_array_length(p_condition -> 'of') not between 1 and 64
+        or exists (select from jsonb_array_elements(p_condition -> 'of') m
+                   where not m ? 'waitpoint' or m ? 'name'
+                     or ff._condition_problem(m, p_depth) is not null)
+        then 'approve needs deny, and of: 1 to 64 waitpoints'
+      when coalesce(p_condition ->> 'approve', '') !~ '^[1-9][0-9]?$'
+        or coalesce(p_condition ->> 'deny', '') !~ '^[1-9][0-9]?$'
+        or greatest((p_condition ->> 'approve')::integer, (p_condition ->> 'deny')::integer)
+           > jsonb_array_length(p_condition -> 'of')
+        then 'approve and deny must be whole numbers from 1 to the number of waitpoints' end;
   elsif p_condition ? 'every' or p_condition ? 'at_least' then
     if p_depth >= 4 then
       return 'must not be nested deeper than 4';
@@ -71,6 +92,6 @@ begin
     end loop;
     return null;
   end if;
-  return 'must be an object with signal, waitpoint, every, at_least or operator';
+  return 'must be an object with signal, waitpoint, every, at_least, approve or operator';
 end;
 $$;

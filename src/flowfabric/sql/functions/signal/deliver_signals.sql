@@ -6,17 +6,21 @@
 -- invalid_token, and nothing about the execution is told before the token is verified.
 --
 -- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the same
--- dedup key to the same name. A suspended execution whose wait is now ready is woken. A sender never
+-- dedup key to the same name. An approver answers once: the same answer again is a duplicate, another
+-- one is refused. Only the token of an approval reaches its waitpoint, never its name. A suspended execution whose wait is now ready is woken. A sender never
 -- waits for the row of an execution: if the row is locked, or with p_join (the call is part of the
 -- caller's transaction), the signal is only stored, and ff.notice_signals wakes the execution after
 -- the commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
--- yet). Items with a dedup key may be answered `busy`: repeat such an item alone, with p_wait.
+-- yet). Where the wait, the waitpoint or the task has declared the type of the value, p_schema_ids has
+-- to name the schema that the sender has checked it with. Otherwise the item is answered
+-- schema_required, with the schema, and nothing is stored. Items with a dedup key may be answered `busy`: repeat such an item alone, with p_wait.
 -- Returns a row for every item.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
 --           · not_signalable (it has ended) · signal_limit_exceeded (10 000 untaken)
 --           · payload_too_large (64 KiB) · invalid_token · token_expired · waitpoint_closed
+--           · already_answered (decision) · schema_required (schema_id, document)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting
 -- Replay:   `duplicate`, with the id of the stored signal
@@ -37,7 +41,8 @@ create function ff.deliver_signals(
   p_correlation_ids   text[] default null,
   p_join              boolean default false,
   p_wait              boolean default false,
-  p_tokens            text[] default null
+  p_tokens            text[] default null,
+  p_schema_ids        bigint[] default null
 )
 returns table (item integer, outcome text, signal_id uuid, effect text, detail jsonb)
 language plpgsql
@@ -54,6 +59,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_xid    constant xid8 := pg_current_xact_id();
   v_now    timestamptz;
   v_locked uuid[] := '{}';
   v_words  text[];
@@ -61,6 +67,9 @@ declare
   -- For each item with a token: its word, and the waitpoint.
   v_verified   text[];
   v_waitpoints uuid[];
+  v_approvals  boolean[];
+  -- The schema that each item has to be checked with; null for any value.
+  v_schemas    bigint[];
   v_row        record;
   v_full   uuid[];
   v_busy   integer[];
@@ -75,9 +84,12 @@ begin
     cardinality(p_signal_ids), cardinality(p_names), cardinality(p_payloads),
     cardinality(p_payload_encodings), cardinality(p_dedup_keys), cardinality(p_source_types),
     cardinality(p_source_identities), cardinality(p_categories),
-    cardinality(p_correlation_ids), cardinality(p_tokens)], p_wait);
+    cardinality(p_correlation_ids), cardinality(p_tokens), cardinality(p_schema_ids)],
+    p_wait);
   v_names := p_names;
   v_waitpoints := array_fill(null::uuid, array[cardinality(p_execution_ids)]);
+  v_approvals := array_fill(false, array[cardinality(p_execution_ids)]);
+  v_schemas := array_fill(null::bigint, array[cardinality(p_execution_ids)]);
   if p_tokens is not null then
     v_verified := ff._verify_tokens(p_partition_key, p_execution_ids, p_tokens);
   end if;
@@ -96,30 +108,43 @@ begin
   v_now := ff.now();
 
   for v_row in
-    select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed
+    select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed,
+           w.is_approval, coalesce(w.schema_id, s.schema_id) as schema_id
     from unnest(p_execution_ids, p_names, v_verified) with ordinality u(id, name, word, n)
     left join lateral (
-      select x.waitpoint_id, x.key,
+      select x.waitpoint_id, x.key, x.approval_id is not null as is_approval, x.schema_id,
              x.closed_at is not null or (x.activated_at is null and x.expires_at <= v_now)
                as is_closed
       from ff.waitpoint x
       where x.partition_key = p_partition_key and x.execution_id = u.id
         and case when u.word is null
-                   then x.closed_at is null and x.key = u.name
+                   then x.closed_at is null and x.key = u.name and x.approval_id is null
                      and (x.activated_at is not null or x.expires_at is null
                           or x.expires_at > v_now)
                  else x.waitpoint_id::text = u.word end
       order by x.created_at, x.waitpoint_id
       limit 1) w on true
+    left join lateral (
+      -- A type that an open wait has declared.
+      select (jsonb_path_query_first(
+                x.condition, 'strict $.** ? (@.signal == $name).schema',
+                jsonb_build_object('name', u.name), silent => true) #>> '{}')::bigint as schema_id
+      from ff.step x
+      where u.word is null and x.partition_key = p_partition_key and x.execution_id = u.id
+        and x.kind = 'wait' and x.taken_as is null and x.opened_at is not null
+      order by 1 nulls last
+      limit 1) s on w.waitpoint_id is null
     where u.word is null or u.word not in ('invalid_token', 'token_expired')
   loop
     v_waitpoints[v_row.item] := v_row.waitpoint_id;
+    v_schemas[v_row.item] := v_row.schema_id;
     if v_row.word is not null then
       v_verified[v_row.item] := case
         when v_row.waitpoint_id is null then 'invalid_token'
         when v_row.is_closed then 'waitpoint_closed'
         else 'verified' end;
       v_names[v_row.item] := coalesce(v_row.name, v_row.key);
+      v_approvals[v_row.item] := coalesce(v_row.is_approval, false);
     end if;
   end loop;
 
@@ -132,20 +157,33 @@ begin
         when e.phase is null then 'not_found'
         when e.phase = 'terminal' then 'not_signalable'
         when u.verified = 'waitpoint_closed' then u.verified
-        when octet_length(u.payload) > 65536 then 'payload_too_large' end
+        when octet_length(u.payload) > 65536 then 'payload_too_large'
+        when u.verified is null and t.signals is not null and not t.signals ? u.name
+          then 'unknown_signal ' || (
+            select string_agg(d.name, ', ' order by d.name)
+            from jsonb_object_keys(t.signals) d(name))
+        when coalesce(u.expected, (t.signals ->> u.name)::bigint) <> coalesce(u.schema_id, -1)
+          then 'schema_required ' || coalesce(u.expected, (t.signals ->> u.name)::bigint) end
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_verified)
+                p_correlation_ids, v_verified, v_approvals, v_schemas, p_schema_ids)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                        source_identity, category, correlation_id, verified, n)
+                        source_identity, category, correlation_id, verified, is_approval,
+                        expected, schema_id, n)
     left join lateral (
-      select x.phase from ff.execution x
+      select x.phase, x.route_id from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = u.id
         and case when p_namespace is null then true else x.namespace = p_namespace end
       offset 0) e on true
+    left join lateral (
+      select k.signals from ff.route r join ff.task k
+        on k.namespace = r.namespace and k.task = r.task
+      where r.route_id = e.route_id
+      offset 0) t on u.verified is null
     cross join lateral (
       select ff._signal_problem(u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
-                                u.source_identity, u.category, u.correlation_id) as words) s
+                                u.source_identity, u.category, u.correlation_id,
+                                u.is_approval) as words) s
     order by u.n);
   -- The limit counts untaken signals.
   v_full := array(
@@ -177,20 +215,22 @@ begin
     insert into ff.signal (
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
-      noticed_at, effect)
-    select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id, u.category,
+      noticed_at, effect, xid)
+    select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id,
+           case when u.is_approval then 'approval' else u.category end,
            coalesce(u.source_type, 'caller'), u.source_identity, u.correlation_id, u.dedup_key,
            u.payload, u.encoding, v_now,
            case when u.id = any (v_locked) then v_now end,
-           case when u.id = any (v_locked) then 'buffered' end
+           case when u.id = any (v_locked) then 'buffered' end, v_xid
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_words, v_waitpoints)
+                p_correlation_ids, v_words, v_waitpoints, v_approvals)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                        source_identity, category, correlation_id, word, waitpoint_id, n)
+                        source_identity, category, correlation_id, word, waitpoint_id,
+                        is_approval, n)
     where u.word is null and u.id <> all (v_full)
       and u.n <> all (coalesce(v_busy, '{}'))
-    order by u.id, u.name, u.dedup_key, u.signal_id
+    order by u.id, u.waitpoint_id, u.name, u.dedup_key, u.signal_id
     on conflict do nothing
     returning execution_id, signal_id
   loop
@@ -238,8 +278,11 @@ begin
   return query
   select u.n::integer,
          case when u.n = any (v_stored) then 'accepted'
+              when u.word like 'unknown_signal %' then 'invalid'
+              when u.word like 'schema_required %' then 'schema_required'
               when u.word is not null then u.word
               when u.n = any (v_busy) then 'busy'
+              when u.is_approval and o.name <> u.name then 'already_answered'
               when o.signal_id is not null then 'duplicate'
               else 'signal_limit_exceeded' end,
          coalesce(o.signal_id, u.signal_id),
@@ -248,25 +291,39 @@ begin
                 select jsonb_build_object('field', p.words[1], 'problem', p.words[2])
                 from (select ff._signal_problem(
                         u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
-                        u.source_identity, u.category, u.correlation_id) as words) p)
+                        u.source_identity, u.category, u.correlation_id, u.is_approval) as words) p)
+              when u.word like 'schema_required %' then (
+                select jsonb_build_object('schema_id', d.schema_id, 'document', d.document)
+                from ff.signal_schema d
+                where d.schema_id = split_part(u.word, ' ', 2)::bigint)
+              when u.word like 'unknown_signal %' then jsonb_build_object(
+                'field', 'name', 'problem', format(
+                  'the task takes no signal %s; it takes %s', u.name, substr(u.word, 16)))
               when u.word = 'payload_too_large' then jsonb_build_object(
                 'bytes', octet_length(u.payload), 'limit', 65536)
               when u.word is null and o.signal_id is null then jsonb_build_object('limit', 10000)
+              when u.is_approval and o.name <> u.name and u.n <> all (v_stored)
+                then jsonb_build_object('decision', o.name)
               when u.word = 'not_signalable' then jsonb_build_object('reason', 'it has ended') end
   from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
               p_dedup_keys, p_source_types, p_source_identities, p_categories,
-              p_correlation_ids, v_words, v_waitpoints)
+              p_correlation_ids, v_words, v_waitpoints, v_approvals)
     with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                      source_identity, category, correlation_id, word, waitpoint_id, n)
+                      source_identity, category, correlation_id, word, waitpoint_id, is_approval,
+                      n)
   left join lateral (
-    select g.signal_id, g.effect from ff.signal g
+    select g.signal_id, g.effect, g.name from ff.signal g
     where u.word is null and g.partition_key = p_partition_key and g.execution_id = u.id
       and g.signal_id = u.signal_id
     union all
-    select g.signal_id, g.effect from ff.signal g
+    select g.signal_id, g.effect, g.name from ff.signal g
     where u.word is null and u.dedup_key is not null and g.partition_key = p_partition_key
       and g.execution_id = u.id and g.name = u.name
       and g.waitpoint_id is not distinct from u.waitpoint_id and g.dedup_key = u.dedup_key
+    union all
+    select g.signal_id, g.effect, g.name from ff.signal g
+    where u.word is null and u.is_approval and g.partition_key = p_partition_key
+      and g.execution_id = u.id and g.waitpoint_id = u.waitpoint_id and g.category = 'approval'
     limit 1) o on true
   order by u.n;
 end;
