@@ -279,37 +279,34 @@ class Executions(ExecutionReads, ExecutionOperations):
             partition = 0
         claim_id = claim_id or uuid7()
         rank, at, last = floor or (None, None, None)
-        arguments: dict[str, Any] = {
-            "partition_key": partition,
-            "namespace": self._namespace,
-            "worker_id": worker_id,
-            "worker_instance_id": worker_instance_id,
-            "claim_id": claim_id,
-            "lanes": None if lanes is None else list(lanes),
-            "tasks": None if tasks is None else list(tasks),
-            "capabilities": list(capabilities),
-            "limit": limit,
-            "lease_ttl": lease_ttl,
-            "first_lane": first_lane,
-            "floor_rank": rank,
-            "floor_at": at,
-            "floor_id": last,
-            "reports_starts": reports_starts,
-            "code_versions": None if code_versions is None else list(code_versions),
-            "unserved": list(unserved) if unserved else None,
-            "finish_only": finish_only,
-        }
         pause = _GIVE_WAY_SECONDS
         while True:
             rows = await (caller or self._database).call(
                 functions.CLAIM_EXECUTIONS,
-                **arguments,
+                partition_key=partition,
+                namespace=self._namespace,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                claim_id=claim_id,
+                lanes=None if lanes is None else list(lanes),
+                tasks=None if tasks is None else list(tasks),
+                capabilities=list(capabilities),
+                limit=limit,
+                lease_ttl=lease_ttl,
+                first_lane=first_lane,
+                floor_rank=rank,
+                floor_at=at,
+                floor_id=last,
+                reports_starts=reports_starts,
+                code_versions=None if code_versions is None else list(code_versions),
+                unserved=list(unserved) if unserved else None,
+                finish_only=finish_only,
                 gives_way=gives_way > 0,
                 patience=patience,
             )
             if not rows:
                 return []
-            if rows[0][0]:
+            if rows[0]["execution_ids"]:
                 return claimed_of(rows[0], partition, claim_id)
             gives_way -= 1
             await asyncio.sleep(pause * uniform(0.5, 1.5))
