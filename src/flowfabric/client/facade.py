@@ -24,6 +24,7 @@ from flowfabric.client.steps import Steps
 from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.client.tasks import Tasks
 from flowfabric.client.transactional import Transactional
+from flowfabric.client.webhooks import Webhooks
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
@@ -48,6 +49,7 @@ class FlowFabric:
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.subscriptions = Subscriptions(self.database, self.events, namespace)
+        self.webhooks = Webhooks(self.database, self.events, self.subscriptions, namespace)
         self.results = Results(self.database, self.executions)
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)

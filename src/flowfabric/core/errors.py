@@ -17,7 +17,7 @@ FlowFabricError
 │   ├── FlowNotFound
 │   ├── WaitpointNotFound
 │   ├── QuotaNotFound · BudgetNotFound
-│   ├── SubscriptionNotFound
+│   ├── SubscriptionNotFound · WebhookNotFound
 │   └── UnknownGate
 ├── Conflict                 read the current state, then decide
 │   ├── KeyReused
@@ -27,6 +27,7 @@ FlowFabricError
 │   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
 │   ├── SelfReferencingEdge · CycleDetected
+│   ├── WebhookAlreadyExists
 │   └── WaitpointAlreadyExists · RotationConflict
 ├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
@@ -41,7 +42,7 @@ FlowFabricError
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
-│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions
+│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions · IsWebhook
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
 ├── LeaseLost                stop working: another worker may hold the execution
@@ -225,6 +226,10 @@ class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"
     """There is no such subscription in this namespace; it appears with its first consumer."""
 
 
+class WebhookNotFound(NotFound, code="WF313", name="webhook_not_found"):
+    """There is no such webhook in this namespace; `flowfabric webhook add` makes one."""
+
+
 class Conflict(FlowFabricError):
     """It conflicts with existing data."""
 
@@ -309,6 +314,10 @@ class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
 
 class RotationConflict(Conflict, code="WF413", name="rotation_conflict"):
     """A key of that name was used before, or another key is in use."""
+
+
+class WebhookAlreadyExists(Conflict, code="WF416", name="webhook_exists"):
+    """A webhook or a subscription has this name; choose another."""
 
 
 class WaitpointAlreadyExists(Conflict, name="waitpoint_exists"):
@@ -468,6 +477,10 @@ class SubscriptionHeld(Refused):
 
 class TooManySubscriptions(Refused, code="WF227", name="too_many_subscriptions"):
     """The namespace has as many subscriptions as it may have."""
+
+
+class IsWebhook(Refused, code="WF228", name="is_webhook"):
+    """The subscription is a webhook, whose events workers post; choose another name."""
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
