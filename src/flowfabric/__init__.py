@@ -49,12 +49,25 @@ if _typing.TYPE_CHECKING:
     from flowfabric.core.limit import Budget, Limit
     from flowfabric.core.policy import Exponential, Fixed, Retry
     from flowfabric.core.retry_errors import GiveUp, RetryAfter
+    from flowfabric.core.signal import ApprovalAnswer
     from flowfabric.core.states import Outcome, PublicState
-    from flowfabric.handlers import Context, answer, at_least, current, every, signal
+    from flowfabric.handlers import (
+        Approval,
+        ApprovalRequest,
+        Context,
+        answer,
+        at_least,
+        current,
+        every,
+        signal,
+    )
     from flowfabric.tasks import CallNext, provided
 
 __all__ = [
     "App",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalRequest",
     "Budget",
     "BudgetExceeded",
     "CallNext",
@@ -137,8 +150,9 @@ _MODULES = {
     "core.limit": "Budget Limit",
     "core.policy": "Exponential Fixed Retry",
     "core.retry_errors": "GiveUp RetryAfter",
+    "core.signal": "ApprovalAnswer",
     "core.states": "Outcome PublicState",
-    "handlers": "Context answer at_least current every signal",
+    "handlers": "Approval ApprovalRequest Context answer at_least current every signal",
     "tasks": "CallNext provided",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -6,6 +6,9 @@ import flowfabric
 
 PUBLIC = [
     "App",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalRequest",
     "Budget",
     "BudgetExceeded",
     "CallNext",
@@ -69,6 +72,8 @@ PUBLIC = [
 
 
 CONTEXT = [
+    "approval",
+    "approval_sync",
     "attempt",
     "cancelled",
     "continue_as",
@@ -150,6 +155,7 @@ def test_nothing_else_looks_public():
         "embedded",
         "handlers",
         "reconcilers",
+        "server",
         "tasks",
         "telemetry",
         "testing",

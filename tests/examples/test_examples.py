@@ -143,7 +143,10 @@ async def test_a_film_is_made_of_chunks(db):
     [
         ("refund_by_link.py", ["tea: refunded at once", "car: refunded"]),
         ("external_callback.py", ["webhook: new", "payment of tea: 7 by p-1"]),
-        ("deploy_approval.py", ["1.0 deployed", "1.1 stopped"]),
+        (
+            "deploy_approval.py",
+            ["1.0 deployed: ops and legal agreed", "1.1 stopped by legal: seen"],
+        ),
     ],
 )
 async def test_an_answer_from_outside_continues_the_handler(db, script, lines):

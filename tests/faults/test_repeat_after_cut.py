@@ -495,6 +495,28 @@ async def _close_waitpoint(stage: Stage) -> Any:
     return await stage.client.signals.read_token(claimed.id, stage.state["waitpoint"])
 
 
+async def _approval(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    ids = stage.state.setdefault("approval", [uuid4(), uuid4()])
+    (token,) = await stage.client.approvals.create(
+        claimed, ids[0], [("ada", ids[1])], "Ship?", details=None, need=1, deny=1
+    )
+    return token == await stage.client.signals.read_token(claimed.id, ids[1])
+
+
+async def _with_approval(stage: Stage) -> None:
+    await stage.claimed()
+    await _approval(stage)
+
+
+async def _answer_approval(stage: Stage) -> Any:
+    """A repeat finds its own answer."""
+    (claimed,) = stage.state["claimed"]
+    answer = await stage.client.approvals.answer(claimed.id, is_approved=True, actor="ada")
+    (one,) = await stage.client.approvals.of(claimed.id)
+    return answer.is_duplicate, answer.effect, one.approved_count
+
+
 async def _waitpoint_due(stage: Stage) -> None:
     await _with_waitpoint(stage)
     await stage.clock.advance(seconds=2)
@@ -1307,6 +1329,10 @@ async def _sweep_gates(stage: Stage) -> Any:
     return (await stage.client.quotas.sweep())[0]
 
 
+async def _balance_gates(stage: Stage) -> Any:
+    return (await stage.client.quotas.balance())[0]
+
+
 async def _create_budget(stage: Stage) -> Any:
     await stage.client.budgets.create(Budget(_name(stage), tokens=100))
     return (await stage.client.budgets.get(_name(stage))).hard_limits
@@ -1559,6 +1585,20 @@ SCENARIOS = (
         ("waitpoint",),
     ),
     Scenario(
+        "create an approval",
+        "create_approval",
+        lambda stage: stage.claimed(),
+        _approval,
+        ("approval", "waitpoint"),
+    ),
+    Scenario(
+        "answer an approval",
+        "deliver_approval_signal",
+        _with_approval,
+        _answer_approval,
+        ("signal",),
+    ),
+    Scenario(
         "close a waitpoint", "close_waitpoint", _with_waitpoint, _close_waitpoint, ("waitpoint",)
     ),
     Scenario(
@@ -1720,6 +1760,8 @@ SCENARIOS = (
     Scenario(
         "sweep gates", "sweep_gates", _held_too_long, _sweep_gates, ("gate_hold",), is_sweep=True
     ),
+    # With one partition there is nothing to move.
+    Scenario("balance gates", "balance_gates", _nothing, _balance_gates, (), is_sweep=True),
     Scenario(
         "create a budget", "create_budget", _nothing, _create_budget, ("budget", "budget_dimension")
     ),
@@ -1903,7 +1945,9 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
     on_others = {"record_step_json", "deliver_signal_json"}
     # They write only where a partition has moved: tests/events/test_generations.py.
     readers = {"open_cursor", "read_events"}
-    elsewhere = logins | on_others | keys | raising
+    # tests/sql/api_token/test_api_tokens.py repeats them.
+    tokens = {"create_api_token", "revoke_api_token", "use_api_token"}
+    elsewhere = logins | on_others | keys | raising | tokens
     writing = {name for name in public if writes(name)} - elsewhere - readers
     assert writing == {scenario.function for scenario in SCENARIOS}
     # What is left reads: the server lets it run where nothing may be written.

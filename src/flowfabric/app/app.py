@@ -59,7 +59,7 @@ from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
 from flowfabric.core.limit import Budget, Key, Limit, check_key, several
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
-from flowfabric.core.signal import Delivered, Signal
+from flowfabric.core.signal import Delivered, Signal, decision_name, encode_comment
 from flowfabric.core.states import EventKind, HookKind
 from flowfabric.core.subscription import DEFAULT_KEEP, OnExpiry
 from flowfabric.core.webhook import Allowed
@@ -595,7 +595,7 @@ class App:
             is_stored=False,
             find_decoder=find_decoder,
             call=self.portal.call,
-            encode_signal=self._encode_signal,
+            encode_signal=self.encode_signal,
         )
         return run
 
@@ -620,6 +620,48 @@ class App:
         return self.portal.call(
             lambda: self.signal(token, value, by=by, key=key), "app.signal(...)"
         )
+
+    @async_only("app.approve_sync")
+    async def approve(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """Approve with the token of an approval. The token says which approver answers.
+
+        `by` is for people to read. Raises AlreadyAnswered if this approver has denied it.
+        """
+        return await self._answer(token, True, comment, by)
+
+    def approve_sync(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """`approve` for synchronous code."""
+        return self.portal.call(
+            lambda: self.approve(token, comment=comment, by=by), "app.approve(...)"
+        )
+
+    @async_only("app.deny_sync")
+    async def deny(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """Deny with the token of an approval, as `approve` approves."""
+        return await self._answer(token, False, comment, by)
+
+    def deny_sync(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """`deny` for synchronous code."""
+        return self.portal.call(lambda: self.deny(token, comment=comment, by=by), "app.deny(...)")
+
+    async def _answer(
+        self, token: str, is_approved: bool, comment: str | None, by: str | None
+    ) -> Delivered:
+        signal = Signal(
+            name=decision_name(is_approved),
+            payload=encode_comment(comment),
+            source_type="token",
+            source_identity=by,
+        )
+        return await (await self.client()).signals.deliver_by_token(token, signal)
 
     def subscribe(
         self,
@@ -757,10 +799,10 @@ class App:
             self._decoder(task),
             is_stored=is_stored,
             call=self.portal.call,
-            encode_signal=self._encode_signal,
+            encode_signal=self.encode_signal,
         )
 
-    def _encode_signal(self, task: str, name: str, value: Any) -> bytes:
+    def encode_signal(self, task: str, name: str, value: Any) -> bytes:
         """Encode the value of a signal by the declaration of a task, if this app has the task."""
         known = self.tasks.get(task)
         return (

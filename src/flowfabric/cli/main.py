@@ -77,8 +77,11 @@ COMMANDS = {
         "Create, upgrade and inspect the schema of a database, or look into it with psql.",
     ),
     "worker": ("workers", "Run a worker, list workers, mark one as dead."),
+    "serve": ("serve", "Serve the HTTP API until a signal stops it."),
+    "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
     "flow": ("flows", "List, show, draw and cancel flows."),
     "lane": ("lanes", "List, pause, drain and disable lanes."),
+    "approvals": ("approvals", "List the approvals that executions wait for, and answer them."),
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
     "quota": (
         "quotas",

@@ -10,9 +10,9 @@ import typer
 
 from flowfabric.cli.options import Change, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer
-from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.subscription import SubscriptionInfo, SubscriptionState
+from flowfabric.core.times import past, when
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.text import cell
 from flowfabric.drawing.times import short

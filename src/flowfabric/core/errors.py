@@ -15,8 +15,9 @@ FlowFabricError
 │   ├── TaskNotFound
 │   ├── ScheduleNotFound
 │   ├── FlowNotFound
-│   ├── WaitpointNotFound
+│   ├── WaitpointNotFound · ApprovalNotFound
 │   ├── QuotaNotFound · BudgetNotFound
+│   ├── ApiTokenNotFound
 │   ├── SubscriptionNotFound · WebhookNotFound
 │   └── UnknownGate
 ├── Conflict                 read the current state, then decide
@@ -40,6 +41,7 @@ FlowFabricError
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
+│   ├── AlreadyAnswered
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
 │   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions · IsWebhook
@@ -206,6 +208,21 @@ class FlowNotFound(NotFound, code="WF305", name="flow_not_found"):
     """There is no such flow in this namespace; it may have been trimmed."""
 
 
+class ApprovalNotFound(NotFound, code="WF325", name="approval_not_found"):
+    """No open approval of the execution asks this approver."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        if "approver" not in facts:
+            return super().explained(facts)
+        asked = ", ".join(facts.get("open") or ())
+        return cls(
+            f"No open approval of the execution asks {facts['approver']!r}. "
+            + (f"It asks {asked}." if asked else "It has no open approval."),
+            **facts,
+        )
+
+
 class WaitpointNotFound(NotFound, code="WF309", name="waitpoint_not_found"):
     """The execution has no such waitpoint."""
 
@@ -220,6 +237,10 @@ class BudgetNotFound(NotFound, code="WF307", name="budget_not_found"):
 
 class UnknownGate(NotFound, code="WF308", name="unknown_gate"):
     """A quota or budget of the submission is not registered; register it, then submit again."""
+
+
+class ApiTokenNotFound(NotFound, code="WF315", name="api_token_not_found"):
+    """There is no such token in this namespace; `flowfabric token ls` lists them."""
 
 
 class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"):
@@ -429,6 +450,21 @@ class TargetNotSignalable(Refused, name="not_signalable"):
 
 class WaitpointClosed(Refused, name="waitpoint_closed"):
     """The waitpoint is closed: its answer was taken, or its time is over."""
+
+
+class AlreadyAnswered(Refused, code="WF245", name="already_answered"):
+    """The approver has answered, or the same person has answered for another approver."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        decision = "denied" if facts.get("decision") == "rejected" else "approved"
+        if facts.get("actor") is not None:
+            return cls(
+                f"{facts['actor']} has {decision} it for another approver. One person answers for "
+                "one approver.",
+                **facts,
+            )
+        return cls(f"This approver has {decision} it before. An approver answers once.", **facts)
 
 
 class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):

@@ -320,6 +320,24 @@ CREATE_WAITPOINT = _function(
     f"{_FENCE} waitpoint_id key expires_in step_name step_occurrence",
     "outcome token detail",
 )
+CREATE_APPROVAL = _function(
+    "create_approval",
+    f"{_FENCE} approval_id waitpoint_ids approvers question details details_encoding need deny "
+    "step_name step_occurrence",
+    "outcome tokens detail",
+)
+DELIVER_APPROVAL_SIGNAL = _function(
+    "deliver_approval_signal",
+    "partition_key namespace execution_id decision actor signal_id approver approval_id payload "
+    "payload_encoding",
+    "outcome signal_id effect approver",
+)
+LIST_APPROVALS = _function(
+    "list_approvals",
+    "partition_key namespace execution_id after_at after_id limit",
+    "execution_id approval_id question details details_encoding need_count deny_count created_at "
+    "is_open approvers waitpoint_ids decisions deciders decided_at comments",
+)
 CLOSE_WAITPOINT = _function(
     "close_waitpoint",
     "partition_key namespace execution_id waitpoint_id reason",
@@ -699,6 +717,7 @@ RELEASE_ADMISSION = _function(
     "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
+BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
 
 _BUDGET = "namespace budget key"
 _BUDGET_STATUS = (
@@ -747,6 +766,29 @@ GRANT_NAMESPACE = _function("grant_namespace", "login namespace actor", "outcome
 REVOKE_NAMESPACE = _function("revoke_namespace", "login", "outcome login namespace")
 LIST_NAMESPACE_GRANTS = _function(
     "list_namespace_grants", "", "login namespace granted_at granted_by"
+)
+
+_TOKEN = "token_id prefix name scopes namespace"
+CREATE_API_TOKEN = _function(
+    "create_api_token",
+    "namespace token_id token_hash prefix name scopes ttl actor",
+    "outcome token_id created_at expires_at",
+)
+REVOKE_API_TOKEN = _function(
+    "revoke_api_token", "namespace token_id reason actor", "outcome token_id revoked_at"
+)
+LIST_API_TOKENS = _function(
+    "list_api_tokens",
+    "namespace after limit",
+    f"{_TOKEN} created_at created_by expires_at last_used_at revoked_at revoked_by revoked_reason",
+)
+USE_API_TOKEN = _function(
+    "use_api_token", "token_hash", "token_id name prefix scopes namespace expires_in"
+)
+LIST_AUDIT = _function(
+    "list_audit",
+    "namespace before limit",
+    "audit_id occurred_at namespace actor act subject reason before after",
 )
 
 FUNCTIONS: tuple[Function, ...] = (
@@ -804,6 +846,9 @@ FUNCTIONS: tuple[Function, ...] = (
     DELIVER_SIGNALS,
     DELIVER_SIGNAL_JSON,
     CREATE_WAITPOINT,
+    CREATE_APPROVAL,
+    DELIVER_APPROVAL_SIGNAL,
+    LIST_APPROVALS,
     CLOSE_WAITPOINT,
     EXPIRE_WAITPOINTS,
     LIST_PENDING_WAITPOINTS,
@@ -904,6 +949,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RESET_BUDGET,
     RESET_DUE_BUDGETS,
     SWEEP_GATES,
+    BALANCE_GATES,
     REPORT_USAGE,
     REPORT_USAGE_ADMIN,
     RECORD_SPEND,
@@ -912,6 +958,11 @@ FUNCTIONS: tuple[Function, ...] = (
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,
     LIST_NAMESPACE_GRANTS,
+    CREATE_API_TOKEN,
+    REVOKE_API_TOKEN,
+    LIST_API_TOKENS,
+    USE_API_TOKEN,
+    LIST_AUDIT,
 )
 
 # Reads that need only some columns of a function.

@@ -77,6 +77,11 @@ begin
     using item i
     where w.partition_key = i.pk and w.execution_id = i.execution_id
   ),
+  approvals as (
+    delete from ff.approval a
+    using item i
+    where a.partition_key = i.pk and a.execution_id = i.execution_id
+  ),
   suspensions as (
     delete from ff.suspension p
     using item i
