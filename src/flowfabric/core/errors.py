@@ -29,6 +29,7 @@ FlowFabricError
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
 │   ├── SelfReferencingEdge · CycleDetected
 │   ├── WebhookAlreadyExists
+│   ├── StreamGap
 │   └── WaitpointAlreadyExists · RotationConflict
 ├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
@@ -40,6 +41,7 @@ FlowFabricError
 │   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
+│   ├── StreamFull · StreamStalled
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
 │   ├── AlreadyAnswered · SchemaRequired
 │   ├── LaneClosed
@@ -477,6 +479,19 @@ class AlreadyAnswered(Refused, code="WF245", name="already_answered"):
 
 class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
     """The execution has 10 000 signals that no wait has taken. Send again when some are taken."""
+
+
+class StreamFull(Refused, name="stream_full"):
+    """The stream of the execution holds as many bytes as its policy allows. Send less, or allow
+    more with `stream_policy=StreamPolicy(max_bytes=...)`."""
+
+
+class StreamStalled(Refused):
+    """The database does not store the frames of this stream as fast as the handler sends them."""
+
+
+class StreamGap(Conflict, code="WF414", name="gap"):
+    """The frames do not continue the frames that this lease has stored."""
 
 
 class LimitReached(Refused, code="WF220", name="limit_reached"):

@@ -288,6 +288,26 @@ LIST_STEPS = _function(
     "attempt_index ready_at taken_as",
 )
 
+APPEND_FRAMES = _function(
+    "append_frames",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids bases positions modes "
+    "first_nos counts payloads kinds encodings correlation_ids ttls",
+    "item outcome last_no last_ms last_seq frame_count summary_version detail",
+)
+READ_STREAMS = _function(
+    "read_streams",
+    "partition_key namespace execution_ids after_ms after_seqs limit with_best_effort changed",
+    "item outcome is_ended closed_at close_reason last_ms last_seq floor_ms floor_seq frame_count "
+    "ms seq mode mode_no attempt_index epoch appended_at to_ms to_seq payloads kinds encodings "
+    "correlation_ids",
+)
+READ_SUMMARY = _function(
+    "read_summary",
+    "partition_key namespace execution_id",
+    "document version patch_kind first_applied_at updated_at",
+)
+EXPIRE_STREAMS = _function("expire_streams", "partition_key limit", "handled due_in")
+
 ASK_WAITS = _function(
     "ask_waits",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
@@ -847,6 +867,10 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    APPEND_FRAMES,
+    READ_STREAMS,
+    READ_SUMMARY,
+    EXPIRE_STREAMS,
     RECORD_STEP_JSON,
     LIST_STEPS,
     ASK_WAITS,
