@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 
 from support.admission import Admission
-from support.factories import Engine
-from support.factories import refused
+from support.factories import Engine, refused
 
 
 @pytest.fixture
