@@ -54,6 +54,7 @@ GLOBAL = {
     "audit",
     "quota",
     "quota_change",
+    "gate_share",
     "budget",
     "budget_dimension",
     "budget_ledger",
@@ -62,4 +63,4 @@ GLOBAL = {
 }
 
 # What looks into all partitions at once: over the table that has a row for each.
-ACROSS = {"find_work", "find_due", "raise_partitions"}
+ACROSS = {"balance_gates", "find_work", "find_due", "raise_partitions"}

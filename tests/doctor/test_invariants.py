@@ -176,6 +176,11 @@ CORRUPTIONS = [
     ("Q01", "waiting", PLANT_GATE.format(running=1, slices="null")),
     ("Q01", "leased", PLANT_GATE.format(running=0, slices="null") + "; "
      "update ff.execution set quota_ids = '{7}'"),
+    ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
+     "update ff.gate set max_running = 1"),
+    ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
+     "insert into ff.quota (namespace, quota, is_keyed, concurrency, declared_at) "
+     "values ('test', 'api', false, 2, ff.now())"),
     ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
      "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
     ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),

@@ -1281,6 +1281,10 @@ async def _sweep_gates(stage: Stage) -> Any:
     return (await stage.client.quotas.sweep())[0]
 
 
+async def _balance_gates(stage: Stage) -> Any:
+    return (await stage.client.quotas.balance())[0]
+
+
 async def _create_budget(stage: Stage) -> Any:
     await stage.client.budgets.create(Budget(_name(stage), tokens=100))
     return (await stage.client.budgets.get(_name(stage))).hard_limits
@@ -1699,6 +1703,8 @@ SCENARIOS = (
     Scenario(
         "sweep gates", "sweep_gates", _held_too_long, _sweep_gates, ("gate_hold",), is_sweep=True
     ),
+    # With one partition there is nothing to move.
+    Scenario("balance gates", "balance_gates", _nothing, _balance_gates, (), is_sweep=True),
     Scenario(
         "create a budget", "create_budget", _nothing, _create_budget, ("budget", "budget_dimension")
     ),

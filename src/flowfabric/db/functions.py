@@ -689,6 +689,7 @@ RELEASE_ADMISSION = _function(
     "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
+BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
 
 _BUDGET = "namespace budget key"
 _BUDGET_STATUS = (
@@ -914,6 +915,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RESET_BUDGET,
     RESET_DUE_BUDGETS,
     SWEEP_GATES,
+    BALANCE_GATES,
     REPORT_USAGE,
     REPORT_USAGE_ADMIN,
     RECORD_SPEND,
