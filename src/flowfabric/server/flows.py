@@ -133,7 +133,7 @@ async def stage_edge(call: CurrentCall, id: Id, body: NewEdge) -> Response:
 async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
     """Apply a staged edge, so that it blocks its downstream member."""
     done = await call.client.flows.apply_dependency_to_child(
-        await find_flow(call, id),
+        await existing_flow(call, id),
         body.edge_id,
         checked_id(body.upstream, "upstream"),
         checked_id(body.downstream, "downstream"),
