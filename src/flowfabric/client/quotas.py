@@ -12,6 +12,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped
+from flowfabric.client.outcomes import handle_batch
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound
 from flowfabric.core.ids import uuid7
