@@ -9,8 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import pytest
 
+from flowfabric.server import workers
 from server.stage import THEIRS
 from worker.waiting import eventually
 
@@ -152,6 +154,20 @@ async def test_a_heartbeat_says_whether_to_register_again(work):
     assert beat.json() == {"register": False, "drain": False}
     beat = await work.post("/v1/workers/heartbeat", json={"worker_instance_id": "js-2"})
     assert beat.json() == {"register": True, "drain": False}
+
+
+async def test_a_worker_that_hangs_up_takes_nothing(world, work, serving):
+    token = await world.token("work", "submit")
+    async with httpx.AsyncClient(
+        base_url=serving, headers={"authorization": f"Bearer {token}"}
+    ) as gone:
+        body = {**WORKER, "tasks": ["upper"], "wait_seconds": 30}
+        with pytest.raises(httpx.ReadTimeout):
+            await gone.post("/v1/workers/claim", json=body, timeout=0.5)
+    await eventually(lambda: not workers._polling._waiters and workers._polling._value == 32)
+    uuid = await submitted(work)
+    (held,) = await claimed(work, worker_instance_id="js-2")
+    assert held["uuid"] == uuid
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workers"

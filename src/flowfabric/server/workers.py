@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -22,7 +22,7 @@ from flowfabric.core.task import TaskDeclaration
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import answer, stored_json
 from flowfabric.server.leases import sign, verify
-from flowfabric.server.problems import facts_of
+from flowfabric.server.problems import Problem, facts_of
 from flowfabric.server.routing import LARGE, Call, CurrentCall, Routes
 from flowfabric.server.submissions import Body, Duration, duration
 
@@ -177,7 +177,7 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
     if not held and body.wait_seconds and not _polling.locked():
         async with _polling:
             asked |= {"claim_id": None, "max_wait": timedelta(seconds=body.wait_seconds)}
-            held = await call.client.executions.claim(**asked)
+            held = await _while_connected(request, call, call.client.executions.claim(**asked))
     key = await call.backend.lease_key()
     return answer({"items": [_claimed(key, call, one) for one in held]})
 
@@ -282,6 +282,30 @@ async def wait(call: CurrentCall, body: NewWait) -> Response:
         found = await call.client.signals.ask(held, asked)
         return answer({"outcome": found.word, "value": stored_json(found.value)})
     return answer({"outcome": "suspended"})
+
+
+async def _while_connected(
+    request: Request, call: Call, claim: Coroutine[Any, Any, list[Claimed]]
+) -> list[Claimed]:
+    """Claim until the worker goes away. Leases that it can no longer get are released at once."""
+    claiming, leaving = asyncio.create_task(claim), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({claiming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not leaving.done():
+            return await claiming
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        if not claiming.cancelled() and claiming.exception() is None and claiming.result():
+            await call.client.leases.release(claiming.result())
+        raise Problem(400, "disconnected", "The client went away.")
+    finally:
+        for task in (claiming, leaving):
+            task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _held(call: Call, lease: str) -> Claimed:
