@@ -32,6 +32,7 @@ from flowfabric.server import (
     workers,
 )
 from flowfabric.server.guard import Guard, request_id_of
+from flowfabric.server.metrics import ServerMetrics
 from flowfabric.server.principals import Auth, Authenticate, NoAuth, TokenAuth
 from flowfabric.server.problems import Problem, answer, from_http, from_validation, status_of
 from flowfabric.server.routing import GuardedRoute
@@ -61,6 +62,7 @@ class Backend:
         self._tasks: dict[tuple[str, str], Task[..., Any, Any]] = {}
         self._feeds: dict[str, events.Feed] = {}
         self._lease_key: bytes | None = None
+        self.metrics = ServerMetrics()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
         """Return a task of the app, for submissions to a namespace; None if it has no such task."""
@@ -137,7 +139,10 @@ class Server(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._guarded is None:
-            self._guarded = Guard(super().__call__, routes=self.router.routes, **self._guard)
+            note = self.state.backend.metrics.note
+            self._guarded = Guard(
+                super().__call__, routes=self.router.routes, note=note, **self._guard
+            )
         await self._guarded(scope, receive, send)
 
 
