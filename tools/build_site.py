@@ -35,6 +35,7 @@ NAVIGATION: Navigation = {
         "guide/retries.md",
         "guide/hooks.md",
         "guide/signals.md",
+        "guide/streams.md",
         "guide/steps.md",
         "guide/transactional-steps.md",
         "guide/long-lived-executions.md",

@@ -18,6 +18,9 @@ PARTITIONED = {
     "run_wait",
     "signal",
     "signal_inbox",
+    "stream",
+    "stream_chunk",
+    "stream_summary",
     "suspension",
     "waitpoint",
     "approval",
@@ -38,6 +41,7 @@ PARTITIONED = {
 # Small tables that exist whole on every node, and what the migration itself keeps.
 GLOBAL = {
     "hmac_key",
+    "signal_schema",
     "lane",
     "route",
     "transition",

@@ -50,6 +50,7 @@ TESTED = {
             "schedules",
             "signals",
             "steps",
+            "streams",
             "subscriptions",
             "tasks",
             "testing",
@@ -282,6 +283,23 @@ async def test_signals(program):
         for note in ("a", "b", "end"):
             await collected.signal("note", note)
         assert await collected.result(timeout=60) == ["a", "b"]
+
+
+async def test_streams(program):
+    await program.run(GUIDE / "streams.md")
+    app, names = program.names["app"], program.names
+    async with working(app):
+        assert await names["show"]("why durable") == "You asked: why durable "
+        run = await names["write"].submit("why")
+        assert await run.result(timeout=60) == "You asked: why"
+        assert [one.kind async for one in run.stream()] == ["text"] * 3 + ["progress"]
+        cleaned = await names["clean"].submit(["a", "b"])
+        assert await cleaned.result(timeout=60) == 2
+        lines = [one.data["message"] async for one in cleaned.stream(kinds=["log"])]
+        assert lines == ["cleaned a", "cleaned b"]
+        watched = await names["watch"].submit()
+        await watched.result(timeout=60)
+        assert [one.data["x"] async for one in watched.stream()] == [0, 1, 2]
 
 
 async def test_subscriptions(program, capsys):

@@ -29,8 +29,9 @@ from flowfabric.core.limit import Budget, Gate, Limit
 from flowfabric.core.policy import Fixed, Retry, policy_json
 from flowfabric.core.schedule import every_rule
 from flowfabric.core.signal import Signal, Wait
-from flowfabric.core.states import FailureClass, HookKind
+from flowfabric.core.states import FailureClass, HookKind, StreamMode
 from flowfabric.core.step import Step
+from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame
 from flowfabric.core.subscription import Wishes
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
@@ -91,6 +92,10 @@ create trigger gate after insert or update on ff.step
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.waitpoint
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.stream
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or delete on ff.stream_chunk
+  for each statement execute function ff_test.gate();
 create trigger gate after insert on ff.signal
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update or delete on ff.run_wait
@@ -141,6 +146,9 @@ union all select 'waits', count(*) from ff.run_wait
 union all select 'waitpoints ' || coalesce(w.close_reason, 'open'), count(*) from ff.waitpoint w
 group by 1
 union all select 'signals', count(*) from ff.signal
+union all select 'streams', count(*) from ff.stream
+union all select 'chunks ' || c.mode, count(*) from ff.stream_chunk c group by 1
+union all select 'summaries of version ' || y.version, count(*) from ff.stream_summary y group by 1
 union all select 'signals in the inbox', count(*) from ff.signal_inbox
 union all select 'suspensions ' || coalesce(p.close_reason, 'open'), count(*) from ff.suspension p
 group by 1
@@ -432,6 +440,31 @@ async def _record(stage: Stage) -> Any:
     return [one.value for one in found], [one.value for one in stored], found == stored
 
 
+async def _stream(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    queue = stage.client.streams.sender.queue(claimed, 0)
+    for payload, mode in ((b"a", "durable"), (b"b", "durable"), (b'{"a": 1}', "summary")):
+        queue.put_nowait(OutgoingFrame(payload, FrameEncoding.TEXT, "text", StreamMode(mode)))
+    await queue.flush()
+    items, _ = await stage.client.streams.read(claimed.id)
+    summary = await stage.client.streams.summary(claimed.id)
+    assert summary is not None
+    return [one.payload for one in items if isinstance(one, Frame)], summary.version
+
+
+async def _stream_expired(stage: Stage) -> None:
+    await stage.claimed()
+    await _stream(stage)
+    (claimed,) = stage.state["claimed"]
+    await stage.db.execute(
+        "update ff.stream set expires_at = ff.now() where execution_id = $1", claimed.execution_id
+    )
+
+
+async def _expire_streams(stage: Stage) -> Any:
+    return (await stage.client.streams.expire())[0]
+
+
 def _wait(take: bool = False) -> Wait:
     return Wait(
         name="approve",
@@ -491,6 +524,12 @@ async def _close_waitpoint(stage: Stage) -> Any:
     (claimed,) = stage.state["claimed"]
     await stage.client.signals.close_waitpoint(claimed.id, stage.state["waitpoint"])
     return await stage.client.signals.read_token(claimed.id, stage.state["waitpoint"])
+
+
+async def _register_types(stage: Stage) -> Any:
+    # A client asks for each type once.
+    type = {"type": "integer", "title": str(uuid4())}
+    return len(await stage.client.signals.register_types([type]))
 
 
 async def _approval(stage: Stage) -> Any:
@@ -1508,6 +1547,21 @@ SCENARIOS = (
         _by_holder("wait_children"),
         ("execution", "event"),
     ),
+    Scenario(
+        "append frames",
+        "append_frames",
+        lambda stage: stage.claimed(),
+        _stream,
+        ("stream", "stream_chunk"),
+    ),
+    Scenario(
+        "expire streams",
+        "expire_streams",
+        _stream_expired,
+        _expire_streams,
+        ("stream_chunk",),
+        is_sweep=True,
+    ),
     Scenario("ask", "ask_waits", _with_signal, _ask, ("step",)),
     Scenario("suspend", "suspend_execution", _with_open_wait, _suspend, ("execution", "event")),
     Scenario("deliver", "deliver_signals", _suspended, _deliver, ("signal", "execution", "event")),
@@ -1535,6 +1589,13 @@ SCENARIOS = (
         lambda stage: stage.claimed(),
         _waitpoint,
         ("waitpoint",),
+    ),
+    Scenario(
+        "register types of signals",
+        "register_signal_schemas",
+        lambda stage: stage.claimed(),
+        _register_types,
+        ("signal_schema",),
     ),
     Scenario(
         "create an approval",
@@ -1917,6 +1978,13 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
         "list_signals": f"ff.list_signals(0::smallint, null, '{known}')",
+        "read_streams": (
+            f"ff.read_streams(0::smallint, null, array['{known}'::uuid], array[0::bigint],"
+            " array[0])"
+        ),
+        "read_summary": f"ff.read_summary(0::smallint, null, '{known}')",
+        "read_signals": "ff.read_signals(0::smallint, null)",
+        "list_approvals": "ff.list_approvals(0::smallint, null)",
         "list_suspended": "ff.list_suspended(0::smallint, null)",
         "list_pending_waitpoints": f"ff.list_pending_waitpoints(0::smallint, null, '{known}')",
         "read_waitpoint_token": (

@@ -250,6 +250,12 @@ begin
   where p.partition_key = p_partition_key and p.execution_id = p_execution_id;
   delete from ff.waitpoint w
   where w.partition_key = p_partition_key and w.execution_id = p_execution_id;
+  delete from ff.stream s
+  where s.partition_key = p_partition_key and s.execution_id = p_execution_id;
+  delete from ff.stream_chunk c
+  where c.partition_key = p_partition_key and c.execution_id = p_execution_id;
+  delete from ff.stream_summary y
+  where y.partition_key = p_partition_key and y.execution_id = p_execution_id;
   insert into ff.event_trim (partition_key, due_at, execution_id)
   values (p_partition_key, ff.now() + interval '100 years', p_execution_id);
 end;

@@ -52,6 +52,7 @@ COMMANDS = {
     "retry": ("actions", "Make executions run now."),
     "resume": ("actions", "Resume suspended executions without the signal they wait for."),
     "signal": ("signals", "Send a signal to an execution."),
+    "tail": ("tail", "Print what an execution streams, from its first frame to its end."),
     "events": (
         "events",
         "Print events, oldest first. No event is missed; events of one execution come in order.",

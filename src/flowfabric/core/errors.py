@@ -28,6 +28,7 @@ FlowFabricError
 │   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
 │   ├── SelfReferencingEdge · CycleDetected
+│   ├── StreamGap
 │   └── WaitpointAlreadyExists · RotationConflict
 ├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
@@ -39,8 +40,9 @@ FlowFabricError
 │   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
+│   ├── StreamFull · StreamStalled
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
-│   ├── AlreadyAnswered
+│   ├── AlreadyAnswered · SchemaRequired
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
 │   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions
@@ -443,6 +445,14 @@ class WaitpointClosed(Refused, name="waitpoint_closed"):
     """The waitpoint is closed: its answer was taken, or its time is over."""
 
 
+class SchemaRequired(Refused, name="schema_required"):
+    """The value has to be checked with the declared type of the signal; nothing was stored."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        return cls(" ".join((cls.__doc__ or "").split()), **facts)
+
+
 class AlreadyAnswered(Refused, code="WF245", name="already_answered"):
     """The approver has answered, or the same person has answered for another approver."""
 
@@ -460,6 +470,19 @@ class AlreadyAnswered(Refused, code="WF245", name="already_answered"):
 
 class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
     """The execution has 10 000 signals that no wait has taken. Send again when some are taken."""
+
+
+class StreamFull(Refused, name="stream_full"):
+    """The stream of the execution holds as many bytes as its policy allows. Send less, or allow
+    more with `stream_policy=StreamPolicy(max_bytes=...)`."""
+
+
+class StreamStalled(Refused):
+    """The database does not store the frames of this stream as fast as the handler sends them."""
+
+
+class StreamGap(Conflict, code="WF414", name="gap"):
+    """The frames do not continue the frames that this lease has stored."""
 
 
 class LimitReached(Refused, code="WF220", name="limit_reached"):

@@ -289,3 +289,12 @@ class BudgetPeriod(StrEnum):
     WEEK = "week"
     MONTH = "month"
     INTERVAL = "interval"
+
+
+class StreamMode(StrEnum):
+    """How a frame is kept. `rewind` is not a frame: it says that frames are sent again."""
+
+    DURABLE = "durable"
+    SUMMARY = "summary"
+    BEST_EFFORT = "best_effort"
+    REWIND = "rewind"

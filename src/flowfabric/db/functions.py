@@ -288,6 +288,26 @@ LIST_STEPS = _function(
     "attempt_index ready_at taken_as",
 )
 
+APPEND_FRAMES = _function(
+    "append_frames",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids bases positions modes "
+    "first_nos counts payloads kinds encodings correlation_ids ttls",
+    "item outcome last_no last_ms last_seq frame_count summary_version detail",
+)
+READ_STREAMS = _function(
+    "read_streams",
+    "partition_key namespace execution_ids after_ms after_seqs limit with_best_effort changed",
+    "item outcome is_ended closed_at close_reason last_ms last_seq floor_ms floor_seq frame_count "
+    "ms seq mode mode_no attempt_index epoch appended_at to_ms to_seq payloads kinds encodings "
+    "correlation_ids",
+)
+READ_SUMMARY = _function(
+    "read_summary",
+    "partition_key namespace execution_id",
+    "document version patch_kind first_applied_at updated_at",
+)
+EXPIRE_STREAMS = _function("expire_streams", "partition_key limit", "handled due_in")
+
 ASK_WAITS = _function(
     "ask_waits",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
@@ -304,9 +324,10 @@ SUSPEND_EXECUTION = _function(
 DELIVER_SIGNALS = _function(
     "deliver_signals",
     "partition_key namespace execution_ids signal_ids names payloads payload_encodings dedup_keys "
-    "source_types source_identities categories correlation_ids join wait tokens",
+    "source_types source_identities categories correlation_ids join wait tokens schema_ids",
     "item outcome signal_id effect detail",
 )
+REGISTER_SIGNAL_SCHEMAS = _function("register_signal_schemas", "documents", "item schema_id")
 DELIVER_SIGNAL_JSON = Function(
     "deliver_signal_json",
     ("partition_key", "namespace", "signal", "database"),
@@ -373,6 +394,12 @@ LIST_SIGNALS = _function(
     "list_signals",
     "partition_key namespace execution_id after limit signal_ids",
     f"{_SIGNAL} noticed_at effect taken_at wait_name wait_occurrence waitpoint_id",
+)
+READ_SIGNALS = _function(
+    "read_signals",
+    "partition_key namespace cursor limit",
+    "signal_id execution_id name waitpoint_id category source_type source_identity accepted_at "
+    "effect namespace instance_tag next_cursor",
 )
 OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
 LIST_SUSPENDED = _function(
@@ -641,14 +668,15 @@ LIST_LANES = _function(
 )
 REGISTER_TASKS = _function(
     "register_tasks",
-    "namespace version tasks versions arguments results limits",
+    "namespace version tasks versions arguments results limits signals",
     "task outcome",
 )
 LIST_TASKS = _function("list_tasks", "namespace limit after", "task is_registered is_limited")
 DESCRIBE_TASK = _function(
     "describe_task",
     "namespace task",
-    "namespace task version arguments result limits lanes app_version registered_at changed_at",
+    "namespace task version arguments result limits lanes app_version registered_at changed_at "
+    "signals",
 )
 
 _NUMBERS = "concurrency rate rate_window"
@@ -812,12 +840,17 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    APPEND_FRAMES,
+    READ_STREAMS,
+    READ_SUMMARY,
+    EXPIRE_STREAMS,
     RECORD_STEP_JSON,
     LIST_STEPS,
     ASK_WAITS,
     SUSPEND_EXECUTION,
     DELIVER_SIGNALS,
     DELIVER_SIGNAL_JSON,
+    REGISTER_SIGNAL_SCHEMAS,
     CREATE_WAITPOINT,
     CREATE_APPROVAL,
     DELIVER_APPROVAL_SIGNAL,
@@ -834,6 +867,7 @@ FUNCTIONS: tuple[Function, ...] = (
     EXPIRE_SUSPENSIONS,
     RESUME_EXECUTION,
     LIST_SIGNALS,
+    READ_SIGNALS,
     OBSERVE_SIGNALS,
     LIST_SUSPENDED,
     HOLD_EXECUTION,

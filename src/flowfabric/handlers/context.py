@@ -72,6 +72,7 @@ from flowfabric.handlers.steps import (
     function_name,
     in_step,
 )
+from flowfabric.handlers.streams import HandlerStream
 from flowfabric.handlers.transactions import TransactionalStep
 from flowfabric.handlers.waitpoints import Waitpoint
 from flowfabric.tasks.handler_context import HandlerContext
@@ -719,7 +720,7 @@ class Context(HandlerContext):
         durable = self._run.make_durable()
         answer = await durable.signals.wait(
             step,
-            condition.to_json(),
+            functools.partial(durable.signals.declare, condition),
             limit,
             is_own=self._run.is_own_flow(),
             needs_ids=True,
@@ -920,7 +921,10 @@ class Context(HandlerContext):
         codec = signal_codec(key, type)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         answer = await durable.signals.wait(
-            f"{_ANSWER}{key}", {"waitpoint": str(id)}, limit, is_own=self._run.is_own_flow()
+            f"{_ANSWER}{key}",
+            functools.partial(durable.signals.declare_one, {"waitpoint": str(id)}, codec),
+            limit,
+            is_own=self._run.is_own_flow(),
         )
         return read_answer(durable, key, answer, codec, default)
 
@@ -931,7 +935,10 @@ class Context(HandlerContext):
         codec = signal_codec(name, type)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         answer = await durable.signals.wait(
-            signal_step(name), {"signal": name}, limit, is_own=self._run.is_own_flow()
+            signal_step(name),
+            functools.partial(durable.signals.declare_one, {"signal": name}, codec),
+            limit,
+            is_own=self._run.is_own_flow(),
         )
         return read_answer(durable, name, answer, codec, default)
 
@@ -993,6 +1000,14 @@ class Context(HandlerContext):
     def scheduled_at_sync(self) -> datetime | None:
         """`scheduled_at` for a `def` handler."""
         return self._call_sync(self.scheduled_at, "ctx.scheduled_at()")
+
+    @property
+    def stream(self) -> HandlerStream:
+        """The stream of the execution: `await ctx.stream.send("text")`.
+
+        Readers follow it with `async for frame in run.stream()`, live and from any point.
+        """
+        return HandlerStream(self._run)
 
     @_awaited
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
