@@ -43,6 +43,7 @@ NAVIGATION: Navigation = {
         "guide/flows.md",
         "guide/schedules.md",
         "guide/subscriptions.md",
+        "guide/webhooks.md",
         "guide/transactional-submit.md",
         "guide/web-applications.md",
         "guide/http-api.md",

@@ -22,7 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from docs.conftest import for_sqlalchemy
 from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
-from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
+from flowfabric import Context, ExecutionFailed, FlowFabric, InvalidInput, PublicState
 from flowfabric.cli.init import TEMPLATE
 from flowfabric.config import Settings
 from flowfabric.telemetry import JsonFormatter, TextFormatter
@@ -58,6 +58,7 @@ TESTED = {
             "transactional-steps",
             "transactional-submit",
             "web-applications",
+            "webhooks",
         )
     ),
 }
@@ -324,6 +325,24 @@ again = await bill_what_is_there()
     )
     assert (names["first"], names["later"], names["again"]) == (0, 12, 0)
     assert capsys.readouterr().out.count("completed shop.pay") == 12
+
+
+async def test_webhooks(program, db):
+    """The function of the page accepts a signature of the database, and nothing else."""
+    await program.run(GUIDE / "webhooks.md")
+    is_genuine = program.names["is_genuine"]
+    async with FlowFabric(db.url) as client:
+        secret = await client.webhooks.add("crm", "https://hooks.example.com/")
+        (signed,) = await client.webhooks.sign("crm", ["x.1"], [b"{}"])
+    headers = {
+        "webhook-id": "x.1",
+        "webhook-timestamp": str(int(signed.signed_at.timestamp())),
+        "webhook-signature": signed.signature,
+    }
+    assert is_genuine(secret, headers, b"{}")
+    assert not is_genuine(secret, headers, b"{ }")
+    assert not is_genuine(secret, headers | {"webhook-id": "x.2"}, b"{}")
+    assert not is_genuine(secret, headers | {"webhook-timestamp": "7"}, b"{}")
 
 
 async def test_steps(program):

@@ -182,6 +182,8 @@ union all select 'starts', coalesce(sum(n), 0) from ff.gate g cross join unnest(
 union all select 'holds', count(*) from ff.gate_hold
 union all select 'subscriptions', count(*) from ff.subscription
 union all select 'subscriptions that are held', count(s.holder_id) from ff.subscription s
+union all select 'failures of webhooks', coalesce(sum(s.failure_count), 0) from ff.subscription s
+union all select 'webhooks disabled', count(s.disabled_at) from ff.subscription s
 union all select 'acknowledgements', coalesce(sum(s.ack_no), 0) from ff.subscription s
 union all select 'events acknowledged', coalesce(sum(s.acked_count), 0) from ff.subscription s
 union all select 'budgets', count(*) from ff.budget
@@ -1254,6 +1256,52 @@ async def _remove(stage: Stage) -> None:
     await stage.client.subscriptions.remove(_name(stage))
 
 
+async def _add_webhook(stage: Stage) -> Any:
+    secret = await stage.client.webhooks.add(_name(stage), "https://hooks.example.com/")
+    return len(secret)
+
+
+async def _webhook(stage: Stage) -> None:
+    await _add_webhook(stage)
+
+
+async def _hold_webhook(stage: Stage) -> Any:
+    holder = stage.state.setdefault("holder", uuid4())
+    hold = await stage.client.webhooks.hold(
+        _name(stage), holder, held_by="tests", ttl=timedelta(hours=1)
+    )
+    stage.state["epoch"] = hold.epoch
+    return hold.outcome, hold.epoch
+
+
+async def _held_webhook(stage: Stage) -> None:
+    await _webhook(stage)
+    await _hold_webhook(stage)
+
+
+async def _fail_webhook(stage: Stage) -> Any:
+    return await stage.client.webhooks.fail(
+        _name(stage), stage.state["holder"], stage.state["epoch"], ack_no=1, answer="HTTP 500"
+    )
+
+
+async def _last_failure(stage: Stage) -> None:
+    await _held_webhook(stage)
+    await stage.db.execute(
+        "update ff.subscription set failure_count = 23 where name = $1", _name(stage)
+    )
+
+
+async def _disabled_webhook(stage: Stage) -> None:
+    await _last_failure(stage)
+    await _fail_webhook(stage)
+
+
+async def _enable_webhook(stage: Stage) -> Any:
+    await stage.client.webhooks.enable(_name(stage))
+    return (await stage.client.webhooks.get(_name(stage))).state
+
+
 async def _create_quota(stage: Stage) -> Any:
     await stage.client.quotas.create(Limit(_name(stage), concurrency=2, rate="10/min"))
     info = await stage.client.quotas.get(_name(stage))
@@ -1750,6 +1798,15 @@ SCENARIOS = (
     Scenario("let go", "release_subscription", _holding, _release_hold, ("subscription",)),
     Scenario("reset a subscription", "reset_subscription", _holding, _reset, ("subscription",)),
     Scenario("remove one", "remove_subscription", _holding, _remove, ("subscription",)),
+    Scenario("add a webhook", "add_webhook", _nothing, _add_webhook, ("subscription",)),
+    Scenario("hold a webhook", "hold_webhook", _webhook, _hold_webhook, ("subscription",)),
+    Scenario("fail", "fail_webhook", _held_webhook, _fail_webhook, ("subscription",)),
+    Scenario(
+        "disable a webhook", "fail_webhook", _last_failure, _fail_webhook, ("subscription", "event")
+    ),
+    Scenario(
+        "enable a webhook", "enable_webhook", _disabled_webhook, _enable_webhook, ("subscription",)
+    ),
     Scenario("create a quota", "create_quota", _nothing, _create_quota, ("quota",)),
     Scenario("set a quota", "set_quota", _quota, _set_quota, ("quota_change",)),
     Scenario("lift a quota", "lift_quota", _changed_quota, _lift_quota, ("quota_change",)),
@@ -1960,6 +2017,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         submission = Submission(id=mint(), route=route, payload=b"null")
         known = (await client.executions.submit(submission)).id.uuid
         await client.quotas.create(Limit("known", concurrency=1))
+        await client.webhooks.add("known", "https://hooks.example.com/")
         await client.budgets.create(Budget("known", tokens=1))
     reads = {
         "now": "ff.now()",
@@ -2019,6 +2077,11 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_schedules": "ff.list_schedules(null)",
         "list_subscriptions": "ff.list_subscriptions(null)",
         "read_lags": "ff.read_lags(0::smallint, null)",
+        "list_webhooks": "ff.list_webhooks(null)",
+        "due_webhooks": "ff.due_webhooks(null)",
+        "sign_webhook": (
+            "ff.sign_webhook('default', 'known', null, null, array['x'], array[''::bytea])"
+        ),
     }
     # This one needs a lease: tests/sql/signal calls it.
     held = {"observe_signals"}

@@ -175,6 +175,13 @@ begin
                           where x.partition_key = v.partition_key
                             and x.execution_id = v.execution_id) <> v.version
                  then 'an event of no flow that was just cancelled' end
+             when v.kind = 'webhook_disabled' then
+               case when v.version <> 1 or e.execution_id is not null
+                      or not exists (
+                        select from ff.subscription s
+                        where s.namespace = v.namespace and s.name = v.detail ->> 'webhook'
+                          and s.disabled_at = v.occurred_at)
+                 then 'an event of no webhook that was just disabled' end
              when e.execution_id is null then 'an event of no execution'
              when v.version <> e.version then 'an event without a transition'
              when v.xid <> pg_current_xact_id() then 'an event of another transaction'

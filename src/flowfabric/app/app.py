@@ -46,6 +46,7 @@ from flowfabric.app.schedules import (
     home_name,
 )
 from flowfabric.app.task import Task
+from flowfabric.app.webhooks import WebhookDelivery, is_installed
 from flowfabric.client import FlowFabric
 from flowfabric.client.consumer import SubscribedEvent, Subscription
 from flowfabric.client.subscriptions import Subscriptions, subscription
@@ -61,6 +62,7 @@ from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, 
 from flowfabric.core.signal import Delivered, Signal, decision_name, encode_comment
 from flowfabric.core.states import EventKind, HookKind
 from flowfabric.core.subscription import DEFAULT_KEEP, OnExpiry
+from flowfabric.core.webhook import Allowed
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
@@ -78,6 +80,7 @@ from flowfabric.tasks import (
     encode_signal,
     task_name,
 )
+from flowfabric.telemetry import ENGINE_LOGGER
 from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
 
 P = ParamSpec("P")
@@ -871,6 +874,7 @@ class App:
             )
             if not is_paced:
                 process.keep_schedules(scheduler)
+                self._serve_webhooks(process, client)
             self.portal.host = loop
         return process.worker(
             {name: task.spec for name, task in self.tasks.items()},
@@ -883,6 +887,19 @@ class App:
             code=self._code,
             finish_only=finish_only,
         )
+
+    def _serve_webhooks(self, process: Process, client: FlowFabric) -> None:
+        """Post the events of webhooks whose hosts the settings list; by default there are none."""
+        allowed = Allowed.parse(self.settings.webhook_hosts, self.settings.webhook_networks)
+        if not allowed.hosts:
+            return
+        if not is_installed():
+            ENGINE_LOGGER.warning(
+                "webhooks are not served: FLOWFABRIC_WEBHOOK_HOSTS is set, but a library is "
+                "missing; pip install 'flowfabric[webhooks]'"
+            )
+            return
+        process.serve_webhooks(WebhookDelivery(client, allowed))
 
     def _place(self, client: FlowFabric) -> str:
         server = self._server

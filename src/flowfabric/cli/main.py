@@ -95,6 +95,10 @@ COMMANDS = {
         "List, reset and remove subscriptions: consumers of events whose position the database "
         "keeps.",
     ),
+    "webhook": (
+        "webhooks",
+        "Add, list, enable, test and remove webhooks: URLs to which workers post events.",
+    ),
     "schedule": ("schedules", "List, show, pause and run schedules."),
 }
 

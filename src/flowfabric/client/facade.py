@@ -27,6 +27,7 @@ from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.client.tasks import Tasks
 from flowfabric.client.tokens import Tokens
 from flowfabric.client.transactional import Transactional
+from flowfabric.client.webhooks import Webhooks
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
@@ -57,6 +58,7 @@ class FlowFabric:
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.subscriptions = Subscriptions(self.database, self.events, namespace)
+        self.webhooks = Webhooks(self.database, self.events, self.subscriptions, namespace)
         self.results = Results(self.database, self.executions)
         self.streams = Streams(self.database, self.results, namespace)
         self.workers = Workers(self.database, namespace)

@@ -183,6 +183,7 @@ class EventKind(StrEnum):
     UNBLOCKED = "unblocked"
     PROMOTED = "promoted"
     BUDGET_EXCEEDED = "budget_exceeded"
+    WEBHOOK_DISABLED = "webhook_disabled"
 
 
 class Misfire(StrEnum):

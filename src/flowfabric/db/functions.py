@@ -94,7 +94,7 @@ CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
     "lease_ttl first_lane floor_rank floor_at floor_id reports_starts code_versions unserved "
-    "finish_only",
+    "finish_only gives_way",
     "execution_ids route_nos namespaces lanes tasks claim_kinds ranks order_ats epochs "
     "attempt_indexes attempt_ids attempt_types lease_expires_ats attempt_deadline_ats deadline_ats "
     "retry_counts payload_encodings payloads replay_counts trace_contexts crash_counts generations",
@@ -528,6 +528,34 @@ LIST_SUBSCRIPTIONS = _function(
     "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
     "acked_count acked_at created_at changed_at changed_by reason cursor_text",
 )
+ADD_WEBHOOK = _function(
+    "add_webhook",
+    f"{_SUBSCRIPTION} webhook_id url host cursor kinds tasks has_detail actor",
+    "outcome secret",
+)
+LIST_WEBHOOKS = _function(
+    "list_webhooks",
+    _SUBSCRIPTION,
+    "namespace name url host kinds tasks has_detail held_by acked_count acked_at failure_count "
+    "retry_at answer answered_at disabled_at created_at changed_by cursor_text",
+)
+DUE_WEBHOOKS = _function("due_webhooks", "namespace", "name host")
+HOLD_WEBHOOK = _function(
+    "hold_webhook",
+    f"{_SUBSCRIPTION} holder_id held_by ttl",
+    "outcome epoch cursor_text url kinds tasks has_detail failure_count",
+)
+SIGN_WEBHOOK = _function(
+    "sign_webhook",
+    f"{_SUBSCRIPTION} holder_id epoch ids bodies",
+    "item outcome signed_at signature",
+)
+FAIL_WEBHOOK = _function(
+    "fail_webhook",
+    f"partition_key {_SUBSCRIPTION} holder_id epoch ack_no answer notice_id",
+    "outcome failure_count retry_at",
+)
+ENABLE_WEBHOOK = _function("enable_webhook", f"{_SUBSCRIPTION} reason actor", "outcome")
 READ_LAGS = _function(
     "read_lags",
     "partition_key namespace name",
@@ -923,6 +951,13 @@ FUNCTIONS: tuple[Function, ...] = (
     REMOVE_SUBSCRIPTION,
     LIST_SUBSCRIPTIONS,
     READ_LAGS,
+    ADD_WEBHOOK,
+    LIST_WEBHOOKS,
+    DUE_WEBHOOKS,
+    HOLD_WEBHOOK,
+    SIGN_WEBHOOK,
+    FAIL_WEBHOOK,
+    ENABLE_WEBHOOK,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
     READ_KEY,
