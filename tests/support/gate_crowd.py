@@ -18,8 +18,8 @@ import asyncpg
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.admission import Admission
-from support.factories import Engine, Lease
+from support.admission import Admission  # type: ignore[import-not-found]
+from support.factories import Engine, Lease  # type: ignore[import-not-found]
 
 KEYS = 24
 # What a call may be refused with: the state has moved, or a row was locked for too long.
