@@ -94,7 +94,7 @@ CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
     "lease_ttl first_lane floor_rank floor_at floor_id reports_starts code_versions unserved "
-    "finish_only",
+    "finish_only gives_way",
     "execution_ids route_nos namespaces lanes tasks claim_kinds ranks order_ats epochs "
     "attempt_indexes attempt_ids attempt_types lease_expires_ats attempt_deadline_ats deadline_ats "
     "retry_counts payload_encodings payloads replay_counts trace_contexts crash_counts generations",
@@ -813,6 +813,7 @@ LIST_API_TOKENS = _function(
 USE_API_TOKEN = _function(
     "use_api_token", "token_hash", "token_id name prefix scopes namespace expires_in"
 )
+READ_SERVER_KEY = _function("read_server_key", "namespace", "read_server_key")
 LIST_AUDIT = _function(
     "list_audit",
     "namespace before limit",
@@ -996,6 +997,7 @@ FUNCTIONS: tuple[Function, ...] = (
     REVOKE_API_TOKEN,
     LIST_API_TOKENS,
     USE_API_TOKEN,
+    READ_SERVER_KEY,
     LIST_AUDIT,
 )
 
