@@ -135,10 +135,10 @@ async def test_a_planted_corruption_is_found(db, conn, stage):
     flow = await staged(db, stage)
     ids = {name: f"'{id}'" for name, id in flow.ids.items()} | {"flow": f"'{flow.id}'"}
     assert await found(db) == set()
+    await drop_checks(conn)
     for name, corruption in [(n, c) for n, s, c in CORRUPTIONS if s == stage]:
         transaction = conn.transaction()
         await transaction.start()
-        await drop_checks(conn)
         async with unwitnessed(conn):
             await conn.execute(corruption.format(**ids))
         rows = [row for row in await db.broken_invariants() if row["name"] == name]

@@ -13,7 +13,7 @@ from support.cluster import VARIABLE as SERVER
 from support.forms import FORMS
 
 ROOT = Path(__file__).parents[2]
-# One or two files of each noun, for every run of the tests.
+# A few files, for every run of CI. test_both_forms.py compares the forms in every run of the tests.
 SAMPLE = (
     "tests/sql/execution/test_submit_executions.py",
     "tests/sql/execution/test_fail_executions.py",
@@ -49,6 +49,7 @@ def run(cluster, tests, seconds):
     )  # fmt: skip
 
 
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(180)
 def test_a_sample_passes_over_the_distributed_forms(cluster):
     ended = run(cluster, SAMPLE, 170)

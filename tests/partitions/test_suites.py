@@ -27,7 +27,7 @@ SUITES = (
     "hooks",
     "via",
 )
-# A little of each, in one run: it must stay cheap.
+# A little of each, for every run of CI. The other files of this folder have their own partitions.
 SAMPLE = (
     "client/test_group_commit.py::test_concurrent_submits_share_statements",
     "client/test_group_commit.py::test_a_key_names_the_first_execution_that_used_it",
@@ -72,6 +72,7 @@ def test_a_suite_passes_with_eight_partitions(cluster, suite):
     run(cluster, suite)
 
 
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(SECONDS)
 def test_a_sample_passes_with_eight_partitions(cluster):
     run(cluster, *SAMPLE)
