@@ -347,6 +347,7 @@ async def test_a_long_run_acts_on_each_once_and_shows_progress(ff, engine, db, m
     assert found.err.endswith("1500 changed")
 
 
+@pytest.mark.slow(short=1)
 async def test_a_terminal_shows_progress_instead_of_thousands_of_lines(ff, engine, db):
     route = await engine.register(lane="x")
     for _ in range(4):
