@@ -1,4 +1,4 @@
-"""A deploy approval: two of three teams must agree, and anybody may stop it.
+"""A deploy approval: two of three teams must agree, and a denial of any of them stops it.
 
 python examples/deploy_approval.py
 """
@@ -7,39 +7,43 @@ from __future__ import annotations
 
 import asyncio
 
-from flowfabric import App, Context, answer, at_least
+from flowfabric import App, ApprovalRequest, Context
 
 app = App()
 asked: dict[str, str] = {}
 
 
-async def ask(team: str, token: str) -> None:
+async def ask(request: ApprovalRequest) -> None:
     """A simulated message to a team, with its own token: so we know who answered."""
-    asked[team] = token
+    asked[request.approver] = request.token
 
 
 @app.task
 async def deploy(ctx: Context, version: str) -> str:
-    teams = [await ctx.waitpoint(team) for team in ("legal", "finance", "ops")]
-    for team in teams:
-        await ctx.step(f"ask {team.key}", ask, team.key, team.token)
-    votes = await ctx.wait_for(
-        at_least(2, *(answer(team, bool) for team in teams), distinct="waitpoints")
+    teams = await ctx.approval(
+        f"Deploy {version}?",
+        details={"version": version},
+        approvers=["legal", "finance", "ops"],
+        need=2,
+        deny=1,
+        ask=ask,
     )
-    return f"{version} {'deployed' if all(votes) else 'stopped'}"
+    if not teams:
+        return f"{version} stopped by {teams.denied_by[0]}: {teams.comments['legal']}"
+    return f"{version} deployed: {' and '.join(teams.approved_by)} agreed"
 
 
 async def main() -> None:
     async with app:
         await app.prepare()
         worker = asyncio.create_task(app.run_worker())
-        for version, second in (("1.0", True), ("1.1", False)):
+        for version, answer in (("1.0", app.approve), ("1.1", app.deny)):
             asked.clear()
             run = await deploy.submit(version)
             while len(asked) < 3:
                 await asyncio.sleep(0.01)
-            await app.signal(asked["ops"], True, by="ada")
-            await app.signal(asked["legal"], second, by="bob")
+            await app.approve(asked["ops"], by="ada")
+            await answer(asked["legal"], comment="seen", by="bob")
             print(await run.result(timeout=60))
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)

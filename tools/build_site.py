@@ -41,6 +41,7 @@ NAVIGATION: Navigation = {
         "guide/deploys.md",
         "guide/flows.md",
         "guide/schedules.md",
+        "guide/subscriptions.md",
         "guide/transactional-submit.md",
         "guide/web-applications.md",
         "guide/dependencies.md",

@@ -21,7 +21,8 @@ from flowfabric.core.errors import FlowFabricError
 
 # The methods that users call, in the order of the page. Other attributes are internal.
 APP = """task cron every middleware provide overriding on_startup on_shutdown on_success on_failure
-on_cancel on_end submit get get_by_key get_by_key_sync signal signal_sync flow get_flow
+on_cancel on_end submit get get_by_key get_by_key_sync signal signal_sync approve approve_sync
+deny deny_sync subscribe subscribe_sync flow get_flow
 run_worker prepare check_journals fire_schedules database_url client close"""
 TASK = """__call__ submit submit_sync submit_many submit_many_sync get using on_success on_failure
 on_cancel on_end name function app"""
@@ -30,8 +31,8 @@ state_sync progress progress_sync events events_sync cancel cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
 submit_sync flow progress progress_sync usage usage_sync scheduled_at scheduled_at_sync patched
 patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for wait_for_sync
-waitpoint waitpoint_sync deprecate_patch deprecate_patch_sync execution_id task attempt epoch
-cancelled"""
+waitpoint waitpoint_sync approval approval_sync deprecate_patch deprecate_patch_sync execution_id
+task attempt epoch cancelled"""
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"
 FLOW_RUN = """id name is_duplicate result result_sync results results_sync wait wait_sync state
@@ -102,6 +103,9 @@ def python_page(note: str) -> str:
             "current", "The context of the running handler, for code without a context parameter."
         ),
         *_functions("signal", "answer", "every", "at_least"),
+        *_class(flowfabric.Approval, "is_approved answers approved_by denied_by comments"),
+        *_class(flowfabric.ApprovalAnswer, ""),
+        *_class(flowfabric.ApprovalRequest, "approver question details token url"),
         *_value("provided", "The default of a parameter that a provider fills in."),
         *_value(
             "CallNext", "The second argument of a middleware: `await call_next()` runs the task."
@@ -124,6 +128,10 @@ def python_page(note: str) -> str:
         "## Joining runs",
         "",
         *_functions("gather", "gather_sync", "first", "first_sync", "quorum_of", "quorum_of_sync"),
+        "## Subscriptions",
+        "",
+        *_class(flowfabric.Subscription, ""),
+        *_class(flowfabric.SubscribedEvent, "ack ack_sync"),
         "## Ids and states",
         "",
         *_class(flowfabric.ExecutionId, ""),

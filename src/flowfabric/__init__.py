@@ -21,9 +21,11 @@ if _typing.TYPE_CHECKING:
     from flowfabric.app.run import Run
     from flowfabric.app.task import Task
     from flowfabric.client import FlowFabric
+    from flowfabric.client.consumer import SubscribedEvent, Subscription
     from flowfabric.core.ended import Ended, EndedError
     from flowfabric.core.errors import (
         BudgetExceeded,
+        CursorExpired,
         ExecutionCancelled,
         ExecutionExpired,
         ExecutionFailed,
@@ -37,6 +39,7 @@ if _typing.TYPE_CHECKING:
         ResultTimeout,
         SchemaMismatch,
         StepFailed,
+        SubscriptionLost,
         TooManySteps,
         Unavailable,
         WaitTimeout,
@@ -46,16 +49,30 @@ if _typing.TYPE_CHECKING:
     from flowfabric.core.limit import Budget, Limit
     from flowfabric.core.policy import Exponential, Fixed, Retry
     from flowfabric.core.retry_errors import GiveUp, RetryAfter
+    from flowfabric.core.signal import ApprovalAnswer
     from flowfabric.core.states import Outcome, PublicState
-    from flowfabric.handlers import Context, answer, at_least, current, every, signal
+    from flowfabric.handlers import (
+        Approval,
+        ApprovalRequest,
+        Context,
+        answer,
+        at_least,
+        current,
+        every,
+        signal,
+    )
     from flowfabric.tasks import CallNext, provided
 
 __all__ = [
     "App",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalRequest",
     "Budget",
     "BudgetExceeded",
     "CallNext",
     "Context",
+    "CursorExpired",
     "Ended",
     "EndedError",
     "ExecutionCancelled",
@@ -87,6 +104,9 @@ __all__ = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "SubscribedEvent",
+    "Subscription",
+    "SubscriptionLost",
     "Task",
     "TooManySteps",
     "Unavailable",
@@ -119,17 +139,20 @@ _MODULES = {
     "app.run": "Run",
     "app.task": "Task",
     "client": "FlowFabric",
+    "client.consumer": "SubscribedEvent Subscription",
     "core.ended": "Ended EndedError",
-    "core.errors": "BudgetExceeded ExecutionCancelled ExecutionExpired ExecutionFailed "
-    "ExecutionSkipped FlowFabricError InvalidInput KeyReused LeaseLost LimitReached NotFound "
-    "ResultTimeout SchemaMismatch StepFailed TooManySteps Unavailable WaitTimeout",
+    "core.errors": "BudgetExceeded CursorExpired ExecutionCancelled ExecutionExpired "
+    "ExecutionFailed ExecutionSkipped FlowFabricError InvalidInput KeyReused LeaseLost "
+    "LimitReached NotFound ResultTimeout SchemaMismatch StepFailed SubscriptionLost TooManySteps "
+    "Unavailable WaitTimeout",
     "core.flow": "FlowState",
     "core.ids": "ExecutionId FlowId",
     "core.limit": "Budget Limit",
     "core.policy": "Exponential Fixed Retry",
     "core.retry_errors": "GiveUp RetryAfter",
+    "core.signal": "ApprovalAnswer",
     "core.states": "Outcome PublicState",
-    "handlers": "Context answer at_least current every signal",
+    "handlers": "Approval ApprovalRequest Context answer at_least current every signal",
     "tasks": "CallNext provided",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -23,6 +23,7 @@ HOUSEKEEPING = {
     "reconcile_siblings",
     "reset_due_budgets",
     "resolve_wakes",
+    "balance_gates",
     "sweep_gates",
     "sweep_workers",
     "trim_events",
@@ -32,7 +33,8 @@ HOUSEKEEPING = {
 }
 # A position in the log, and a time: read_events asks for the namespace. And for reconcilers: when
 # something is due in a partition, whatever it is.
-HARMLESS = {"find_due", "open_cursor", "server_time", "now"}
+# use_api_token answers only for the namespace that its login is bound to.
+HARMLESS = {"find_due", "open_cursor", "server_time", "now", "use_api_token"}
 # For operators only: EXECUTE is not granted to anybody else.
 OPERATORS = {
     "list_hmac_keys",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flowfabric.cli.filters import Where, from_flags, parse
+from flowfabric.client.filters import Where, from_flags, parse
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import ExecutionFilter
 from flowfabric.core.states import PublicState

@@ -100,7 +100,10 @@ async def test_workers_are_listed(ff, workers, db):
     assert found.lines[0]["lanes"] == ["mail", "print"]
     assert found.lines[0]["liveness_ttl"] == 60
     rows = [row.split() for row in (await ff("worker", "ls", "-o", "table")).out.splitlines()]
-    assert rows[0] == ["INSTANCE", "WORKER", "LANES", "TASKS", "CAPABILITIES", "UP", "HEARD"]
+    assert rows[0] == [
+        *("INSTANCE", "WORKER", "LANES", "TASKS", "CAPABILITIES"),
+        *("HOST", "BUSY", "LAG", "UP", "HEARD"),
+    ]
     assert rows[1][:5] == ["pool-1", "pool", "mail,print", "3", "gpu"]
     assert rows[2][:5] == ["pool-2", "pool", "any", "any", "-"]
 
@@ -141,6 +144,22 @@ async def test_workers_of_other_namespaces_are_listed_when_asked(ff, workers, db
     assert [line["worker_instance_id"] for line in (await ff("worker", "ls", "-A")).lines] == [
         "pool-1"
     ]
+
+
+async def test_a_worker_is_asked_to_drain_once(ff, workers):
+    await workers.register(worker_id="pool", worker_instance_id="pool-1", slots=5)
+    for outcome, words in (
+        ("asked", "pool-1  asked to drain"),
+        ("already_asked", "pool-1  was asked to drain before"),
+    ):
+        found = await ff("worker", "drain", "pool-1", "--reason", "deploy")
+        assert (found.code, found.line["outcome"]) == (0, outcome)
+        table = await ff("worker", "drain", "pool-1", "--reason", "deploy", "-A", "-o", "table")
+        assert table.out.strip() == words if outcome == "already_asked" else table.code == 0
+    assert "0/5, draining" in (await ff("worker", "ls", "-o", "table")).out
+    unknown = await ff("worker", "drain", "pool-2", "--reason", "deploy")
+    assert (unknown.code, unknown.out) == (3, "")
+    assert "is not registered" in unknown.err
 
 
 async def test_a_worker_is_marked_dead_once(ff, workers):

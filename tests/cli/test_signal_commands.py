@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from uuid import uuid4
 
 import pytest
 
@@ -115,3 +116,43 @@ async def test_a_seed_reads_its_secret_from_the_environment_only(ff, monkeypatch
     done = await ff("key", "seed", "shared", is_program=False)
     assert (done.code, "abab" in done.out + done.err) == (0, False)
     assert [line["kid"] for line in (await ff("key", "ls")).lines] == ["shared", "k1"]
+
+
+async def test_approvals_are_listed_shown_and_answered(ff, make, engine, db):
+    execution = await make.execution("leased")
+    lease, points = execution.lease, [uuid4(), uuid4()]
+    tokens = await db.fetchval(
+        "select tokens from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, "
+        "'Ship?', $8, 'json', 2, 1)",
+        lease.execution_id,
+        lease.lease_id,
+        lease.epoch,
+        lease.attempt_id,
+        uuid4(),
+        points,
+        ["legal", "ops"],
+        b'{"order": 7}',
+    )
+    condition = {"approve": 2, "deny": 1, "of": [{"waitpoint": str(one)} for one in points]}
+    await engine.ask(lease, "decision", condition=condition)
+    await engine.suspend(lease, "decision")
+    id = full(execution.id)
+
+    listed = await ff("approvals", "ls")
+    assert (listed.line["id"], listed.line["question"]) == (id, "Ship?")
+    assert "0 of 2" in (await ff("approvals", "ls", "-o", "table")).out
+    unknown = await ff("approvals", "approve", id, "--actor", "ann")
+    assert (unknown.code, "legal, ops" in unknown.err) == (3, True)
+    done = await ff("approvals", "approve", id, "--for", "ops", "--actor", "ann", "--comment", "ok")
+    assert (done.code, done.line["effect"]) == (0, "buffered")
+    other = await ff("approvals", "deny", id, "--for", "legal", "--actor", "ann")
+    assert (other.code, "ann" in other.err) == (4, True)
+    shown = await ff("approvals", "show", id, "-o", "table")
+    assert "ops: approved by ann at" in shown.out
+    assert ": ok\n" in shown.out
+    assert "legal: no answer yet" in shown.out
+    by_token = await ff("approvals", "deny", "-", stdin=f"{tokens[0]}\n")
+    assert (by_token.code, by_token.line["effect"]) == (0, "woken")
+    assert tokens[0][8:] not in by_token.out + by_token.err
+    again = await ff("approvals", "deny", tokens[0], "-o", "table")
+    assert again.out == f"{execution.id}  denied before, nothing changed\n"

@@ -20,6 +20,7 @@ PARTITIONED = {
     "signal_inbox",
     "suspension",
     "waitpoint",
+    "approval",
     "flow",
     "edge",
     "edge_group",
@@ -49,13 +50,17 @@ GLOBAL = {
     "hook",
     "task",
     "namespace_grant",
+    "api_token",
+    "audit",
     "quota",
     "quota_change",
+    "gate_share",
     "budget",
     "budget_dimension",
     "budget_ledger",
     "budget_report",
+    "subscription",
 }
 
 # What looks into all partitions at once: over the table that has a row for each.
-ACROSS = {"find_work", "find_due", "raise_partitions"}
+ACROSS = {"balance_gates", "find_work", "find_due", "raise_partitions"}

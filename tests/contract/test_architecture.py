@@ -37,6 +37,7 @@ LAYERS = (
     {"handlers"},
     EDGES,
     {"app"},
+    {"server"},
     {"cli", "testing"},
 )
 

@@ -6,10 +6,14 @@ import flowfabric
 
 PUBLIC = [
     "App",
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalRequest",
     "Budget",
     "BudgetExceeded",
     "CallNext",
     "Context",
+    "CursorExpired",
     "Ended",
     "EndedError",
     "ExecutionCancelled",
@@ -41,6 +45,9 @@ PUBLIC = [
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "SubscribedEvent",
+    "Subscription",
+    "SubscriptionLost",
     "Task",
     "TooManySteps",
     "Unavailable",
@@ -65,6 +72,8 @@ PUBLIC = [
 
 
 CONTEXT = [
+    "approval",
+    "approval_sync",
     "attempt",
     "cancelled",
     "continue_as",
@@ -146,6 +155,7 @@ def test_nothing_else_looks_public():
         "embedded",
         "handlers",
         "reconcilers",
+        "server",
         "tasks",
         "telemetry",
         "testing",

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from flowfabric.db.inspection import in_partition
 from support.cases import for_each
 
 from .sources import HEADER_FIELDS, SqlFile, helpers, public_functions, sql_files
@@ -330,8 +331,7 @@ def test_time_comes_from_one_function(file):
 @each(FUNCTIONS)
 def test_time_and_transaction_are_read_into_a_variable(file):
     """Never inside a statement, where they would be volatile (B.3 rule 3)."""
-    # In _claim_fresh a claim of nothing must not take a transaction id.
-    names = r"ff\.now" if file.name == "_claim_fresh" else r"ff\.now|pg_current_xact_id"
+    names = r"ff\.now|pg_current_xact_id"
     for call in re.finditer(rf"^.*\b({names})\(\).*$", body(file), re.MULTILINE):
         assert re.search(r"\bv_\w+\s.*:= (ff\.now|pg_current_xact_id)\(\);", call[0]), call[0]
 
@@ -431,8 +431,10 @@ def test_rows_are_never_awaited_in_a_batch(file):
                 "_lock_gates",
                 "_make_gate",
                 "_lock_budget",
+                "revoke_api_token",
                 "_lock_budgets",
                 "_declare_budget",
+                "_lock_subscription",
             )
             assert alone or "if p_wait then" in before, lock[0]
 
@@ -479,6 +481,15 @@ async def test_indexes_of_partitioned_tables_are_led_by_the_partition(catalogue)
     )
     assert {row["relname"] for row in rows} == PARTITIONED
     assert {(row["first"], row["type"]) for row in rows} == {("partition_key", "smallint")}
+
+
+def test_doctor_can_limit_every_partitioned_table_to_one_partition():
+    """On a cluster it asks one partition after the other, if a query cannot run over all nodes."""
+    for table in PARTITIONED:
+        on_node, fetched = in_partition(f"select from ff.{table} x")
+        limited = f"(select x.* from ff.{table} x where x.partition_key = $1::smallint)"
+        assert on_node == f"select from {limited} x"
+        assert f"one_{table} as materialized" in fetched
 
 
 async def test_the_indexes_of_the_hot_tables_are_few(catalogue):
@@ -565,13 +576,14 @@ async def test_no_sequence_but_the_number_of_events(catalogue):
         if column["identity"]
     ]
     assert sorted(identities) == [
+        ("audit", "audit_id", "bigint"),
         ("event", "event_id", "bigint"),
         ("worker_event", "worker_event_id", "bigint"),
     ]
     sequences = await catalogue.fetch(
         "select relname from pg_class where relnamespace = 'ff'::regnamespace and relkind = 'S'"
     )
-    assert len(sequences) == 2
+    assert len(sequences) == 3
 
 
 async def test_no_foreign_keys_exclusions_or_domains(catalogue):
@@ -679,7 +691,7 @@ async def test_tables_are_plain_and_few(catalogue):
         "where relnamespace = 'ff'::regnamespace and relkind in ('r', 'p')"
     )
     assert {(bytes(row["relkind"]), row["relispartition"]) for row in rows} == {(b"r", False)}
-    assert len(rows) < 50
+    assert len(rows) < 64
 
 
 async def test_what_the_engine_knows_is_in_columns_of_its_types(catalogue):

@@ -42,3 +42,20 @@ def test_every_hop_exists(file, function):
         nodes = cls.body
     functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     assert name in {node.name for node in functions}
+
+
+def test_the_page_lists_every_table():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    steps = (ROOT / "src/flowfabric/sql/schema").rglob("*.sql")
+    tables = {
+        name
+        for step in steps
+        for name in re.findall(r"^create table ff\.(\w+)", step.read_text(), re.MULTILINE)
+    }
+    assert len(tables) > 40
+    assert tables - listed == set()

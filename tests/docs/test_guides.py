@@ -50,6 +50,7 @@ TESTED = {
             "schedules",
             "signals",
             "steps",
+            "subscriptions",
             "tasks",
             "testing",
             "long-lived-executions",
@@ -281,6 +282,30 @@ async def test_signals(program):
         for note in ("a", "b", "end"):
             await collected.signal("note", note)
         assert await collected.result(timeout=60) == ["a", "b"]
+
+
+async def test_subscriptions(program, capsys):
+    await program.run(GUIDE / "subscriptions.md")
+    names = program.names
+    await program.run_text(
+        """
+import asyncio
+
+@app.task(name="shop.pay")
+async def pay(sum: int) -> int:
+    return sum
+
+first = await bill_what_is_there()
+runs = [await pay.submit(n) for n in range(12)]
+for run in runs:
+    await run.result(timeout=60)
+later = await bill_what_is_there()
+again = await bill_what_is_there()
+""",
+        "subscriptions",
+    )
+    assert (names["first"], names["later"], names["again"]) == (0, 12, 0)
+    assert capsys.readouterr().out.count("completed shop.pay") == 12
 
 
 async def test_steps(program):

@@ -1,4 +1,4 @@
-"""X01 to X06: each finds what it is named for, and a sound installation has none of it."""
+"""X01 to X07: each finds what it is named for, and a sound installation has none of it."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def test_every_check_says_what_to_do():
         "X04",
         "X05",
         "X06",
+        "X07",
     ]
     for check in installation_checks():
         assert check.title.endswith(".")
@@ -176,6 +177,7 @@ async def test_no_schema_is_a_finding_and_nothing_else_is_looked_at(cluster):
         "X04",
         "X05",
         "X06",
+        "X07",
     ]
     assert "not checked" in report.notes[0]
 
@@ -422,7 +424,7 @@ async def test_a_query_that_fails_is_a_finding_and_the_others_go_on(bare, plain)
     async with open_connection(bare, statement_cache_size=0) as connection:
         report = await examine(connection, is_throwaway=True)
     failed = {f.name: f.problem for f in report.findings if "cannot be checked" in f.problem}
-    assert failed.keys() == {"K02"}
+    assert failed.keys() == {"K02", "X07"}
     assert "due_at" in failed["K02"]
     assert not report.is_sound
 

@@ -84,6 +84,11 @@ PLANT_SUSPENSION = (
     "ff.now(), 'auto_resume' from ff.execution"
 )
 
+PLANT_WAITPOINT = (
+    "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
+    "created_at) values (0, gen_random_uuid(), gen_random_uuid(), 'payment', 0, 'k', ff.now())"
+)
+
 PLANT_SIGNAL = (
     "insert into ff.signal (partition_key, execution_id, signal_id, name, source_type, "
     "accepted_at, noticed_at{columns}) select 0, execution_id, gen_random_uuid(), 'approve', "
@@ -116,6 +121,8 @@ CORRUPTIONS = [
      "signal_ids = array[gen_random_uuid()]"),
     ("U07", "leased", "insert into ff.signal_inbox (partition_key, execution_id, signal_id, "
      "stored_at) select 0, execution_id, gen_random_uuid(), ff.now() from ff.execution"),
+    ("U12", "suspended", "update ff.suspension set execution_id = gen_random_uuid()"),
+    ("U12", "waiting", PLANT_WAITPOINT),
     ("J03", "waiting", "update ff.execution set route_id = 4611686018427387904"),
     ("S01", "waiting", "update ff.execution set outcome = 'success'"),
     ("S01", "completed", "update ff.execution set terminal_at = null"),
@@ -169,6 +176,11 @@ CORRUPTIONS = [
     ("Q01", "waiting", PLANT_GATE.format(running=1, slices="null")),
     ("Q01", "leased", PLANT_GATE.format(running=0, slices="null") + "; "
      "update ff.execution set quota_ids = '{7}'"),
+    ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
+     "update ff.gate set max_running = 1"),
+    ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
+     "insert into ff.quota (namespace, quota, is_keyed, concurrency, declared_at) "
+     "values ('test', 'api', false, 2, ff.now())"),
     ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
      "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
     ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),

@@ -84,6 +84,15 @@ async def test_customers_share_a_model_under_limits_and_budgets(db):
     ]
 
 
+async def test_executions_are_mirrored_into_another_table(db):
+    assert await run(db, "mirror_executions.py") == [
+        "4 changes mirrored",
+        "0 changes mirrored after a restart",
+        "shop.pack completed",
+        "shop.pack failed",
+    ]
+
+
 async def test_providers_race_under_a_budget(db):
     assert await run(db, "race_under_budget.py") == [
         "luxury: too expensive for acme",
@@ -134,7 +143,10 @@ async def test_a_film_is_made_of_chunks(db):
     [
         ("refund_by_link.py", ["tea: refunded at once", "car: refunded"]),
         ("external_callback.py", ["webhook: new", "payment of tea: 7 by p-1"]),
-        ("deploy_approval.py", ["1.0 deployed", "1.1 stopped"]),
+        (
+            "deploy_approval.py",
+            ["1.0 deployed: ops and legal agreed", "1.1 stopped by legal: seen"],
+        ),
     ],
 )
 async def test_an_answer_from_outside_continues_the_handler(db, script, lines):

@@ -31,6 +31,7 @@ from flowfabric.core.schedule import every_rule
 from flowfabric.core.signal import Signal, Wait
 from flowfabric.core.states import FailureClass, HookKind
 from flowfabric.core.step import Step
+from flowfabric.core.subscription import Wishes
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
@@ -124,6 +125,8 @@ create trigger gate after insert or update or delete on ff.budget_ledger
   for each statement execute function ff_test.gate();
 create trigger gate after insert or delete on ff.budget_report
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update or delete on ff.subscription
+  for each statement execute function ff_test.gate();
 """
 
 # All that a call may leave behind, counted.
@@ -169,6 +172,10 @@ union all select 'slots taken', coalesce(sum(g.running), 0)
   - (select coalesce(sum(r.slots), 0) from ff.gate_release r) from ff.gate g
 union all select 'starts', coalesce(sum(n), 0) from ff.gate g cross join unnest(g.slices) n
 union all select 'holds', count(*) from ff.gate_hold
+union all select 'subscriptions', count(*) from ff.subscription
+union all select 'subscriptions that are held', count(s.holder_id) from ff.subscription s
+union all select 'acknowledgements', coalesce(sum(s.ack_no), 0) from ff.subscription s
+union all select 'events acknowledged', coalesce(sum(s.acked_count), 0) from ff.subscription s
 union all select 'budgets', count(*) from ff.budget
 union all select 'limits that were raised', count(d.raised_hard) from ff.budget_dimension d
 union all select 'usage', coalesce(sum(d.usage), 0) from ff.budget_dimension d
@@ -486,6 +493,28 @@ async def _close_waitpoint(stage: Stage) -> Any:
     return await stage.client.signals.read_token(claimed.id, stage.state["waitpoint"])
 
 
+async def _approval(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    ids = stage.state.setdefault("approval", [uuid4(), uuid4()])
+    (token,) = await stage.client.approvals.create(
+        claimed, ids[0], [("ada", ids[1])], "Ship?", details=None, need=1, deny=1
+    )
+    return token == await stage.client.signals.read_token(claimed.id, ids[1])
+
+
+async def _with_approval(stage: Stage) -> None:
+    await stage.claimed()
+    await _approval(stage)
+
+
+async def _answer_approval(stage: Stage) -> Any:
+    """A repeat finds its own answer."""
+    (claimed,) = stage.state["claimed"]
+    answer = await stage.client.approvals.answer(claimed.id, is_approved=True, actor="ada")
+    (one,) = await stage.client.approvals.of(claimed.id)
+    return answer.is_duplicate, answer.effect, one.approved_count
+
+
 async def _waitpoint_due(stage: Stage) -> None:
     await _with_waitpoint(stage)
     await stage.clock.advance(seconds=2)
@@ -746,6 +775,16 @@ async def _registered(stage: Stage) -> None:
 
 async def _beat(stage: Stage) -> Any:
     return await stage.client.workers.heartbeat([stage.instance])
+
+
+async def _drain_worker(stage: Stage) -> Any:
+    await stage.client.workers.drain(stage.instance, "deploy")
+    (found,) = [
+        worker
+        for worker in await stage.client.workers.list(limit=10_000)
+        if worker.worker_instance_id == stage.instance
+    ]
+    return found.drain_asked_at is not None
 
 
 async def _mark_dead(stage: Stage) -> Any:
@@ -1140,6 +1179,42 @@ def _name(stage: Stage) -> str:
     return f"limit-{stage.number}"
 
 
+async def _hold(stage: Stage) -> Any:
+    holder = stage.state.setdefault("holder", uuid4())
+    cursor = stage.state.setdefault("cursor", await stage.client.events.open())
+    hold = await stage.client.subscriptions.hold(
+        _name(stage), holder, held_by="tests", ttl=timedelta(hours=1), wishes=Wishes(),
+        cursor=cursor,
+    )  # fmt: skip
+    stage.state["epoch"] = hold.epoch
+    return hold.outcome, hold.epoch
+
+
+async def _holding(stage: Stage) -> None:
+    await _hold(stage)
+
+
+async def _ack(stage: Stage) -> Any:
+    return await stage.client.subscriptions.ack(
+        _name(stage), stage.state["holder"], stage.state["epoch"], ttl=timedelta(hours=1),
+        ack_no=1, cursor=stage.state["cursor"], count=7,
+    )  # fmt: skip
+
+
+async def _release_hold(stage: Stage) -> None:
+    await stage.client.subscriptions.release(
+        _name(stage), stage.state["holder"], stage.state["epoch"]
+    )
+
+
+async def _reset(stage: Stage) -> None:
+    await stage.client.subscriptions.reset(_name(stage))
+
+
+async def _remove(stage: Stage) -> None:
+    await stage.client.subscriptions.remove(_name(stage))
+
+
 async def _create_quota(stage: Stage) -> Any:
     await stage.client.quotas.create(Limit(_name(stage), concurrency=2, rate="10/min"))
     info = await stage.client.quotas.get(_name(stage))
@@ -1204,6 +1279,10 @@ async def _end_holds(stage: Stage) -> None:
 
 async def _sweep_gates(stage: Stage) -> Any:
     return (await stage.client.quotas.sweep())[0]
+
+
+async def _balance_gates(stage: Stage) -> Any:
+    return (await stage.client.quotas.balance())[0]
 
 
 async def _create_budget(stage: Stage) -> Any:
@@ -1458,6 +1537,20 @@ SCENARIOS = (
         ("waitpoint",),
     ),
     Scenario(
+        "create an approval",
+        "create_approval",
+        lambda stage: stage.claimed(),
+        _approval,
+        ("approval", "waitpoint"),
+    ),
+    Scenario(
+        "answer an approval",
+        "deliver_approval_signal",
+        _with_approval,
+        _answer_approval,
+        ("signal",),
+    ),
+    Scenario(
         "close a waitpoint", "close_waitpoint", _with_waitpoint, _close_waitpoint, ("waitpoint",)
     ),
     Scenario(
@@ -1571,6 +1664,7 @@ SCENARIOS = (
         ("worker", "worker_event"),
     ),
     Scenario("beat", "heartbeat_workers", _registered, _beat, ("worker",)),
+    Scenario("drain", "drain_worker", _registered, _drain_worker, ("worker", "worker_event")),
     Scenario("mark dead", "mark_worker_dead", _registered, _mark_dead, ("worker", "worker_event")),
     Scenario("sweep", "sweep_workers", _silent, _sweep, ("worker", "worker_event"), is_sweep=True),
     Scenario(
@@ -1590,6 +1684,11 @@ SCENARIOS = (
     ),
     Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
     Scenario("register tasks", "register_tasks", _nothing, _register_tasks, ("task",)),
+    Scenario("hold", "hold_subscription", _nothing, _hold, ("subscription",)),
+    Scenario("ack", "ack_subscription", _holding, _ack, ("subscription",)),
+    Scenario("let go", "release_subscription", _holding, _release_hold, ("subscription",)),
+    Scenario("reset a subscription", "reset_subscription", _holding, _reset, ("subscription",)),
+    Scenario("remove one", "remove_subscription", _holding, _remove, ("subscription",)),
     Scenario("create a quota", "create_quota", _nothing, _create_quota, ("quota",)),
     Scenario("set a quota", "set_quota", _quota, _set_quota, ("quota_change",)),
     Scenario("lift a quota", "lift_quota", _changed_quota, _lift_quota, ("quota_change",)),
@@ -1604,6 +1703,8 @@ SCENARIOS = (
     Scenario(
         "sweep gates", "sweep_gates", _held_too_long, _sweep_gates, ("gate_hold",), is_sweep=True
     ),
+    # With one partition there is nothing to move.
+    Scenario("balance gates", "balance_gates", _nothing, _balance_gates, (), is_sweep=True),
     Scenario(
         "create a budget", "create_budget", _nothing, _create_budget, ("budget", "budget_dimension")
     ),
@@ -1787,7 +1888,9 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
     on_others = {"record_step_json", "deliver_signal_json"}
     # They write only where a partition has moved: tests/events/test_generations.py.
     readers = {"open_cursor", "read_events"}
-    elsewhere = logins | on_others | keys | raising
+    # tests/sql/api_token/test_api_tokens.py repeats them.
+    tokens = {"create_api_token", "revoke_api_token", "use_api_token"}
+    elsewhere = logins | on_others | keys | raising | tokens
     writing = {name for name in public if writes(name)} - elsewhere - readers
     assert writing == {scenario.function for scenario in SCENARIOS}
     # What is left reads: the server lets it run where nothing may be written.
@@ -1846,6 +1949,8 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "find_due": "ff.find_due('timer')",
         "find_work": "ff.find_work(null, null, null, null)",
         "list_schedules": "ff.list_schedules(null)",
+        "list_subscriptions": "ff.list_subscriptions(null)",
+        "read_lags": "ff.read_lags(0::smallint, null)",
     }
     # This one needs a lease: tests/sql/signal calls it.
     held = {"observe_signals"}

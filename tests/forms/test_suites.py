@@ -25,6 +25,7 @@ SUITES = (
     "tests/sql",
     "tests/flows",
     "tests/steps",
+    "tests/signals",
     "tests/schedules",
     "tests/client",
     "tests/races",

@@ -241,37 +241,29 @@ MUTANTS: tuple[Mutant, ...] = (
         ("g.expires_at > p_now and g.worker_id <> p_worker_id", "false"),
     ),
     _mutant(
-        "a claim in one statement does not see a grant that came at the last moment",
+        "a quick claim does not see a grant that came at the last moment",
         _FRESH,
         "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
-        ("and not ff._has_grants(p_partition_key)", ""),
+        ("and g.execution_id = any (v_ids)", "and false"),
     ),
     _mutant(
-        "a claim in one statement is content with what others do not hold",
+        "a quick claim is content with what others do not hold",
         _FRESH,
         "tests/races/test_claim_order.py::test_claims_held_open_take_exactly_the_next",
-        ("limit 2 * p_limit) w) < 2 * p_limit)", "limit 2 * p_limit) w) >= 0)"),
+        ("if v_seen = 2 * p_limit then", "if false then"),
     ),
     _mutant(
-        "a claim in one statement takes what is over",
+        "a quick claim takes what is over",
         _FRESH,
         "tests/sql/execution/test_claim_forms.py",
-        ("\n              and coalesce(x.deadline_at > v_now, true)", ""),
+        ("x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true)", "true"),
     ),
     _mutant(
-        "a claim in one statement does not look at the flow",
+        "a quick claim does not look at the flow",
         _FRESH,
         "tests/sql/flow/test_cancel_flow.py::"
         "test_a_claim_passes_members_of_cancelled_flows_and_takes_what_is_behind",
-        (
-            "                    select f.cancel_policy = 'flow_only' from ff.flow f",
-            "                    select true from ff.flow f",
-        ),
-        (
-            "                   select f.cancel_policy = 'flow_only' from ff.flow f\n"
-            "                   where",
-            "                   select true from ff.flow f\n                   where",
-        ),
+        ("where f.cancel_policy <> 'flow_only'", "where false"),
     ),
     _mutant(
         "a cancel leaves the grant behind",

@@ -26,6 +26,8 @@ SUITES = (
     "schedules",
     "hooks",
     "via",
+    "signals",
+    "doctor",
 )
 # A little of each, for every run of CI. The other files of this folder have their own partitions.
 SAMPLE = (
@@ -39,6 +41,7 @@ SAMPLE = (
     "steps/test_children.py::test_keys_of_children_are_honoured_and_tell_them_apart",
     "events/test_follow.py::test_following_gives_what_was_and_what_happens",
     "cli/test_looking_commands.py::test_ls_prints_a_line_of_json_for_each_newest_first",
+    "signals/test_waiting.py::test_a_signal_before_the_wait_counts",
     "cli/test_looking_commands.py::test_ls_goes_on_page_by_page_to_the_limit_or_the_end",
 )
 

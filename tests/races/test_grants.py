@@ -109,9 +109,9 @@ async def test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen(
 ):
     """The claim has seen that nothing is granted; then somebody grants the first in line."""
     if form == "_pick_candidates":
-        # Beside something to reclaim, a claim goes in rounds.
-        await make.execution("expired_lease", lane="elsewhere")
-    first, second = await engine.submit_many([Item(priority=1), Item()])
+        # If there is something to reclaim, a claim goes in rounds.
+        await make.execution("expired_lease", lane="default")
+    first, second = await engine.submit_many([Item(priority=2), Item(priority=1)])
     source = await db.fetchval(
         "select pg_get_functiondef(p.oid) from pg_proc p where p.proname = $1", form
     )

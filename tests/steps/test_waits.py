@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from flowfabric import Context, ExecutionExpired, Fixed, PublicState, Retry, Run
 from flowfabric.worker import runner as runner_module
 from steps.stage import journal, skip, until
+from support.database import Database
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -229,20 +229,20 @@ async def test_the_lease_that_was_given_up_is_not_reported_lost(
         return ctx.epoch
 
     run = await work.submit()
-
-    async def has_begun(sleeps: int) -> bool:
-        return len(await journal(db, run)) == sleeps
-
     with caplog.at_level(logging.WARNING, logger="flowfabric"):
         async with working(app):
-            for number in (1, 2, 3):
-                # Between two sleeps the run may be active for a moment that nobody sees.
-                await eventually(partial(has_begun, number))
-                await until(run, PublicState.DELAYED)
+            for sleeps in (1, 2, 3):
+                # By its events: between two looks at its state it may wake and sleep again.
+                await eventually(lambda sleeps=sleeps: has_slept(db, sleeps))
                 await asyncio.sleep(0.2)  # a beat
                 await skip(app, clock, HOUR)
             assert await run.result(timeout=60) == 4
     assert "lost" not in caplog.text
+
+
+async def has_slept(db: Database, times: int) -> bool:
+    found = await db.fetchval("select count(*) from ff.event where kind = 'delayed'")
+    return bool(found == times)
 
 
 async def test_a_handler_pauses_only_when_no_step_is_in_flight(app, db, clock):

@@ -28,6 +28,8 @@ SEED = "FLOWFABRIC_PROOF_SEED"
 
 T = TypeVar("T")
 
+_seed = ""
+
 
 def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
     """Mark all values as slow except one in `share`. Each of `share` turns keeps other values."""
@@ -41,7 +43,7 @@ def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
 
 def drawn(*what: object) -> Random:
     """Return the random numbers of this run for one purpose."""
-    return Random(" ".join(map(str, (os.environ[SEED], *what))))
+    return Random(" ".join(map(str, (_seed, *what))))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,12 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # All processes of one run must use the same seed.
-    os.environ.setdefault(SEED, str(secrets.randbits(32)))
+    # All processes of one run must use the same seed: they inherit the variable. A test may remove
+    # it later.
+    global _seed
+    _seed = os.environ.setdefault(SEED, str(secrets.randbits(32)))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"{SEED}={os.environ[SEED]}"
+    return f"{SEED}={_seed}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from flowfabric.core.errors import InvalidInput, Unavailable
+from flowfabric.core.worker import Asked
 from flowfabric.worker.registration import Registration, Registrations, Takeover
 from worker.apps import working
 from worker.waiting import eventually
@@ -38,6 +39,42 @@ async def test_a_worker_is_listed_while_it_runs_and_signed_off_after_it(app, db)
         ("registered", None),
         ("marked_dead", "worker_shutdown"),
     ]
+
+
+async def test_a_worker_that_is_asked_to_drain_finishes_what_it_runs_and_ends(
+    app, db, quick_beats, caplog
+):
+    begun, finish = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def hold() -> str:
+        begun.set()
+        await finish.wait()
+        return "finished"
+
+    client = await app.client()
+    worker = await app.worker(worker_id="host", concurrency=3)
+    running = asyncio.create_task(worker.run())
+    first = await hold.submit()
+    await begun.wait()
+
+    async def is_counted() -> bool:
+        found = await client.workers.list()
+        return [(one.slots, one.running) for one in found] == [(3, 1)]
+
+    await eventually(is_counted)
+    with caplog.at_level(logging.INFO):
+        assert await client.workers.drain(worker.instance_id, "deploy", actor="ada") == "asked"
+
+        async def is_told() -> bool:
+            return "worker drains, as an operator asked" in caplog.text
+
+        await eventually(is_told)
+    assert not running.done()
+    finish.set()
+    await running
+    assert await first.result(timeout=60) == "finished"
+    assert await client.workers.drain(worker.instance_id, "deploy") == "not_registered"
 
 
 async def test_closing_the_app_signs_its_workers_off(make_app, db):
@@ -96,6 +133,7 @@ class Answers:
         self.calls: list[tuple[str, ...]] = []
         self.errors: list[Exception] = []
         self.missing: list[str] = []
+        self.draining: list[str] = []
         self.routes: dict[str, list[int]] = {}
 
     def _said(self, *call: str) -> None:
@@ -107,10 +145,10 @@ class Answers:
         self._said("register", worker_instance_id)
         return "registered"
 
-    async def heartbeat(self, names: Any, **_: Any) -> list[str]:
+    async def heartbeat(self, names: Any, **_: Any) -> Asked:
         self._said("beat", *sorted(names))
         missing, self.missing = self.missing, []
-        return missing
+        return Asked(missing, self.draining)
 
     async def unserved(self, names: Any, **_: Any) -> dict[str, list[int]]:
         self._said("unserved", *sorted(names))

@@ -13,6 +13,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -46,6 +47,8 @@ from flowfabric.app.schedules import (
 )
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
+from flowfabric.client.consumer import SubscribedEvent, Subscription
+from flowfabric.client.subscriptions import Subscriptions, subscription
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.ended import Ended
@@ -55,8 +58,9 @@ from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
 from flowfabric.core.limit import Budget, Key, Limit, check_key, several
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
-from flowfabric.core.signal import Delivered, Signal
-from flowfabric.core.states import HookKind
+from flowfabric.core.signal import Delivered, Signal, decision_name, encode_comment
+from flowfabric.core.states import EventKind, HookKind
+from flowfabric.core.subscription import DEFAULT_KEEP, OnExpiry
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
@@ -588,7 +592,7 @@ class App:
             is_stored=False,
             find_decoder=find_decoder,
             call=self.portal.call,
-            encode_signal=self._encode_signal,
+            encode_signal=self.encode_signal,
         )
         return run
 
@@ -613,6 +617,136 @@ class App:
         return self.portal.call(
             lambda: self.signal(token, value, by=by, key=key), "app.signal(...)"
         )
+
+    @async_only("app.approve_sync")
+    async def approve(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """Approve with the token of an approval. The token says which approver answers.
+
+        `by` is for people to read. Raises AlreadyAnswered if this approver has denied it.
+        """
+        return await self._answer(token, True, comment, by)
+
+    def approve_sync(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """`approve` for synchronous code."""
+        return self.portal.call(
+            lambda: self.approve(token, comment=comment, by=by), "app.approve(...)"
+        )
+
+    @async_only("app.deny_sync")
+    async def deny(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """Deny with the token of an approval, as `approve` approves."""
+        return await self._answer(token, False, comment, by)
+
+    def deny_sync(
+        self, token: str, /, *, comment: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """`deny` for synchronous code."""
+        return self.portal.call(lambda: self.deny(token, comment=comment, by=by), "app.deny(...)")
+
+    async def _answer(
+        self, token: str, is_approved: bool, comment: str | None, by: str | None
+    ) -> Delivered:
+        signal = Signal(
+            name=decision_name(is_approved),
+            payload=encode_comment(comment),
+            source_type="token",
+            source_identity=by,
+        )
+        return await (await self.client()).signals.deliver_by_token(token, signal)
+
+    def subscribe(
+        self,
+        name: str,
+        /,
+        *,
+        kinds: Iterable[EventKind | str] | None = None,
+        task: str | Iterable[str] | None = None,
+        lane: str | Iterable[str] | None = None,
+        instance_tag: str | Iterable[str] | None = None,
+        since: datetime | None = None,
+        on_expiry: str = OnExpiry.STOP,
+        keep: timedelta = DEFAULT_KEEP,
+        hold_for: timedelta = timedelta(seconds=30),
+        page_size: int = 500,
+        follow: bool = True,
+    ) -> Subscription:
+        """Consume events: `async for event in app.subscribe("billing", kinds=["completed"])`.
+
+        The database keeps the position by `name`: after a restart the loop continues with the first
+        event that was not acknowledged by `await event.ack()`. Every event comes at least once, the
+        events of one execution in order. One consumer of a name reads at a time; others wait.
+
+        `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
+        begins now, or with the events of `since`. With `follow=False` the loop ends when no event
+        is left. `page_size` bounds how many events may come again after a crash.
+
+        If a consumer lags, events stay for it for `keep` after they would have been trimmed. If
+        they are gone all the same, `on_expiry` decides: `stop` raises CursorExpired, `resume`
+        continues with the events that are left. `hold_for` is how long the next consumer waits for
+        one that died.
+        """
+        return self._subscription(
+            name,
+            None,
+            kinds=kinds,
+            tasks=_listed(task),
+            lanes=_listed(lane),
+            instance_tags=_listed(instance_tag),
+            since=since,
+            on_expiry=on_expiry,
+            keep=keep,
+            hold_for=hold_for,
+            page_size=page_size,
+            follow=follow,
+        )
+
+    def subscribe_sync(
+        self,
+        name: str,
+        /,
+        *,
+        kinds: Iterable[EventKind | str] | None = None,
+        task: str | Iterable[str] | None = None,
+        lane: str | Iterable[str] | None = None,
+        instance_tag: str | Iterable[str] | None = None,
+        since: datetime | None = None,
+        on_expiry: str = OnExpiry.STOP,
+        keep: timedelta = DEFAULT_KEEP,
+        hold_for: timedelta = timedelta(seconds=30),
+        page_size: int = 500,
+        follow: bool = True,
+    ) -> Iterator[SubscribedEvent]:
+        """`subscribe` for synchronous code. Acknowledge with `event.ack_sync()`."""
+        call = self.portal.call
+        subscription = self._subscription(
+            name,
+            call,
+            kinds=kinds,
+            tasks=_listed(task),
+            lanes=_listed(lane),
+            instance_tags=_listed(instance_tag),
+            since=since,
+            on_expiry=on_expiry,
+            keep=keep,
+            hold_for=hold_for,
+            page_size=page_size,
+            follow=follow,
+        )
+        return _in_turn(subscription, call)
+
+    def _subscription(
+        self, name: str, call: Callable[..., Any] | None, **options: Any
+    ) -> Subscription:
+        async def connect() -> Subscriptions:
+            return (await self.client()).subscriptions
+
+        return subscription(connect, name, call=call, **options)
 
     async def get_by_key(self, key: str) -> Run[Any]:
         """Return the run of the execution that has this key in the namespace of the app.
@@ -662,10 +796,10 @@ class App:
             self._decoder(task),
             is_stored=is_stored,
             call=self.portal.call,
-            encode_signal=self._encode_signal,
+            encode_signal=self.encode_signal,
         )
 
-    def _encode_signal(self, task: str, name: str, value: Any) -> bytes:
+    def encode_signal(self, task: str, name: str, value: Any) -> bytes:
         """Encode the value of a signal by the declaration of a task, if this app has the task."""
         known = self.tasks.get(task)
         return (
@@ -926,6 +1060,29 @@ class App:
     async def _migrate(self, url: str) -> None:
         async with open_connection(url) as connection:
             await migrate(connection)
+
+
+def _listed(value: str | Iterable[str] | None) -> list[str] | None:
+    """Return one value or several as a list."""
+    if value is None:
+        return None
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _in_turn(
+    subscription: Subscription, call: Callable[..., Any]
+) -> Generator[SubscribedEvent, None, None]:
+    """Yield the events of a subscription to synchronous code."""
+    events = aiter(subscription)
+
+    async def following() -> SubscribedEvent | None:
+        return await anext(events, None)
+
+    try:
+        while (event := call(following, "app.subscribe(...)")) is not None:
+            yield event
+    finally:
+        call(events.aclose, "app.subscribe(...)")
 
 
 def _announce(server: Server) -> None:

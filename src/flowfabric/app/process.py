@@ -36,15 +36,16 @@ class Process:
         client.results.share(self._claims)
         self._hints = Hints(self._claims, client.signals.notice_soon)
         self._lifespan = Lifespan(extensions)
+        loop_watch = LoopWatch(
+            asyncio.get_running_loop(),
+            lambda: [pair for worker in list(self._workers) for pair in worker.handlers],
+        )
         self._heartbeat = Heartbeat(
             client.leases,
             lambda: client.database.session("heartbeat"),
             lease_ttl,
-            Registrations(client.workers, lease_ttl),
-            LoopWatch(
-                asyncio.get_running_loop(),
-                lambda: [pair for worker in list(self._workers) for pair in worker.handlers],
-            ),
+            Registrations(client.workers, lease_ttl, lambda: loop_watch.lag),
+            loop_watch,
         )
         self._heartbeat.start()
         self._reconcilers: asyncio.Task[None] | None = None

@@ -80,9 +80,17 @@ _USING_OPTIONS = {field.name for field in fields(Options)} - set(SUBMIT_OPTIONS)
 class Task(Generic[P, R, T]):
     """A registered function. `await task.submit(...)` stores an execution of it."""
 
-    def __init__(self, app: App, spec: TaskSpec, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        spec: TaskSpec,
+        options: Options | None = None,
+        namespace: str | None = None,
+    ) -> None:
         self.spec = spec
         self._app = app
+        # None: the namespace of the app.
+        self._namespace = namespace
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
         # By partition.
@@ -182,7 +190,11 @@ class Task(Generic[P, R, T]):
         check_key("fair_by", fair_by)
         if options.delay is not None and options.delayed_until is not None:
             raise InvalidInput(field="delayed_until", problem="cannot be combined with a delay")
-        return Task(self._app, self.spec, options)
+        return Task(self._app, self.spec, options, self._namespace)
+
+    def within(self, namespace: str) -> Task[P, R, T]:
+        """Return a copy of this task whose submissions belong to another namespace."""
+        return Task(self._app, self.spec, self._options, namespace)
 
     @property
     def on_success(self) -> HookDecorator[Ended[T]]:
@@ -356,7 +368,11 @@ class Task(Generic[P, R, T]):
             return {}
         arguments = self.spec.bind(args, kwargs) if limits.is_keyed else {}
         app = self._app
-        return limits.facts(app.settings.namespace, self.spec, arguments, app.limits, app.budgets)
+        return limits.facts(self._space, self.spec, arguments, app.limits, app.budgets)
+
+    @property
+    def _space(self) -> str:
+        return self._app.settings.namespace if self._namespace is None else self._namespace
 
     def node_submission(
         self,
@@ -375,7 +391,7 @@ class Task(Generic[P, R, T]):
             check_tags(options.tags)
         return Submission(
             id=id,
-            route=self._route(self._app.settings.namespace, lane),
+            route=self._route(self._space, lane),
             payload=payload,
             priority=spec.priority if options.priority is None else options.priority,
             delay=options.delay,
@@ -436,7 +452,7 @@ class Task(Generic[P, R, T]):
         """Return a submission whose fields all submissions of this task in a partition share,
         except id and payload."""
         shared = self._shared_submissions.get(partition)
-        if shared is None or shared.route.namespace != self._app.settings.namespace:
+        if shared is None or shared.route.namespace != self._space:
             shared = self._submission(mint_in(partition), b"", **self.limit_facts((), {}))
             self._shared_submissions[partition] = shared
         return shared

@@ -18,8 +18,7 @@ from uuid import UUID
 
 import typer
 
-from flowfabric.cli.executions import located, matching, unknown_tasks
-from flowfabric.cli.filters import WHERE_OPTION, Where, parse
+from flowfabric.cli.executions import matching, unknown_tasks
 from flowfabric.cli.ids import (
     OPTIONAL_IDS_ARGUMENT,
     PARTITION_OPTION,
@@ -27,9 +26,11 @@ from flowfabric.cli.ids import (
     missing,
     parse_ids,
 )
-from flowfabric.cli.options import EXIT_INTERRUPTED, Change, Namespaces, exit_code
+from flowfabric.cli.options import EXIT_INTERRUPTED, WHERE_OPTION, Change, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, Progress
 from flowfabric.client import FlowFabric
+from flowfabric.client.filters import Where, parse
+from flowfabric.client.portraits import located
 from flowfabric.core.errors import (
     ExecutionNotFound,
     FlowFabricError,

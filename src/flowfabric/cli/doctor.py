@@ -10,14 +10,14 @@ from typing import Any
 
 import typer
 
-from flowfabric.cli.ids import find_execution, parse_id
+from flowfabric.cli.ids import find_execution
 from flowfabric.cli.options import Database
 from flowfabric.cli.output import Printer, Progress, say, say_all, screen, styled
-from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.cursors import PREFIXES
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.ids import with_bare_ids
+from flowfabric.core.ids import parse_id, with_bare_ids
+from flowfabric.core.times import past, when
 from flowfabric.db.connection import open_connection
 from flowfabric.doctor import (
     Check,

@@ -12,11 +12,11 @@ import typer
 from flowfabric.cli.ids import find_execution, parse_ids
 from flowfabric.cli.options import EXIT_CONFLICT, Database
 from flowfabric.cli.output import complain
-from flowfabric.cli.times import past, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import CursorExpired, InvalidInput
 from flowfabric.core.execution import Event
 from flowfabric.core.states import EventKind
+from flowfabric.core.times import past, when
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
 
-from flowfabric.cli.filters import WHERE_OPTION, from_flags
 from flowfabric.cli.flow_show import show_flow
 from flowfabric.cli.ids import (
     IDS_ARGUMENT,
@@ -20,15 +18,15 @@ from flowfabric.cli.ids import (
     for_each,
     parse_ids,
 )
-from flowfabric.cli.options import TRACE_OPTION, Namespaces
+from flowfabric.cli.options import TRACE_OPTION, WHERE_OPTION, Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
+from flowfabric.client.filters import from_flags
+from flowfabric.client.portraits import located, read_portrait
 from flowfabric.core.errors import ExecutionNotFound
-from flowfabric.core.execution import ExecutionFilter, ExecutionInfo, ExecutionSummary
+from flowfabric.core.execution import ExecutionFilter, ExecutionSummary
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionedId
 from flowfabric.drawing.executions import (
-    CHILDREN_SHOWN,
-    Portrait,
     attempt_columns,
     attempt_facts,
     summary_columns,
@@ -128,19 +126,7 @@ async def show(
         if isinstance(id, FlowId):
             await show_flow(client, id, printer)
             return
-        info = await client.executions.describe(id)
-        if info is None:
-            raise ExecutionNotFound(id=str(id))
-        portrait = Portrait(
-            info,
-            await client.executions.why(id),
-            await client.executions.attempts(id),
-            await client.steps.list(id) if info.step_count else [],
-            await client.executions.events(id),
-            await _children(client, info),
-            with_payload=payload,
-            with_trace=trace,
-        )
+        portrait = await read_portrait(client, id, with_payload=payload, with_trace=trace)
         now = await client.executions.server_time()
         printer.record(portrait.facts(), lambda: portrait.lines(now, screen()))
 
@@ -149,16 +135,6 @@ async def show(
         return await for_each(
             client, parsed, _find_either, show_one, blank_between=not printer.is_json
         )
-
-
-async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSummary]:
-    """Return the newest children of an execution."""
-    if not info.child_count:
-        return []
-    page = await client.executions.list(
-        ExecutionFilter(parent=info.id), limit=CHILDREN_SHOWN, partition=info.id.partition_key
-    )
-    return page.executions
 
 
 async def why(
@@ -225,16 +201,6 @@ async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
     """Return the id as a heading if the user gave several ids."""
     return [str(id.uuid)] if len(texts) > 1 or "-" in texts else []
-
-
-async def located(
-    client: FlowFabric, filter: ExecutionFilter, partition: int | None
-) -> tuple[ExecutionFilter, int | None]:
-    """Look up the parent that a filter contains. Children are in the partition of their parent."""
-    if filter.parent is None:
-        return filter, partition
-    parent = await find_execution(client, str(filter.parent))
-    return replace(filter, parent=parent), parent.partition_key
 
 
 async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str | None:

@@ -19,7 +19,6 @@ from flowfabric.cli.ids import (
     complain_unreached,
     find_flow,
     for_each,
-    parse_id,
     parse_ids,
 )
 from flowfabric.cli.options import (
@@ -31,7 +30,6 @@ from flowfabric.cli.options import (
     exit_code,
 )
 from flowfabric.cli.output import ListPrinter, Printer, Progress, complain, say, say_all, screen
-from flowfabric.cli.times import span
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import (
@@ -42,8 +40,9 @@ from flowfabric.core.flow import (
     FlowState,
     FlowSummary,
 )
-from flowfabric.core.ids import FlowId
+from flowfabric.core.ids import FlowId, parse_id
 from flowfabric.core.states import FlowCancelPolicy, PublicState
+from flowfabric.core.times import span
 from flowfabric.drawing.executions import short_id
 from flowfabric.drawing.flows import flow_columns, flow_facts, flow_tree
 from flowfabric.drawing.folding import fold, unfolded

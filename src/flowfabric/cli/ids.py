@@ -16,18 +16,16 @@ from flowfabric.core.errors import (
     ExecutionNotFound,
     FlowFabricError,
     FlowNotFound,
-    InvalidId,
     InvalidInput,
     Unavailable,
 )
 from flowfabric.core.ids import (
-    MIN_SUFFIX,
+    ID_FORMS,
     ExecutionId,
     FlowId,
     PartitionedId,
-    bare_uuid,
-    is_suffix,
     noun_of,
+    parse_id,
     with_bare_ids,
 )
 from flowfabric.drawing.plain import json_line
@@ -36,15 +34,15 @@ from flowfabric.drawing.text import printable
 _Id = TypeVar("_Id", bound=PartitionedId)
 Find = Callable[[FlowFabric, str], Awaitable[_Id]]
 
-EXAMPLE = "0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
-_FORMS = f"such as {EXAMPLE}, or at least its last {MIN_SUFFIX} digits"
 _MANY = "- reads stdin: ids, one per line, or the JSON lines of"
-_HELP = f"Id of an execution, {_FORMS}; {_MANY} `ls`."
-ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of an execution, {_FORMS}.")
+_HELP = f"Id of an execution, {ID_FORMS}; {_MANY} `ls`."
+ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of an execution, {ID_FORMS}.")
 IDS_ARGUMENT = typer.Argument(metavar="ID", help=_HELP)
 OPTIONAL_IDS_ARGUMENT = typer.Argument(metavar="ID", help=_HELP, show_default=False)
-FLOW_ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of a flow, {_FORMS}.")
-FLOW_IDS_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of a flow, {_FORMS}; {_MANY} `flow ls`.")
+FLOW_ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of a flow, {ID_FORMS}.")
+FLOW_IDS_ARGUMENT = typer.Argument(
+    metavar="ID", help=f"Id of a flow, {ID_FORMS}; {_MANY} `flow ls`."
+)
 PARTITION_OPTION = typer.Option(
     "--partition",
     min=0,
@@ -53,8 +51,6 @@ PARTITION_OPTION = typer.Option(
     hidden=True,
     show_default=False,
 )
-# The engine stores partitions as signed 16-bit numbers.
-_MAX_PARTITION = 32_767
 
 
 def complain_unreached(missing: Iterable[int], told: set[int] | None = None) -> None:
@@ -65,23 +61,6 @@ def complain_unreached(missing: Iterable[int], told: set[int] | None = None) -> 
         complain(f"not everything is shown: no answer from partition {names}")
         if told is not None:
             told.update(new)
-
-
-def parse_id(text: str) -> str:
-    """Return an id as it was given; raise InvalidInput if it does not look like an id."""
-    if is_suffix(text) or bare_uuid(text):
-        return text
-    try:
-        id = ExecutionId.parse(text)
-    except InvalidId as error:
-        raise InvalidInput(
-            field="ID", problem=f"{text[:80]!r} is not an id; give one {_FORMS}"
-        ) from error
-    if id.partition_key > _MAX_PARTITION:
-        raise InvalidInput(
-            field="ID", problem=f"{text!r}: the highest partition is {_MAX_PARTITION}"
-        )
-    return text
 
 
 def parse_ids(texts: Sequence[str]) -> list[str]:

@@ -11,9 +11,9 @@ import typer
 
 from flowfabric.cli.options import Database, command
 from flowfabric.cli.output import Printer, say
-from flowfabric.cli.times import span
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.signal import HmacKey
+from flowfabric.core.times import span
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.times import exact, until
 

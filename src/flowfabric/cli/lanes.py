@@ -10,9 +10,9 @@ import typer
 
 from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer
-from flowfabric.cli.times import future, span, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.execution import LaneInfo
+from flowfabric.core.times import future, span, when
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.text import cell
 from flowfabric.drawing.times import precise, short, until

@@ -77,8 +77,11 @@ COMMANDS = {
         "Create, upgrade and inspect the schema of a database, or look into it with psql.",
     ),
     "worker": ("workers", "Run a worker, list workers, mark one as dead."),
+    "serve": ("serve", "Serve the HTTP API until a signal stops it."),
+    "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
     "flow": ("flows", "List, show, draw and cancel flows."),
     "lane": ("lanes", "List, pause, drain and disable lanes."),
+    "approvals": ("approvals", "List the approvals that executions wait for, and answer them."),
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
     "quota": (
         "quotas",
@@ -86,6 +89,11 @@ COMMANDS = {
     ),
     "budget": ("budgets", "List, show, raise and reset budgets: what executions may spend."),
     "namespace": ("namespaces", "Bind logins of the database to one namespace each."),
+    "subscription": (
+        "subscriptions",
+        "List, reset and remove subscriptions: consumers of events whose position the database "
+        "keeps.",
+    ),
     "schedule": ("schedules", "List, show, pause and run schedules."),
 }
 

@@ -31,6 +31,7 @@ from flowfabric.cli.global_options import (
 )
 from flowfabric.cli.output import complain, harmless
 from flowfabric.client import FlowFabric
+from flowfabric.client.filters import LANGUAGE
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
 from flowfabric.config import Settings, plain_url
 from flowfabric.core.errors import (
@@ -61,6 +62,9 @@ _LAST = ("reason", "actor", *GLOBAL_OPTIONS)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+WHERE_OPTION = typer.Option(
+    "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
+)
 TRACE_OPTION = typer.Option(
     "--trace", help="Print all frames of a traceback, not only those of your code."
 )

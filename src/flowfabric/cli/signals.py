@@ -7,10 +7,11 @@ import sys
 
 import typer
 
-from flowfabric.cli.ids import find_execution, parse_id
+from flowfabric.cli.ids import find_execution
 from flowfabric.cli.options import Actor, Namespaces
 from flowfabric.cli.output import Printer
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.ids import parse_id
 from flowfabric.core.signal import TOKEN_PREFIX, Delivered, Signal, token_address
 
 _EFFECTS = {

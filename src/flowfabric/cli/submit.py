@@ -16,11 +16,10 @@ import typer
 
 from flowfabric.app.run import Run
 from flowfabric.app.task import Task
-from flowfabric.cli.ids import ID_ARGUMENT, find_execution, missing, parse_id
+from flowfabric.cli.ids import ID_ARGUMENT, find_execution, missing
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
 from flowfabric.cli.options import EXIT_CONFLICT, TRACE_OPTION, Database, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, complain, harmless, say
-from flowfabric.cli.times import span, when
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
     ExecutionEnded,
@@ -30,7 +29,8 @@ from flowfabric.core.errors import (
     ResultTimeout,
 )
 from flowfabric.core.execution import OnConflict, check_tags
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, parse_id
+from flowfabric.core.times import span, when
 from flowfabric.core.trace import LIBRARY, fold
 from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.text import printable

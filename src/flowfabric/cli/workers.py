@@ -1,4 +1,4 @@
-"""`flowfabric worker`: run a worker, list workers, and mark one as dead."""
+"""`flowfabric worker`: run a worker, list workers, drain one, and mark one as dead."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ app = typer.Typer(
     name="worker",
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Run a worker, list workers, mark one as dead.\n\n`worker MODULE:APP` is short for "
-    "`worker run MODULE:APP`; its options are in `worker run --help`.",
+    help="Run a worker, list workers, drain one, mark one as dead.\n\n`worker MODULE:APP` is short "
+    "for `worker run MODULE:APP`; its options are in `worker run --help`.",
 )
 command(app, "run")(worker.worker)
 
@@ -61,10 +61,48 @@ async def ls(
     async with database.client() as client:
         found = await _all(client, dead)
         now = await client.executions.server_time()
-    space = client.namespace
-    where = "" if space is None else f" in the namespace {space} (--all-namespaces?)"
-    columns = _columns(now, with_namespace=space is None)
-    printer.records(found, columns, empty=f"no worker is alive{where}")
+    columns = _columns(now, with_namespace=client.namespace is None)
+    printer.records(found, columns, empty=f"no worker is alive{_where(client)}")
+
+
+@command(app)
+async def drain(
+    database: Namespaces,
+    printer: Printer,
+    actor: Actor,
+    instance: str = typer.Argument(metavar="INSTANCE", help="Worker instance, as in `worker ls`."),
+    reason: str = typer.Option(..., "--reason", "-r", help="Reason, recorded with the change."),
+) -> int:
+    """Ask a worker to finish the executions that it runs, and to end.
+
+    The worker learns of it with its next heartbeat, within 10 s by default. It claims nothing more,
+    finishes within its drain timeout, and its process ends. If something starts the process again,
+    the new worker takes work as before.
+
+    Exit codes: 3 it is not listed, 5 no database.
+    """
+    if not instance:
+        raise InvalidInput(field="INSTANCE", problem="must not be empty")
+    async with database.client() as client:
+        asked_in = {
+            space: outcome
+            for space in await _spaces(client, instance)
+            if (
+                outcome := await client.workers.drain(
+                    instance, reason, namespace=space, actor=actor.who
+                )
+            )
+            != "not_registered"
+        }
+    words = {"asked": "asked to drain", "already_asked": "was asked to drain before"}
+    for space, outcome in asked_in.items():
+        facts = {"namespace": space or "", "worker_instance_id": instance, "outcome": outcome}
+        line = f"{instance}  {words[outcome]}"
+        printer.record(facts, [line].copy)
+    if asked_in:
+        return 0
+    complain(f"{instance} is not registered{_where(client)}")
+    return EXIT_NOT_FOUND
 
 
 @command(app, "mark-dead")
@@ -95,11 +133,23 @@ async def mark_dead(
         printer.record(facts, lambda: [f"{instance}  marked dead"])
     if marked_in:
         return 0
-    namespace = client.namespace
-    where = "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
     expired = "; its leases were expired" if expire_leases else ""
-    complain(f"{instance} is not registered{where}{expired}")
+    complain(f"{instance} is not registered{_where(client)}{expired}")
     return EXIT_NOT_FOUND
+
+
+def _where(client: FlowFabric) -> str:
+    """Say which namespace was looked at, if it was only one."""
+    namespace = client.namespace
+    return "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
+
+
+async def _spaces(client: FlowFabric, instance: str) -> list[str | None]:
+    """Return the client's namespace, or all namespaces in which the worker is registered."""
+    if client.namespace is not None:
+        return [client.namespace]
+    known = await _all(client, True)
+    return [w.namespace for w in known if w.worker_instance_id == instance] or [None]
 
 
 async def _mark(
@@ -109,13 +159,9 @@ async def _mark(
 
     Return the namespaces in which it was registered.
     """
-    spaces = [client.namespace]
-    if client.namespace is None:
-        known = await _all(client, True)
-        spaces = [w.namespace for w in known if w.worker_instance_id == instance] or [None]
     return [
         space or ""
-        for space in spaces
+        for space in await _spaces(client, instance)
         if await client.workers.mark_dead(
             instance, reason, namespace=space, expire_leases=expire_leases, actor=actor
         )
@@ -131,6 +177,19 @@ async def _all(client: FlowFabric, with_dead: bool) -> list[WorkerInfo]:
         found += page
         if len(page) < PAGE:
             return found
+
+
+def _busy(worker: WorkerInfo) -> Cell:
+    """Return how many of its slots are in use, and whether it was asked to drain."""
+    slots = "" if worker.slots is None else f"/{worker.slots}"
+    text = f"{worker.running}{slots}"
+    return text if worker.drain_asked_at is None else Styled(f"{text}, draining", "yellow")
+
+
+def _lag(worker: WorkerInfo) -> str:
+    """Return how long its event loop took to answer, in milliseconds."""
+    lag = worker.loop_lag
+    return "-" if lag is None else f"{lag.total_seconds() * 1000:.0f} ms"
 
 
 def heard(worker: WorkerInfo, now: datetime) -> Cell:
@@ -165,6 +224,9 @@ def _columns(now: datetime, *, with_namespace: bool) -> list[Column[WorkerInfo]]
             least=6,
             drop=1,
         ),
+        Column("HOST", lambda worker_info: worker_info.host or "-", least=6, drop=3),
+        Column("BUSY", _busy, is_number=True),
+        Column("LAG", _lag, is_number=True, drop=1),
         Column(
             "UP", lambda worker_info: short(now - worker_info.registered_at), is_number=True, drop=2
         ),

@@ -123,19 +123,20 @@ class Events(Scoped):
     ) -> EventPage:
         """Return the next events after a cursor.
 
-        The new cursor also skips the events that the filters exclude. A page contains whole
+        The new cursor also skips the events that the filters exclude. In a task, * stands for any
+        text and ? for any character. A page contains whole
         transactions, so it may be longer than `limit`. Events of one execution come in order.
         Events of different partitions are sorted by time within a page, but not across pages. A
         partition that is not in the cursor is read from its start. A partition that cannot be
         reached keeps its position and is listed in `missing`.
         """
         feed = _feed(feed)
+        kinds_of = wanted_kinds(kinds, feed)
         partitions = await self._database.partitions.all()
         cursors = split_cursor(cursor, len(partitions))
         share = _share(limit, len(partitions))
-        wanted_kinds = _kinds(kinds, feed)
-        wanted_lanes, wanted_tasks = _texts("lanes", lanes), _texts("tasks", tasks)
-        wanted_tags = _texts("instance_tags", instance_tags)
+        lanes_of, tasks_of = wanted_texts("lanes", lanes), wanted_texts("tasks", tasks)
+        tags_of = wanted_texts("instance_tags", instance_tags)
         wanted_ids = None
         if executions is not None:
             wanted_ids = [(await self._execution(id)).uuid for id in executions]
@@ -149,11 +150,11 @@ class Events(Scoped):
                     namespace=self._namespace,
                     cursor=cursor,
                     limit=share,
-                    kinds=wanted_kinds,
-                    lanes=wanted_lanes,
-                    tasks=wanted_tasks,
+                    kinds=kinds_of,
+                    lanes=lanes_of,
+                    tasks=tasks_of,
                     execution_ids=wanted_ids,
-                    instance_tags=wanted_tags,
+                    instance_tags=tags_of,
                 )
                 *found, last = await within_time(partition, len(partitions), call)
             except (Unavailable, CursorExpired) as error:
@@ -224,7 +225,7 @@ class Events(Scoped):
             while True:
                 hinted.clear()
                 if not session.is_connected:
-                    await _listen(session, hinted)
+                    await listen_for_hints(session, hinted.set)
                 try:
                     page = await self.read(cursor, limit=limit, **filters)
                 except Unavailable as error:
@@ -245,11 +246,11 @@ class Events(Scoped):
             await session.close()
 
 
-async def _listen(session: Session, hinted: asyncio.Event) -> None:
+async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
     """Listen for hints. If that fails, the follower still polls and misses nothing."""
     for channel in (READY_CHANNEL, ENDED_CHANNEL):
         try:
-            await session.listen(channel, lambda _: hinted.set())
+            await session.listen(channel, lambda _: heard())
         except Exception as error:
             ENGINE_LOGGER.debug("cannot listen, polling instead: %s", error)
 
@@ -278,10 +279,15 @@ def _merged(parts: list[list[Event]]) -> list[Event]:
     return [event for _, event in merge(*timed, key=itemgetter(0))]
 
 
+def check_page_size(size: int, field: str = "page_size") -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_LIMIT:
+        raise InvalidInput(field=field, problem=f"must be 1 to {MAX_LIMIT}")
+    return size
+
+
 def _share(limit: int, count: int) -> int:
     """Return how many events each partition is asked for."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput(field="limit", problem=f"must be 1 to {MAX_LIMIT}")
+    check_page_size(limit, "limit")
     return limit if count == 1 else share_of(limit, count)
 
 
@@ -292,7 +298,13 @@ def _feed(feed: Feed | str | None) -> Feed | None:
         raise InvalidInput(field="feed", problem=f"must be one of: {', '.join(Feed)}") from error
 
 
-def _kinds(kinds: Iterable[EventKind | str] | None, feed: Feed | None) -> Sequence[str] | None:
+def wanted_kinds(
+    kinds: Iterable[EventKind | str] | None, feed: Feed | str | None
+) -> Sequence[str] | None:
+    """Return the kinds of events that a caller wants; None means all."""
+    feed = _feed(feed)
+    if isinstance(kinds, str):
+        raise InvalidInput(field="kinds", problem="must be a list of kinds, not one string")
     try:
         wanted = None if kinds is None else {EventKind(kind) for kind in kinds}
     except ValueError as error:
@@ -303,7 +315,8 @@ def _kinds(kinds: Iterable[EventKind | str] | None, feed: Feed | None) -> Sequen
     return None if wanted is None else sorted(wanted)
 
 
-def _texts(field: str, values: Iterable[str] | None) -> list[str] | None:
+def wanted_texts(field: str, values: Iterable[str] | None) -> list[str] | None:
+    """Return the values of a filter as a list; None means all."""
     if isinstance(values, str):
         raise InvalidInput(field=field, problem="must be a list of strings, not one string")
     return None if values is None else list(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from flowfabric.client.approvals import Approvals
 from flowfabric.client.budgets import Budgets
 from flowfabric.client.events import Events
 from flowfabric.client.executions import Executions
@@ -21,7 +22,9 @@ from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.signals import Signals
 from flowfabric.client.steps import Steps
+from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.client.tasks import Tasks
+from flowfabric.client.tokens import Tokens
 from flowfabric.client.transactional import Transactional
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
@@ -35,9 +38,15 @@ class FlowFabric:
     """
 
     def __init__(
-        self, url: str, *, namespace: str | None = DEFAULT_NAMESPACE, pool_size: int = 4
+        self,
+        url: str | Database,
+        *,
+        namespace: str | None = DEFAULT_NAMESPACE,
+        pool_size: int = 4,
     ) -> None:
-        self.database = Database(url, size=pool_size)
+        self.database = Database(url, size=pool_size) if isinstance(url, str) else url
+        self._owns_database = isinstance(url, str)
+        self._others: dict[str | None, FlowFabric] = {}
         self.namespace = namespace
         self.lanes = Lanes(self.database, namespace)
         self.leases = Leases(self.database, namespace)
@@ -46,6 +55,7 @@ class FlowFabric:
         self.flows = Flows(self.database, self.transactional, namespace)
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
+        self.subscriptions = Subscriptions(self.database, self.events, namespace)
         self.results = Results(self.database, self.executions)
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
@@ -58,6 +68,19 @@ class FlowFabric:
         self.tasks = Tasks(self.database, namespace)
         self.steps = Steps(self.database, self.lanes, namespace)
         self.signals = Signals(self.database, self.steps, namespace)
+        self.approvals = Approvals(self.database, namespace)
+        self.tokens = Tokens(self.database, namespace)
+
+    def within(self, namespace: str | None) -> FlowFabric:
+        """Return the client for another namespace that shares the connections of this one.
+
+        It is closed with this client.
+        """
+        if namespace == self.namespace:
+            return self
+        if namespace not in self._others:
+            self._others[namespace] = FlowFabric(self.database, namespace=namespace)
+        return self._others[namespace]
 
     async def open(self) -> Self:
         await self.database.open()
@@ -65,13 +88,17 @@ class FlowFabric:
 
     async def close(self) -> None:
         """Send all queued items, stop all waits, and close every connection."""
+        for other in tuple(self._others.values()):
+            await other.close()
+        await self.subscriptions.close()
         await self.steps.close()
         await self.signals.close()
         await self.flows.close()
         await self.budgets.close()
         await self.executions.close()
         await self.results.close()
-        await self.database.close()
+        if self._owns_database:
+            await self.database.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -25,6 +25,7 @@ class Due(StrEnum):
     FLOW_CANCEL = "flow_cancel"
     SIBLING = "sibling"
     ROUTE = "route"
+    GATE = "gate"
     SIGNAL = "signal"
     SUSPENSION = "suspension"
     WAITPOINT = "waitpoint"

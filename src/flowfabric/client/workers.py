@@ -13,7 +13,7 @@ from flowfabric.client.partitions import ask_each, ask_reachable, within_time
 from flowfabric.core.code_version import NO_VERSION, CodeVersion, VersionInfo
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import check_text
-from flowfabric.core.worker import WorkerInfo
+from flowfabric.core.worker import Asked, WorkerInfo
 from flowfabric.db import functions
 from flowfabric.db.records import reader
 
@@ -45,6 +45,8 @@ class Workers(Scoped):
         liveness_ttl: timedelta = timedelta(seconds=60),
         code: CodeVersion = NO_VERSION,
         finish_only: bool = False,
+        host: str | None = None,
+        slots: int | None = None,
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> str:
@@ -63,6 +65,8 @@ class Workers(Scoped):
             reads=sorted(code.reads),
             version_grace=code.grace,
             finish_only=finish_only,
+            host=host,
+            slots=slots,
             patience=patience,
         )
         return str(rows[0]["outcome"])
@@ -71,21 +75,52 @@ class Workers(Scoped):
         self,
         worker_instance_ids: Sequence[str],
         *,
+        running: Sequence[int] | None = None,
+        loop_lag: timedelta | None = None,
         caller: Caller | None = None,
         patience: float = 10.0,
-    ) -> list[str]:
-        """Report that workers are alive; return the workers that have to register again."""
-        missing: list[str] = []
+    ) -> Asked:
+        """Report that workers are alive, and how many handlers each of them runs.
+
+        `loop_lag` is how long the event loop of this process took to answer. Return which workers
+        must register again and which must drain.
+        """
+        asked = Asked([], [])
         for start in range(0, len(worker_instance_ids), BATCH):
             names = list(worker_instance_ids[start : start + BATCH])
             rows = await (caller or self._database).call(
                 functions.HEARTBEAT_WORKERS,
                 namespaces=[self._own] * len(names),
                 worker_instance_ids=names,
+                running=None if running is None else list(running[start : start + BATCH]),
+                loop_lags=None if loop_lag is None else [loop_lag] * len(names),
                 patience=patience,
             )
-            missing += [row["worker_instance_id"] for row in rows]
-        return missing
+            for row in rows:
+                getattr(asked, row["asked"]).append(row["worker_instance_id"])
+        return asked
+
+    async def drain(
+        self,
+        worker_instance_id: str,
+        reason: str,
+        *,
+        namespace: str | None = None,
+        actor: str | None = None,
+    ) -> str:
+        """Ask a worker to finish the executions that it runs, and to end.
+
+        Return `asked`, `already_asked`, or `not_registered`. The worker learns of it with its next
+        heartbeat.
+        """
+        rows = await self._database.call(
+            functions.DRAIN_WORKER,
+            namespace=self._of(namespace) or self._own,
+            worker_instance_id=worker_instance_id,
+            reason=reason,
+            actor=actor,
+        )
+        return str(rows[0]["outcome"])
 
     async def mark_dead(
         self,

@@ -15,8 +15,10 @@ FlowFabricError
 │   ├── TaskNotFound
 │   ├── ScheduleNotFound
 │   ├── FlowNotFound
-│   ├── WaitpointNotFound
+│   ├── WaitpointNotFound · ApprovalNotFound
 │   ├── QuotaNotFound · BudgetNotFound
+│   ├── ApiTokenNotFound
+│   ├── SubscriptionNotFound
 │   └── UnknownGate
 ├── Conflict                 read the current state, then decide
 │   ├── KeyReused
@@ -38,8 +40,10 @@ FlowFabricError
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
+│   ├── AlreadyAnswered
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
+│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
 ├── LeaseLost                stop working: another worker may hold the execution
@@ -203,6 +207,21 @@ class FlowNotFound(NotFound, code="WF305", name="flow_not_found"):
     """There is no such flow in this namespace; it may have been trimmed."""
 
 
+class ApprovalNotFound(NotFound, code="WF325", name="approval_not_found"):
+    """No open approval of the execution asks this approver."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        if "approver" not in facts:
+            return super().explained(facts)
+        asked = ", ".join(facts.get("open") or ())
+        return cls(
+            f"No open approval of the execution asks {facts['approver']!r}. "
+            + (f"It asks {asked}." if asked else "It has no open approval."),
+            **facts,
+        )
+
+
 class WaitpointNotFound(NotFound, code="WF309", name="waitpoint_not_found"):
     """The execution has no such waitpoint."""
 
@@ -217,6 +236,14 @@ class BudgetNotFound(NotFound, code="WF307", name="budget_not_found"):
 
 class UnknownGate(NotFound, code="WF308", name="unknown_gate"):
     """A quota or budget of the submission is not registered; register it, then submit again."""
+
+
+class ApiTokenNotFound(NotFound, code="WF315", name="api_token_not_found"):
+    """There is no such token in this namespace; `flowfabric token ls` lists them."""
+
+
+class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"):
+    """There is no such subscription in this namespace; it appears with its first consumer."""
 
 
 class Conflict(FlowFabricError):
@@ -416,6 +443,21 @@ class WaitpointClosed(Refused, name="waitpoint_closed"):
     """The waitpoint is closed: its answer was taken, or its time is over."""
 
 
+class AlreadyAnswered(Refused, code="WF245", name="already_answered"):
+    """The approver has answered, or the same person has answered for another approver."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        decision = "denied" if facts.get("decision") == "rejected" else "approved"
+        if facts.get("actor") is not None:
+            return cls(
+                f"{facts['actor']} has {decision} it for another approver. One person answers for "
+                "one approver.",
+                **facts,
+            )
+        return cls(f"This approver has {decision} it before. An approver answers once.", **facts)
+
+
 class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
     """The execution has 10 000 signals that no wait has taken. Send again when some are taken."""
 
@@ -450,6 +492,18 @@ class BudgetExceeded(Refused, code="WF221", name="hard_breach"):
             "more were reported. Nothing was counted.",
             **facts,
         )
+
+
+class SubscriptionLost(Refused, name="hold_lost"):
+    """The subscription has another consumer now, or was reset; nothing was acknowledged."""
+
+
+class SubscriptionHeld(Refused):
+    """Another consumer has the subscription."""
+
+
+class TooManySubscriptions(Refused, code="WF227", name="too_many_subscriptions"):
+    """The namespace has as many subscriptions as it may have."""
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):

@@ -17,7 +17,13 @@ from hashlib import sha256
 from typing import Any, ClassVar, Self, TypeAlias
 from uuid import UUID, SafeUUID
 
-from flowfabric.core.errors import InvalidPartitionIndex, InvalidUuid, MissingTag
+from flowfabric.core.errors import (
+    InvalidId,
+    InvalidInput,
+    InvalidPartitionIndex,
+    InvalidUuid,
+    MissingTag,
+)
 
 _UUID = re.compile(
     r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
@@ -354,3 +360,26 @@ def _uuid(number: int) -> UUID:
     _set(uuid, "int", number)
     _set(uuid, "is_safe", SafeUUID.unknown)
     return uuid
+
+
+_EXAMPLE = "0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
+ID_FORMS = f"such as {_EXAMPLE}, or at least its last {MIN_SUFFIX} digits"
+# The engine stores partitions as signed 16-bit numbers.
+_MAX_PARTITION = 32_767
+
+
+def parse_id(text: str) -> str:
+    """Return an id as it was given; raise InvalidInput if it does not look like an id."""
+    if is_suffix(text) or bare_uuid(text):
+        return text
+    try:
+        id = ExecutionId.parse(text)
+    except InvalidId as error:
+        raise InvalidInput(
+            field="ID", problem=f"{text[:80]!r} is not an id; give one {ID_FORMS}"
+        ) from error
+    if id.partition_key > _MAX_PARTITION:
+        raise InvalidInput(
+            field="ID", problem=f"{text!r}: the highest partition is {_MAX_PARTITION}"
+        )
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ MAX_SIGNAL_BYTES = 65_536
 MAX_SIGNAL_NAME_BYTES = 256
 MAX_UNTAKEN_SIGNALS = 10_000
 MAX_PARTITION = 32_767
+MAX_COMMENT_BYTES = 4096
 _MAX_TIMEOUT = timedelta(days=36_525)
 
 
@@ -150,6 +152,65 @@ class PendingWaitpoint:
     activated_at: datetime | None
     expires_at: datetime | None
     signal_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """The answer of one approver. `by` is who gave it: said by the sender, or a principal."""
+
+    approver: str
+    is_approved: bool
+    at: datetime
+    by: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalInfo:
+    """A question to several approvers, and their answers so far."""
+
+    id: ExecutionId
+    approval_id: UUID
+    question: str
+    details: Any
+    need: int
+    deny: int
+    created_at: datetime
+    is_open: bool
+    approvers: tuple[str, ...]
+    answers: tuple[ApprovalAnswer, ...]
+
+    @property
+    def approved_count(self) -> int:
+        return sum(one.is_approved for one in self.answers)
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """The approvers who have not answered."""
+        answered = {one.approver for one in self.answers}
+        return tuple(one for one in self.approvers if one not in answered)
+
+
+def decision_name(is_approved: bool) -> str:
+    """Return the name of the signal that answers an approval."""
+    return "approved" if is_approved else "rejected"
+
+
+def encode_comment(comment: str | None) -> bytes | None:
+    """Return the value of the signal that answers an approval."""
+    if comment is None:
+        return None
+    check_text("comment", comment, MAX_COMMENT_BYTES)
+    return json.dumps({"comment": comment}).encode()
+
+
+def read_comment(payload: bytes | None) -> str | None:
+    """Return the comment of an answer; None if there is none."""
+    try:
+        comment = json.loads(payload or b"null")["comment"]
+    except (ValueError, TypeError, KeyError):
+        return None  # the sender of a token may write anything there
+    return comment if isinstance(comment, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

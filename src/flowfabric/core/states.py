@@ -261,6 +261,7 @@ class GrantKind(StrEnum):
 
 class WorkerEventKind(StrEnum):
     REGISTERED = "registered"
+    DRAIN_ASKED = "drain_asked"
     MARKED_DEAD = "marked_dead"
     TTL_SWEPT = "ttl_swept"
 

@@ -222,7 +222,7 @@ def _suspended_for_operator(e: Evidence) -> str:
 
 def _awaited(e: Evidence) -> str:
     """Say what a suspended execution waits for, and how much has come."""
-    names = [_condition(one["condition"]) for one in e.get("waits", ())]
+    names = [_condition(one["condition"]) + _answered(one) for one in e.get("waits", ())]
     if runs := e.get("runs"):
         names.append(_count(runs, "run"))
     what = " or ".join(names) if names else "its time"
@@ -235,12 +235,22 @@ def _awaited(e: Evidence) -> str:
     return words
 
 
+def _answered(wait: Mapping[str, Any]) -> str:
+    """Say which of several answers have come, if one has."""
+    if not (answered := wait.get("answered")):
+        return ""
+    missing = wait.get("unanswered") or ()
+    return f" ({', '.join(answered)} answered; {', '.join(missing) or 'nobody'} did not yet)"
+
+
 def _condition(condition: Mapping[str, Any]) -> str:
     """Say what a condition waits for."""
     if "signal" in condition:
         return f"the signal {condition['signal']}"
     if "waitpoint" in condition:
         return f"the answer of waitpoint {condition['waitpoint']}"
+    if "approve" in condition:
+        return f"{condition['approve']} of {len(condition['of'])} approvals"
     if "every" in condition:
         return f"all of ({', '.join(map(_condition, condition['every']))})"
     if "at_least" in condition:

@@ -32,3 +32,19 @@ class WorkerInfo:
     reads: list[str]
     # Whether it only finishes executions that its code version has begun.
     finish_only: bool
+    # Where it runs, and how many handlers it runs at once.
+    host: str | None
+    slots: int | None
+    # As of its last heartbeat: the handlers that ran, and how long its event loop took to answer.
+    running: int
+    loop_lag: timedelta | None
+    # When an operator asked it to finish and end.
+    drain_asked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a heartbeat is told: workers that must register again, and workers that must drain."""
+
+    register: list[str]
+    drain: list[str]

@@ -320,6 +320,24 @@ CREATE_WAITPOINT = _function(
     f"{_FENCE} waitpoint_id key expires_in step_name step_occurrence",
     "outcome token detail",
 )
+CREATE_APPROVAL = _function(
+    "create_approval",
+    f"{_FENCE} approval_id waitpoint_ids approvers question details details_encoding need deny "
+    "step_name step_occurrence",
+    "outcome tokens detail",
+)
+DELIVER_APPROVAL_SIGNAL = _function(
+    "deliver_approval_signal",
+    "partition_key namespace execution_id decision actor signal_id approver approval_id payload "
+    "payload_encoding",
+    "outcome signal_id effect approver",
+)
+LIST_APPROVALS = _function(
+    "list_approvals",
+    "partition_key namespace execution_id after_at after_id limit",
+    "execution_id approval_id question details details_encoding need_count deny_count created_at "
+    "is_open approvers waitpoint_ids decisions deciders decided_at comments",
+)
 CLOSE_WAITPOINT = _function(
     "close_waitpoint",
     "partition_key namespace execution_id waitpoint_id reason",
@@ -370,12 +388,15 @@ EXPIRE_WORKER_LEASES = _function(
 REGISTER_WORKER = _function(
     "register_worker",
     "namespace worker_id worker_instance_id lanes tasks capabilities liveness_ttl code_version "
-    "reads version_grace finish_only",
+    "reads version_grace finish_only host slots",
     "outcome expires_at",
 )
 HEARTBEAT_WORKERS = _function(
-    "heartbeat_workers", "namespaces worker_instance_ids", "namespace worker_instance_id"
+    "heartbeat_workers",
+    "namespaces worker_instance_ids running loop_lags",
+    "namespace worker_instance_id asked",
 )
+DRAIN_WORKER = _function("drain_worker", "namespace worker_instance_id reason actor", "outcome")
 MARK_WORKER_DEAD = _function(
     "mark_worker_dead", "namespace worker_instance_id reason actor", "outcome"
 )
@@ -383,7 +404,8 @@ LIST_WORKERS = _function(
     "list_workers",
     "namespace after_namespace after_instance_id limit with_dead",
     "namespace worker_instance_id worker_id lanes tasks capabilities liveness_ttl registered_at "
-    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only",
+    "heartbeat_at expires_at is_alive is_silent code_version reads finish_only host slots running "
+    "loop_lag drain_asked_at",
 )
 LIST_UNSERVED_ROUTES = _function(
     "list_unserved_routes",
@@ -454,6 +476,36 @@ TRIM_RETENTION = _function(
 TRIM_EXECUTIONS = _function("trim_executions", "partition_key limit", "handled due_in")
 TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
 TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
+
+_SUBSCRIPTION = "namespace name"
+HOLD_SUBSCRIPTION = _function(
+    "hold_subscription",
+    f"{_SUBSCRIPTION} holder_id held_by ttl kinds tasks lanes instance_tags on_expiry keep cursor",
+    "outcome epoch cursor_text held_by hold_expires_at is_new",
+)
+ACK_SUBSCRIPTION = _function(
+    "ack_subscription",
+    f"{_SUBSCRIPTION} holder_id epoch ttl ack_no cursor count",
+    "outcome hold_expires_at",
+)
+RELEASE_SUBSCRIPTION = _function(
+    "release_subscription", f"{_SUBSCRIPTION} holder_id epoch", "outcome"
+)
+RESET_SUBSCRIPTION = _function(
+    "reset_subscription", f"{_SUBSCRIPTION} cursor reason actor", "outcome epoch"
+)
+REMOVE_SUBSCRIPTION = _function("remove_subscription", _SUBSCRIPTION, "outcome")
+LIST_SUBSCRIPTIONS = _function(
+    "list_subscriptions",
+    _SUBSCRIPTION,
+    "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
+    "acked_count acked_at created_at changed_at changed_by reason cursor_text",
+)
+READ_LAGS = _function(
+    "read_lags",
+    "partition_key namespace name",
+    "namespace name behind_at waiting is_expired",
+)
 
 SET_TAGS = _function(
     "set_tags", "partition_key namespace execution_ids tags wait", "item outcome detail"
@@ -637,6 +689,7 @@ RELEASE_ADMISSION = _function(
     "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
+BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
 
 _BUDGET = "namespace budget key"
 _BUDGET_STATUS = (
@@ -685,6 +738,29 @@ GRANT_NAMESPACE = _function("grant_namespace", "login namespace actor", "outcome
 REVOKE_NAMESPACE = _function("revoke_namespace", "login", "outcome login namespace")
 LIST_NAMESPACE_GRANTS = _function(
     "list_namespace_grants", "", "login namespace granted_at granted_by"
+)
+
+_TOKEN = "token_id prefix name scopes namespace"
+CREATE_API_TOKEN = _function(
+    "create_api_token",
+    "namespace token_id token_hash prefix name scopes ttl actor",
+    "outcome token_id created_at expires_at",
+)
+REVOKE_API_TOKEN = _function(
+    "revoke_api_token", "namespace token_id reason actor", "outcome token_id revoked_at"
+)
+LIST_API_TOKENS = _function(
+    "list_api_tokens",
+    "namespace after limit",
+    f"{_TOKEN} created_at created_by expires_at last_used_at revoked_at revoked_by revoked_reason",
+)
+USE_API_TOKEN = _function(
+    "use_api_token", "token_hash", "token_id name prefix scopes namespace expires_in"
+)
+LIST_AUDIT = _function(
+    "list_audit",
+    "namespace before limit",
+    "audit_id occurred_at namespace actor act subject reason before after",
 )
 
 FUNCTIONS: tuple[Function, ...] = (
@@ -742,6 +818,9 @@ FUNCTIONS: tuple[Function, ...] = (
     DELIVER_SIGNALS,
     DELIVER_SIGNAL_JSON,
     CREATE_WAITPOINT,
+    CREATE_APPROVAL,
+    DELIVER_APPROVAL_SIGNAL,
+    LIST_APPROVALS,
     CLOSE_WAITPOINT,
     EXPIRE_WAITPOINTS,
     LIST_PENDING_WAITPOINTS,
@@ -783,6 +862,7 @@ FUNCTIONS: tuple[Function, ...] = (
     EXPIRE_WORKER_LEASES,
     REGISTER_WORKER,
     HEARTBEAT_WORKERS,
+    DRAIN_WORKER,
     MARK_WORKER_DEAD,
     LIST_WORKERS,
     LIST_UNSERVED_ROUTES,
@@ -801,6 +881,13 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_EXECUTIONS,
     TRIM_EVENTS,
     TRIM_KEYS,
+    HOLD_SUBSCRIPTION,
+    ACK_SUBSCRIPTION,
+    RELEASE_SUBSCRIPTION,
+    RESET_SUBSCRIPTION,
+    REMOVE_SUBSCRIPTION,
+    LIST_SUBSCRIPTIONS,
+    READ_LAGS,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
     READ_KEY,
@@ -827,6 +914,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RESET_BUDGET,
     RESET_DUE_BUDGETS,
     SWEEP_GATES,
+    BALANCE_GATES,
     REPORT_USAGE,
     REPORT_USAGE_ADMIN,
     RECORD_SPEND,
@@ -835,6 +923,11 @@ FUNCTIONS: tuple[Function, ...] = (
     GRANT_NAMESPACE,
     REVOKE_NAMESPACE,
     LIST_NAMESPACE_GRANTS,
+    CREATE_API_TOKEN,
+    REVOKE_API_TOKEN,
+    LIST_API_TOKENS,
+    USE_API_TOKEN,
+    LIST_AUDIT,
 )
 
 # Reads that need only some columns of a function.

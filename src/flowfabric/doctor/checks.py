@@ -44,7 +44,7 @@ class Check:
 
 @cache
 def installation_checks() -> tuple[Check, ...]:
-    """Return the checks of the installation, X01 to X06."""
+    """Return the checks of the installation, X01 to X07."""
     return tuple(map(_read, paths_in("installation")))
 
 

@@ -1,4 +1,4 @@
-"""X01 to X06: whether the server, the schema and the permissions support the guarantees."""
+"""X01 to X07: whether the server, the schema and the permissions support the guarantees."""
 
 from __future__ import annotations
 
@@ -131,6 +131,9 @@ class Installation:
         rows = await look(self._connection, text_of("generations.sql"), list(self.partitions))
         return [*found, *(("error", row["problem"]) for row in rows)]
 
+    async def _subscriptions(self, check: Check) -> list[Found]:
+        return await self._rows(check) if self.has_schema and self.is_readable else []
+
 
 _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Found]]]] = {
     "X01": Installation._durability,
@@ -139,6 +142,7 @@ _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Foun
     "X04": Installation._tables,
     "X05": Installation._server,
     "X06": Installation._cluster,
+    "X07": Installation._subscriptions,
 }
 
 

@@ -139,6 +139,14 @@ def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
     return facts | ({"trace": trace} if (trace := attempt.trace()) else {})
 
 
+def step_facts(step: StepRecord, *, is_whole: bool) -> dict[str, Any]:
+    """Return a step as plain data. A long value needs `is_whole`; a secret is never shown."""
+    facts = plain(step)
+    facts.pop("value", None)
+    is_shown = is_whole or len(step.value or b"") <= VALUE_SHOWN
+    return facts | body_facts("value", step.value, is_whole=is_shown and step.encoding != SECRET)
+
+
 def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
     """Return the traceback of a failed attempt below a title line; empty if there is none."""
     if not (trace := attempt.trace(is_whole=is_whole)):
@@ -174,7 +182,7 @@ class Portrait:
         facts["why"] = why_facts(self.why)
         facts["attempts"] = list(map(attempt_facts, self.attempts))
         if self.steps:
-            facts["steps"] = list(map(self._step_facts, self.steps))
+            facts["steps"] = [step_facts(step, is_whole=self.with_payload) for step in self.steps]
         if self.children:
             facts["children"] = list(map(_child_facts, self.children))
         facts["events"] = list(map(plain, self.events[-EVENTS_SHOWN:]))
@@ -270,13 +278,6 @@ class Portrait:
             head if self.info.child_count > number else "",
             *table(columns, self.children, screen),
         ]
-
-    def _step_facts(self, step: StepRecord) -> dict[str, Any]:
-        facts = plain(step)
-        facts.pop("value", None)
-        is_shown = self.with_payload or len(step.value or b"") <= VALUE_SHOWN
-        is_whole = is_shown and step.encoding != SECRET
-        return facts | body_facts("value", step.value, is_whole=is_whole)
 
     def _step_columns(self, now: datetime) -> list[Column[StepRecord]]:
         def value(step: StepRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.handlers.approvals import Approval, ApprovalRequest
 from flowfabric.handlers.conditions import answer, at_least, every, signal
 from flowfabric.handlers.context import Context, context_of, current, run_of
 from flowfabric.handlers.dry_run import DryRun, ReachedNewStep
@@ -24,6 +25,8 @@ from flowfabric.handlers.waits import (
 
 __all__ = [
     "MAX_TARGETS",
+    "Approval",
+    "ApprovalRequest",
     "Context",
     "DryRun",
     "HandlerPaused",

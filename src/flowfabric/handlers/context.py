@@ -15,6 +15,7 @@ from collections.abc import (
     Generator,
     Iterator,
     Mapping,
+    Sequence,
 )
 from concurrent.futures import CancelledError
 from datetime import datetime, timedelta
@@ -39,6 +40,13 @@ from flowfabric.core.policy import Retry
 from flowfabric.core.schedule import SCHEDULED_AT_TAG
 from flowfabric.core.signal import WaitAnswer, check_signal_name
 from flowfabric.core.states import StepKind
+from flowfabric.handlers.approvals import (
+    Approval,
+    Ask,
+    OpenedApproval,
+    check_approval,
+    encode_details,
+)
 from flowfabric.handlers.conditions import Condition
 from flowfabric.handlers.durable_run import DurableRun, HandlerPaused
 from flowfabric.handlers.handler_run import HandlerRun, current_run
@@ -85,6 +93,8 @@ _SLEEP = f"{RESERVED_PREFIX}sleep"
 _WAITPOINT = f"{RESERVED_PREFIX}waitpoint "
 _ANSWER = f"{RESERVED_PREFIX}answer "
 _CONDITION = f"{RESERVED_PREFIX}condition"
+_APPROVAL = f"{RESERVED_PREFIX}approval "
+_DECISION = f"{RESERVED_PREFIX}decision "
 _NOW = f"{RESERVED_PREFIX}now"
 _USAGE = f"{RESERVED_PREFIX}usage"
 
@@ -688,7 +698,7 @@ class Context(HandlerContext):
     async def _wait_for(
         self, condition: Condition[Any], timeout: timedelta | float | None, default: Any
     ) -> Any:
-        durable = self._run.begin("wait_for")
+        self._run.begin("wait_for")
         if not isinstance(condition, Condition):
             raise InvalidInput(
                 field="condition",
@@ -696,18 +706,34 @@ class Context(HandlerContext):
                 f"{type(condition).__name__}",
             )
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
+        return await self._wait_until(condition, _CONDITION, limit, default)
+
+    async def _wait_until(
+        self,
+        condition: Condition[Any],
+        step: str,
+        limit: timedelta | None,
+        default: Any,
+        reason_code: str = "waiting_for_signal",
+    ) -> Any:
+        durable = self._run.make_durable()
         answer = await durable.signals.wait(
-            _CONDITION, condition.to_json(), limit, is_own=self._run.is_own_flow(), needs_ids=True
+            step,
+            condition.to_json(),
+            limit,
+            is_own=self._run.is_own_flow(),
+            needs_ids=True,
+            reason_code=reason_code,
         )
         if answer.taken_as != "signals" or not isinstance(answer, WaitAnswer):
-            return default_or_error(_CONDITION, answer, default)
+            return default_or_error(step, answer, default)
         signals = await durable.query(
             durable.client.signals.list(self.execution_id, signal_ids=answer.signal_ids)
         )
         try:
             return condition.read(signals)
         except ValueError as error:
-            raise durable.hold(_CONDITION, f"the value does not fit: {error}") from None
+            raise durable.hold(step, f"the value does not fit: {error}") from None
 
     @_awaited
     async def waitpoint(
@@ -747,6 +773,139 @@ class Context(HandlerContext):
         """`waitpoint` for a `def` handler."""
         return self._call_sync(
             lambda: self.waitpoint(key, expires_in=expires_in), "ctx.waitpoint(...)"
+        )
+
+    @overload
+    async def approval(
+        self,
+        question: str,
+        /,
+        *,
+        approvers: Sequence[str],
+        need: int | None = None,
+        deny: int | None = None,
+        details: Any = None,
+        ask: Ask | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> Approval: ...
+    @overload
+    async def approval(
+        self,
+        question: str,
+        /,
+        *,
+        approvers: Sequence[str],
+        need: int | None = None,
+        deny: int | None = None,
+        details: Any = None,
+        ask: Ask | None = None,
+        timeout: timedelta | float | None,
+        default: R,
+    ) -> Approval | R: ...
+
+    def approval(
+        self,
+        question: str,
+        /,
+        *,
+        approvers: Sequence[str],
+        need: int | None = None,
+        deny: int | None = None,
+        details: Any = None,
+        ask: Ask | None = None,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Ask several approvers a question, and wait until they have decided.
+
+        `need` of them must approve; default: all. `deny` denials deny it; default: as many as make
+        `need` impossible, so `deny=1` is a veto. Each approver answers once, with a token of their
+        own: `ask` is called for each, as a step, to send it. An operator answers with
+        `flowfabric approvals approve`. Who answered comes from the token or from the operator,
+        never from the answer. After `timeout` returns `default`, or raises WaitTimeout.
+        """
+        _check_loop(self._run, f"ctx.approval({question!r})", "ctx.approval_sync")
+        return self._approval(question, approvers, need, deny, details, ask, timeout, default)
+
+    def approval_sync(
+        self,
+        question: str,
+        /,
+        *,
+        approvers: Sequence[str],
+        need: int | None = None,
+        deny: int | None = None,
+        details: Any = None,
+        ask: Ask | None = None,
+        timeout: timedelta | float | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """`approval` for a `def` handler."""
+        opened = self._call_sync(
+            lambda: self._open_approval(question, approvers, need, deny, details),
+            "ctx.approval(...)",
+        )
+        if ask is not None:
+            for request in opened.requests:
+                self.step_sync(f"ask {_title(request.approver)}", ask, request)
+        return self._call_sync(
+            lambda: self._await_approval(opened, timeout, default), "ctx.approval(...)"
+        )
+
+    async def _approval(
+        self,
+        question: str,
+        approvers: Sequence[str],
+        need: int | None,
+        deny: int | None,
+        details: Any,
+        ask: Ask | None,
+        timeout: timedelta | float | None,
+        default: Any,
+    ) -> Any:
+        opened = await self._open_approval(question, approvers, need, deny, details)
+        if ask is not None:
+            function: Callable[..., Any] = ask
+            for request in opened.requests:
+                await self.step(f"ask {_title(request.approver)}", function, request)
+        return await self._await_approval(opened, timeout, default)
+
+    async def _open_approval(
+        self,
+        question: str,
+        approvers: Sequence[str],
+        need: int | None,
+        deny: int | None,
+        details: Any,
+    ) -> OpenedApproval:
+        """Ask the question, or find the waitpoints that an earlier run has recorded."""
+        durable = self._run.begin(f"approval({question!r})")
+        names, needed, denying = check_approval(question, approvers, need, deny)
+        stored = encode_details(details)
+        title = _title(question)
+        entry = await durable.begin_step(
+            f"{_APPROVAL}{title}", StepKind.STEP, is_own=self._run.is_own_flow()
+        )
+        record = entry.record
+        if record is None:
+            try:
+                record = await durable.make_approval(
+                    entry, names, question, stored, needed, denying
+                )
+            finally:
+                durable.end_step()
+        return OpenedApproval.read(record.value, title, question, details, durable.public_url)
+
+    async def _await_approval(
+        self, opened: OpenedApproval, timeout: timedelta | float | None, default: Any
+    ) -> Any:
+        limit = None if timeout is None else _as_timedelta(timeout, "timeout")
+        return await self._wait_until(
+            opened.condition,
+            f"{_DECISION}{opened.title}",
+            limit,
+            default,
+            reason_code="waiting_for_approval",
         )
 
     async def _wait_for_waitpoint(
@@ -1094,6 +1253,13 @@ def _transaction_call(
             field="function", problem="must be a function: ctx.transaction(function, ...)"
         )
     return function_name(function) if name is None else name, function, tuple(rest)
+
+
+def _title(question: str) -> str:
+    """Return the part of a question that names its steps."""
+    words = " ".join(question.split())
+    printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
+    return printable.encode()[:200].decode(errors="ignore")
 
 
 def _step_name(name: str | None, default: str) -> str:

@@ -282,6 +282,37 @@ class DurableRun:
         value = json.dumps({"id": str(id), "token": token}).encode()
         return await self.record(entry, value=value, encoding=SECRET)
 
+    async def make_approval(
+        self,
+        entry: Entry,
+        approvers: Sequence[str],
+        question: str,
+        details: bytes | None,
+        need: int,
+        deny: int,
+    ) -> StepRecord:
+        """Ask approvers a question and record their waitpoints. The tokens are secrets."""
+        client, claimed, step = self._worker.client, self._claimed, (entry.name, entry.occurrence)
+        approval_id, points = uuid4(), [(name, uuid4()) for name in approvers]
+        tokens = await self.write(
+            lambda: client.approvals.create(
+                claimed,
+                approval_id,
+                points,
+                question,
+                details=details,
+                need=need,
+                deny=deny,
+                step=step,
+            )
+        )
+        made = [
+            {"approver": name, "id": str(id), "token": token}
+            for (name, id), token in zip(points, tokens, strict=True)
+        ]
+        value = json.dumps({"of": made, "need": need, "deny": deny}).encode()
+        return await self.record(entry, value=value, encoding=SECRET)
+
     @property
     def public_url(self) -> str | None:
         """The address of the server that answers links, without the path."""

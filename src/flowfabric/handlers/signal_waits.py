@@ -43,6 +43,7 @@ class SignalWaits:
         *,
         is_own: bool,
         needs_ids: bool = False,
+        reason_code: str = "waiting_for_signal",
     ) -> StepRecord | WaitAnswer:
         """Wait until the answer is taken and return it; the handler may pause meanwhile.
 
@@ -90,6 +91,7 @@ class SignalWaits:
                             entry.occurrence,
                             answer.until_at,
                             partial(self._watch, wait, entry),
+                            reason_code,
                         )
                     )
                     durable.check_running()

@@ -34,12 +34,7 @@ class Waitpoint:
     @property
     def url(self) -> str:
         """The link that answers: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
-        if self.public_url is None:
-            raise InvalidInput(
-                field="public_url",
-                problem="is not set: set FLOWFABRIC_PUBLIC_URL, or use the token of the waitpoint",
-            )
-        return f"{self.public_url.rstrip('/')}/w/{self.token}"
+        return link_of(self.public_url, self.token)
 
     @overload
     async def wait(self, type: type[T], /, *, timeout: timedelta | float | None = None) -> T: ...
@@ -78,3 +73,13 @@ class Waitpoint:
     ) -> Any:
         """`wait` for a `def` handler."""
         return self._wait_sync(lambda: self._wait(self.key, self.id, type, timeout, default))
+
+
+def link_of(public_url: str | None, token: str) -> str:
+    """Return the link that answers a waitpoint."""
+    if public_url is None:
+        raise InvalidInput(
+            field="public_url",
+            problem="is not set: set FLOWFABRIC_PUBLIC_URL, or use the token of the waitpoint",
+        )
+    return f"{public_url.rstrip('/')}/w/{token}"

@@ -22,6 +22,7 @@ _REPAIR = "; restore the code and retry, or replay --from-step or --fresh"
 _NOBODY = ", and no worker with newer code came within 10 minutes"
 _PREVENTION = " (with a code version, an execution stays with its own code)"
 MAX_TARGETS = 1000
+_SIGNAL = "waiting_for_signal"
 # The most waits for signals that one suspension names.
 MAX_WAITS = 1000
 
@@ -68,11 +69,17 @@ class PauseSuspended:
     targets: tuple[ExecutionId, ...] = ()
     needed: int | None = None
     until: datetime | None = None
+    reason_code: str = _SIGNAL
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
         try:
             is_suspended = await client.signals.suspend(
-                claimed, waits=self.waits, targets=self.targets, k=self.needed, until=self.until
+                claimed,
+                waits=self.waits,
+                targets=self.targets,
+                k=self.needed,
+                until=self.until,
+                reason_code=self.reason_code,
             )
         except ExecutionNotFound:
             # A target was trimmed just now: the next run of the handler raises the error.
@@ -190,6 +197,7 @@ class SignalWait:
     occurrence: int
     until: datetime | None
     watch: Callable[[asyncio.Future[Any]], None]
+    reason_code: str = _SIGNAL
 
 
 Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait | SignalWait
@@ -318,6 +326,7 @@ class Waits:
                 several,
                 min(needed, MAX_TARGETS) if several else None,
                 until,
+                signals[0].reason_code if len(waits) == 1 and signals else _SIGNAL,
             )
         if until is None:
             return PauseForRuns(several, min(needed, MAX_TARGETS))

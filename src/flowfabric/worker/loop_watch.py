@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from time import monotonic
 
 from flowfabric.core.execution import Claimed
@@ -30,6 +31,12 @@ class LoopWatch:
         self._loop = loop
         self._handlers = handlers
         self._seconds = BLOCKED_SECONDS if seconds is None else seconds
+        self._lag = 0.0
+
+    @property
+    def lag(self) -> timedelta:
+        """How long the loop took to answer the last probe; 0 before the first one."""
+        return timedelta(seconds=round(self._lag, 6))
 
     async def watch(self) -> None:
         """Probe until cancelled, or until the loop is closed."""
@@ -44,7 +51,12 @@ class LoopWatch:
     async def _probe(self) -> None:
         here, answered = asyncio.get_running_loop(), asyncio.Event()
         asked_at = monotonic()
-        self._loop.call_soon_threadsafe(lambda: here.call_soon_threadsafe(answered.set))
+
+        def answer() -> None:
+            self._lag = monotonic() - asked_at
+            here.call_soon_threadsafe(answered.set)
+
+        self._loop.call_soon_threadsafe(answer)
         try:
             async with asyncio.timeout(self._seconds):
                 await answered.wait()

@@ -15,6 +15,7 @@ from typing import Protocol
 from flowfabric.client.leases import Caller
 from flowfabric.core.code_version import NO_VERSION, CodeVersion
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.worker import Asked
 from flowfabric.db.outage import level_of
 from flowfabric.telemetry import WORKER_LOGGER
 
@@ -58,6 +59,11 @@ class Registration:
     # Whether the worker takes only executions that have a code version.
     finish_only: bool = False
     takeover: Takeover = field(default_factory=Takeover)
+    host: str | None = None
+    slots: int | None = None
+    # Counts the handlers that run. The heartbeat's thread calls these two.
+    count_running: Callable[[], int] = lambda: 0
+    drain: Callable[[], None] = lambda: None
 
 
 class Registry(Protocol):
@@ -74,13 +80,21 @@ class Registry(Protocol):
         liveness_ttl: timedelta,
         code: CodeVersion,
         finish_only: bool,
+        host: str | None,
+        slots: int | None,
         caller: Caller | None,
         patience: float,
     ) -> str: ...
 
     async def heartbeat(
-        self, worker_instance_ids: Sequence[str], *, caller: Caller | None, patience: float
-    ) -> list[str]: ...
+        self,
+        worker_instance_ids: Sequence[str],
+        *,
+        running: Sequence[int] | None,
+        loop_lag: timedelta | None,
+        caller: Caller | None,
+        patience: float,
+    ) -> Asked: ...
 
     async def unserved(
         self, worker_instance_ids: Sequence[str], *, caller: Caller | None, patience: float
@@ -94,8 +108,14 @@ class Registry(Protocol):
 class Registrations:
     """Registers the workers of this process, and signs them off when they end."""
 
-    def __init__(self, registry: Registry, lease_ttl: timedelta) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        lease_ttl: timedelta,
+        read_loop_lag: Callable[[], timedelta | None] = lambda: None,
+    ) -> None:
         self._registry = registry
+        self._read_loop_lag = read_loop_lag
         self._lease_ttl = lease_ttl
         self._ttl = lease_ttl * _LIVENESS_SHARE
         # The workers' loops write these two and the heartbeat's loop reads them. Every operation on
@@ -139,11 +159,24 @@ class Registrations:
             WORKER_LOGGER.warning("workers not signed off, they will expire: %s", error)
 
     async def _beat_if_due(self, caller: Caller) -> None:
-        names = [name for name in list(self._workers) if name in self._registered]
-        if not names or monotonic() < self._due_at:
+        beating = {
+            name: registration
+            for name, registration in list(self._workers.items())
+            if name in self._registered
+        }
+        if not beating or monotonic() < self._due_at:
             return
-        missing = await self._registry.heartbeat(names, caller=caller, patience=0.0)
-        self._registered.difference_update(missing)
+        names = list(beating)
+        asked = await self._registry.heartbeat(
+            names,
+            running=[registration.count_running() for registration in beating.values()],
+            loop_lag=self._read_loop_lag(),
+            caller=caller,
+            patience=0.0,
+        )
+        self._registered.difference_update(asked.register)
+        for name in asked.drain:
+            beating[name].drain()
         self._due_at = monotonic() + self._ttl.total_seconds() / _BEAT_SHARE
         await self._look_for_unserved(names, caller)
 
@@ -169,6 +202,8 @@ class Registrations:
                 liveness_ttl=self._ttl,
                 code=registration.code,
                 finish_only=registration.finish_only,
+                host=registration.host,
+                slots=registration.slots,
                 caller=caller,
                 patience=0.0,
             )

@@ -74,6 +74,10 @@ class Worker:
             code,
             finish_only,
             Takeover(self._on_takeover),
+            _host_name(),
+            concurrency,
+            lambda: len(self._runner.running),
+            self._on_drain_asked,
         )
         self._client = client
         self._database = database
@@ -357,6 +361,15 @@ class Worker:
         self._claimer.notify_room()
         self.wake()
 
+    def _on_drain_asked(self) -> None:
+        """Stop the worker, on its own loop. The heartbeat's thread calls this with every beat."""
+        self._loop.call_soon_threadsafe(self._drain_as_asked)
+
+    def _drain_as_asked(self) -> None:
+        if not self._stopping.is_set():
+            WORKER_LOGGER.info("worker drains, as an operator asked: %s", self.instance_id)
+            self.stop()
+
     def _on_takeover(self) -> None:
         """Wake the worker's loop. The heartbeat's thread calls this."""
         self._loop.call_soon_threadsafe(self.wake)
@@ -372,6 +385,11 @@ class Worker:
             self._suspects.current = None
             self._hints.end_reservation()
         self._runner.on_leases_lost(several)
+
+
+def _host_name() -> str | None:
+    """Return the name of this host as far as the registry takes it."""
+    return "-".join(socket.gethostname().split())[:64] or None
 
 
 def _check_options(

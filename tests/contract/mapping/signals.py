@@ -144,6 +144,38 @@ async def _(world: World, see: See) -> None:
 
 
 @operation(
+    "deliver_approval_signal",
+    sql=["deliver_approval_signal", "create_approval", "list_approvals"],
+    python=["approvals.answer", "approvals.create", "approvals.list", "approvals.of"],
+    reasons=["0049"],
+)
+async def _(world: World, see: See) -> None:
+    """One waitpoint per approver. The actor is the source; the lane is not asked for."""
+    held = await world.claimed()
+    approvals = world.client.approvals
+    points = [("ada", UUID(int=7)), ("bob", UUID(int=8))]
+    tokens = await approvals.create(
+        held, UUID(int=9), points, "Ship?", details=b"7", need=2, deny=1
+    )
+    see("tokens", len(tokens), 2)
+    see("asked", [one.question for one in await approvals.list()], ["Ship?"])
+    answer = await approvals.answer(held.id, is_approved=True, actor="ada")
+    see("approved", answer.effect, "buffered")
+    see(
+        "twice",
+        await said(approvals.answer(held.id, is_approved=False, actor="ada")),
+        "AlreadyAnswered",
+    )
+    see(
+        "unknown",
+        await said(approvals.answer(held.id, is_approved=True, actor="eve")),
+        "ApprovalNotFound",
+    )
+    (one,) = await approvals.of(held.id)
+    see("waiting_for", list(one.waiting_for), ["bob"])
+
+
+@operation(
     "close_waitpoint",
     sql=["close_waitpoint"],
     python=["signals.close_waitpoint"],

@@ -57,10 +57,10 @@ async def _(world: World, see: See) -> None:
     """
     beat = world.client.workers.heartbeat
     await worker(world, "w-1")
-    see("alive", await beat(["w-1"]), [])
-    see("unknown", await beat(["w-1", "w-9"]), ["w-9"])
+    see("alive", (await beat(["w-1"])).register, [])
+    see("unknown", (await beat(["w-1", "w-9"])).register, ["w-9"])
     await world.clock.advance(2 * ALIVE)
-    see("after_its_time", await beat(["w-1"]), ["w-1"])
+    see("after_its_time", (await beat(["w-1"])).register, ["w-1"])
 
 
 @operation(

@@ -742,16 +742,20 @@ async def test_a_claim_that_makes_no_sense_is_refused(engine):
     assert await engine.snapshot() == before
 
 
-async def test_a_claim_needs_an_id_and_a_list_of_capabilities(db, engine):
+async def test_a_claim_needs_an_id_a_list_of_capabilities_and_a_possible_floor(db, engine):
     call = (
         "select ff.claim_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
         "p_worker_id => 'a', p_worker_instance_id => 'a', p_claim_id => $1, p_lanes => null, "
-        "p_tasks => null, p_capabilities => $2::text[], p_limit => 1, p_lease_ttl => '30 s')"
+        "p_tasks => null, p_capabilities => $2::text[], p_limit => 1, p_lease_ttl => '30 s', "
+        "p_floor_rank => $3)"
     )
     with refused("WF001", field="claim_id"):
-        await db.execute(call, None, [])
+        await db.execute(call, None, [], None)
     with refused("WF001", field="capabilities"):
-        await db.execute(call, uuid4(), None)
+        await db.execute(call, uuid4(), None, None)
+    for rank in (-32768, -1, 9001, 32767):
+        with refused("WF001", field="floor_rank"):
+            await db.execute(call, uuid4(), [], rank)
 
 
 RETRIES = {"retry_policy": {"max_retries": 5, "backoff": {"type": "fixed", "delay_ms": 0}}}

@@ -1,16 +1,18 @@
-"""The claim in one statement and the claim in rounds lease the same rows of the same tables, in the
-same order, with the same events and the same answer."""
+"""The quick claim and the claim in rounds lease the same rows of the same tables, in the same
+order, with the same events and the same answer."""
 
 from __future__ import annotations
 
 import random
 from datetime import timedelta
+from importlib.resources import files
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from support.factories import TTL, Item, new_id
+from flowfabric.db.library import form_of
+from support.factories import TTL, Item
 
 TASKS = ("tests.one", "tests.two", "tests.three")
 LANES = ("default", "mail")
@@ -86,19 +88,24 @@ async def outcome(connection, engine, arguments, prepare):
         return answer, [tuple(row) if isinstance(row, asyncpg.Record) else row for row in found]
 
 
-# An execution that nobody can claim has a grant that is over: then every claim goes in rounds.
-ROUNDS = """
-    insert into ff.grant (partition_key, execution_id, kind, key_hash, worker_id,
-                          worker_instance_id, issued_at, expires_at)
-    select 0, '{id}', k.kind, sha256(''), 'x', 'x', ff.now(), ff.now() - interval '1 second'
-    from unnest(enum_range(null::ff.grant_kind)) k(kind) limit 1
-    """
-ONE_STATEMENT = "alter function ff._claim_in_rounds rename to _claim_in_rounds_hidden"
+async def add_strangers(engine, make, lane):
+    """Work that no claim of the test covers: to be reclaimed, and granted to others."""
+    await make.execution("expired_lease", lane=lane)
+    granted = await make.execution("waiting", lane=lane)
+    await engine.grant(granted.id, worker="other")
+
+
+# The distributed form leaves every claim to the rounds.
+ROUNDS = form_of(
+    files("flowfabric").joinpath("sql/functions/execution/_claim_fresh.sql").read_text(),
+    distributed=True,
+)
+NO_ROUNDS = "alter function ff._claim_in_rounds rename to _claim_in_rounds_hidden"
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("states", [FRESH, MIXED], ids=["fresh", "mixed"])
-async def test_both_claims_lease_the_same_with_the_same_answer(clock, engine, states, seed):
+async def test_both_claims_lease_the_same_with_the_same_answer(clock, engine, make, states, seed):
     chance = random.Random(seed)
     await clock.freeze()
     routes = [
@@ -107,19 +114,21 @@ async def test_both_claims_lease_the_same_with_the_same_answer(clock, engine, st
         for lane in LANES[: chance.choice([1, 2])]
     ]
     await fill(chance, engine, clock, states, routes, chance.randint(1, 40))
+    await add_strangers(engine, make, "strangers")
     await clock.advance(milliseconds=5)
     for _ in range(3):
         arguments = {
             "limit": chance.choice([1, 3, 10, 50, 100]),
             "claim_id": uuid4(),
+            "lanes": list(LANES),
             "ttl": chance.choice([TTL, timedelta(hours=6)]),
             "tasks": chance.choice([None, list(TASKS), list(TASKS[:1])]),
             "first_lane": chance.choice([None, *LANES]),
             "reports_starts": chance.random() < 0.5,
         }
-        prepare = ONE_STATEMENT if states is FRESH else "select"
+        prepare = NO_ROUNDS if states is FRESH else "select"
         quick = await outcome(engine.connection, engine, arguments, prepare)
-        slow = await outcome(engine.connection, engine, arguments, ROUNDS.format(id=new_id()))
+        slow = await outcome(engine.connection, engine, arguments, ROUNDS)
         assert quick[0] == slow[0]
         assert quick == slow
         # Go on from there.

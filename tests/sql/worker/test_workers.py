@@ -48,6 +48,11 @@ class Registry:
         )
         return [row[0] for row in rows]
 
+    async def drain(self, instance: str = "pool-1", reason: str | None = "deploy") -> str:
+        return await self.connection.fetchval(
+            "select outcome from ff.drain_worker('test', $1, $2, 'ada')", instance, reason
+        )
+
     async def mark_dead(
         self, instance: str | None = "pool-1", reason: str | None = "gone", namespace: str = "test"
     ) -> str:
@@ -97,6 +102,63 @@ async def test_a_worker_registers_once_and_is_refreshed_after_that(clock, regist
     assert second["registered_at"] == first["registered_at"]
     assert second["expires_at"] == first["heartbeat_at"] + timedelta(seconds=1) + 2 * TTL
     assert await registry.history() == [("pool-1", "registered")]
+
+
+async def test_a_worker_is_asked_once_to_drain_and_told_with_every_heartbeat(clock, registry):
+    await registry.register("pool-1")
+    await registry.register("pool-2")
+    assert [await registry.drain(), await registry.drain()] == ["asked", "already_asked"]
+    asked = "select worker_instance_id, asked from ff.heartbeat_workers($1, $2) order by 1"
+    names = ["gone", "pool-1", "pool-2"]
+    for _ in range(2):
+        told = await registry.connection.fetch(asked, ["test"] * 3, names)
+        assert [tuple(row) for row in told] == [("gone", "register"), ("pool-1", "drain")]
+    # A worker that registers again, for instance after an outage, is still asked.
+    assert await registry.register("pool-1") == "refreshed"
+    assert await registry.drain() == "already_asked"
+    assert (await registry.history())[2:] == [("pool-1", "drain_asked")]
+    # The name of a dead worker is free: the next worker of this name is not asked.
+    await clock.advance(TTL)
+    assert await registry.drain("pool-2") == "not_registered"
+    assert await registry.register("pool-1") == "registered"
+    assert await registry.drain("gone") == "not_registered"
+    assert [row["drain_asked_at"] for row in await registry.list()] == [None]
+
+
+async def test_a_heartbeat_stores_what_runs_and_how_long_the_loop_took(registry):
+    await registry.connection.execute(
+        "select ff.register_worker('test', 'pool', 'pool-1', null, null, '{}', '1 minute',"
+        " p_host => 'box', p_slots => 20)"
+    )
+    beat = "select ff.heartbeat_workers('{test}', '{pool-1}', $1, $2)"
+    lag = timedelta(milliseconds=7)
+    for running, lags in (([3], [lag]), (None, None)):
+        await registry.connection.execute(beat, running, lags)
+        (found,) = await registry.list()
+        assert (found["host"], found["slots"], found["running"]) == ("box", 20, 3)
+        assert found["loop_lag"] == (lag if lags else None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ("'{1,2}', null", "running"),
+        ("'{-1}', null", "running"),
+        ("null, '{1 s,1 s}'", "loop_lags"),
+        ("null, '{-1 s}'", "loop_lags"),
+    ],
+)
+async def test_a_heartbeat_with_a_wrong_figure_is_refused(registry, arguments, field):
+    with refused("WF001", field=field):
+        await registry.connection.execute(
+            f"select ff.heartbeat_workers('{{test}}', '{{pool-1}}', {arguments})"
+        )
+
+
+async def test_a_drain_without_a_reason_is_refused(registry):
+    await registry.register()
+    with refused("WF001", field="reason"):
+        await registry.drain(reason=None)
 
 
 async def test_a_second_registration_in_the_same_moment_is_a_refresh(clock, registry):

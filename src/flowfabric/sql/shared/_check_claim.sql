@@ -6,7 +6,8 @@ create function ff._check_claim(
   p_claim_id           uuid,
   p_capabilities       text[],
   p_limit              integer,
-  p_lease_ttl          interval
+  p_lease_ttl          interval,
+  p_floor_rank         smallint default null
 )
 returns void
 language plpgsql
@@ -36,6 +37,8 @@ begin
     v_field := 'limit'; v_problem := 'must be 1 to 1000';
   elsif p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
     v_field := 'lease_ttl'; v_problem := 'must be between one second and one day';
+  elsif p_floor_rank not between 0 and 9000 then
+    v_field := 'floor_rank'; v_problem := 'must be 0 to 9000';
   else
     return;
   end if;

@@ -5,8 +5,8 @@
 -- event id. A page takes whole transactions, and as many as it needs to keep the events of each
 -- execution in order. The cursor advances only to delivered transactions, so it never skips a
 -- transaction number that the server uses again after a crash. Filters hide rows but do not hold
--- the cursor back. The last row has no event, only the next cursor, and whether more events are
--- waiting.
+-- the cursor back. A task may be a pattern with * and ?. The last row has no event, only the next
+-- cursor, and whether more events are waiting.
 --
 -- A page holds events of one generation. Older generations are complete, so all their rows are
 -- visible. The next generation begins after the last event of the one before.
@@ -73,6 +73,7 @@ declare
   v_checked    xid8;
   v_beyond     xid8;
   v_anchor     record;
+  v_patterns   text[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
@@ -82,6 +83,10 @@ begin
   v_last := v_cursor.last_xid;
   v_unfinished := v_cursor.unfinished;
   v_snapshot := pg_current_snapshot();
+  -- In a pattern * stands for any text and ? for any character.
+  v_patterns := array(
+    select translate(regexp_replace(t, E'([\\\\%_])', E'\\\\\\1', 'g'), '*?', '%_')
+    from unnest(p_tasks) t);
 
   if v_generation < v_cursor.current
     and not exists (
@@ -183,7 +188,7 @@ begin
     and (p_namespace is null or e.namespace = p_namespace)
     and (p_kinds is null or e.kind::text = any (p_kinds))
     and (p_lanes is null or r.lane = any (p_lanes))
-    and (p_tasks is null or r.task = any (p_tasks))
+    and (p_tasks is null or r.task like any (v_patterns))
     and (p_execution_ids is null or e.execution_id = any (p_execution_ids))
     and (p_instance_tags is null or e.instance_tag = any (p_instance_tags))
   order by e.event_id;

@@ -1,6 +1,8 @@
 -- Delete the events of trimmed executions when their time is over.
 --
--- If an execution with the same id exists again, its events stay until its own end.
+-- If an execution with the same id exists again, its events stay until its own end. Events that a
+-- subscription has not acknowledged are put off by an hour at a time, until the subscription has
+-- passed them or its time to keep them is over.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -26,15 +28,44 @@ declare
   v_now        timestamptz := ff.now();
   v_generation integer;
   v_xid        xid8;
+  v_due        record;
+  v_needed     uuid[];
 begin
   perform ff._check_pass(p_limit);
-  with due as materialized (
-    select p_partition_key as pk, t.due_at, t.execution_id
+  select array_agg(d.due_at) as due_ats, array_agg(d.execution_id) as ids,
+         array_agg(coalesce(d.first_due_at, d.due_at)) as first_ats
+    into v_due
+  from (
+    select t.due_at, t.execution_id, t.first_due_at
     from ff.event_trim t
     where t.partition_key = p_partition_key and t.due_at <= v_now
     order by t.due_at, t.execution_id
     limit p_limit
     for update skip locked
+  ) d;
+  v_needed := ff._read_needed(p_partition_key, v_due.ids, v_due.first_ats, v_now);
+  if v_needed <> '{}' then
+    with put_off as (
+      delete from ff.event_trim t
+      using (
+        select p_partition_key as pk, u.due_at, u.id
+        from unnest(v_due.due_ats, v_due.ids) u(due_at, id)
+        where u.id = any (v_needed)
+        offset 0) d
+      where t.partition_key = d.pk and t.due_at = d.due_at and t.execution_id = d.id
+      returning t.execution_id, coalesce(t.first_due_at, t.due_at) as first_due_at
+    )
+    insert into ff.event_trim (partition_key, due_at, execution_id, first_due_at)
+    select p_partition_key, v_now + interval '1 hour', p.execution_id, min(p.first_due_at)
+    from put_off p
+    group by p.execution_id
+    on conflict do nothing;
+  end if;
+  with due as materialized (
+    select p_partition_key as pk, u.due_at, u.id as execution_id
+    from unnest(v_due.due_ats, v_due.ids) u(due_at, id)
+    where u.id <> all (v_needed)
+    offset 0
   ),
   done as (
     delete from ff.event_trim t
@@ -66,6 +97,7 @@ begin
     into handled, v_generation, v_xid
   from (select max(v.generation) as generation from events v) g;
   perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
+  handled := handled + cardinality(v_needed);
   due_in := (
     select t.due_at - v_now from ff.event_trim t
     where t.partition_key = p_partition_key and t.due_at > v_now

@@ -1,11 +1,16 @@
--- Lease the next executions in one statement, if all of them start their first attempt (T9): the
--- usual claim. Returns them as ff.claim_executions does. If it returns no ids, nothing has changed; then
+-- Lease the next executions, if all of them start their first attempt (T9): the usual claim. Returns
+-- them as ff.claim_executions does. If it returns no ids, nothing has changed; then
 -- ff._claim_in_rounds must claim, unless is_empty says that nothing is ready; `vain` rows stay locked
--- that others had just taken.
+-- that others had just taken, and gates that are `held`: those of executions with limits, if there is
+-- no room for all of them.
 --
--- The caller has found no grant and nothing to reclaim in these routes. Claims of the same routes
--- take turns, because claims at the same time would all lock and skip the same rows. A claim
--- never waits: without its turn it leaves the work to _claim_in_rounds.
+-- One statement locks the rows and reads what the answer needs, one leases them and writes their
+-- events. What few executions have is read by statements of their own, so that the others do not pay
+-- for them.
+--
+-- The caller has found nothing to reclaim in these routes. Claims of the same routes take turns,
+-- because claims at the same time would all lock and skip the same rows. A claim never waits: without
+-- its turn it leaves the work to _claim_in_rounds.
 --
 -- Locks: executions in claim order, skipping locked ones
 drop function if exists ff._claim_fresh;
@@ -25,6 +30,7 @@ create function ff._claim_fresh(
   p_generation         integer,
   out is_empty             boolean,
   out vain                 integer,
+  out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],
@@ -44,81 +50,163 @@ as $$
 declare
   v_has_turn constant boolean := pg_try_advisory_xact_lock(
     hashtextextended('ff.claim ' || p_partition_key, p_routes[1]));
-  v_now      timestamptz;
   v_start    constant ff.lease_start :=
     case when p_reports_starts then 'waiting' else 'unreported' end;
   v_rank     constant smallint := coalesce(p_floor_rank, -1::smallint);
   v_at       constant timestamptz := coalesce(p_floor_at, '-infinity');
   v_id       constant uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
   v_is_one   constant boolean := p_routes[2] is null;
+  v_now      timestamptz;
+  v_xid      xid8;
+  v_ids      uuid[];
   v_places   tid[];
+  v_flows    uuid[];
   v_is_fresh boolean;
+  v_is_gated boolean;
+  v_is_shut  boolean;
+  v_gates    bigint[];
+  v_asked    integer[];
   v_has_more boolean;
+  v_seen     integer;
 begin
   if not v_has_turn then
     return;
   end if;
   v_now := ff.now();
 
-  if not v_is_one then
+  if v_is_one then
+    select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
+           array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
+           bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more),
+           count(*) filter (where not e.is_open)
+      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
+           vain
+    -- The limit is outside, so that it counts rows locked in vain, too.
+    from (
+      select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
+             e.is_gated, e.has_more
+      from (
+        select x.ctid as place
+        from ff.execution x
+        where x.partition_key = p_partition_key and x.route_id = p_routes[1]
+          and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+          and (x.rank, x.order_at, x.execution_id) > (v_rank, v_at, v_id)
+        order by x.rank, x.order_at, x.execution_id
+        limit 2 * p_limit) c
+      cross join lateral (
+        select x.ctid as place, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id,
+               x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
+               x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
+               and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true) as is_fresh,
+               num_nonnulls(x.quota_ids, x.budget_ids) > 0 as is_gated,
+               x.epoch > 0 or x.has_body
+               or num_nonnulls(x.deadline_at, x.attempt_timeout, x.payload_encoding) > 0 as has_more
+        from ff.execution x
+        where x.ctid = c.place
+          and case when x.partition_key = p_partition_key then true else false end
+        for no key update skip locked) e
+      limit p_limit) e;
+    if cardinality(v_ids) = p_limit then
+      null;
+    else
+      -- Others may hold the rest of the window, and there may be more behind it.
+      select count(*) into v_seen
+      from (
+        select from ff.execution x
+        where x.partition_key = p_partition_key and x.route_id = p_routes[1]
+          and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+          and (x.rank, x.order_at, x.execution_id) > (v_rank, v_at, v_id)
+        limit 2 * p_limit) w;
+      is_empty := v_seen = 0;
+      if v_seen = 2 * p_limit then
+        return;
+      end if;
+    end if;
+  else
     -- The first window of all routes, if others hold nothing of it.
-    select array_agg(e.place), bool_and(coalesce(e.is_open and e.is_fresh, false)),
-           count(*) filter (where not e.is_open), count(*) = 0
-      into v_places, v_is_fresh, vain, is_empty
+    select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
+           array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
+           bool_and(coalesce(e.is_open and e.is_fresh, false)), bool_or(e.is_gated),
+           bool_or(e.has_more), count(*) filter (where not e.is_open),
+           array_agg(array_position(p_routes, e.route_id)), count(*) = 0
+      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
+           vain, route_nos, is_empty
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, false, v_rank, 0::smallint, v_at, v_id, p_limit, null,
       v_now) c
     left join lateral (
-      select x.ctid as place,
+      select x.ctid as place, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id, x.route_id,
              x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
              x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
-             and x.quota_ids is null and x.budget_ids is null
-             and coalesce(x.deadline_at > v_now, true)
-             -- A scalar subquery, so that the planner cannot read all flows.
-             and case when x.flow_id is null then true else coalesce((
-                   select f.cancel_policy = 'flow_only' from ff.flow f
-                   where f.partition_key = p_partition_key and f.flow_id = x.flow_id), true) end
-               as is_fresh
+             and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true) as is_fresh,
+             num_nonnulls(x.quota_ids, x.budget_ids) > 0 as is_gated,
+             x.epoch > 0 or x.has_body
+             or num_nonnulls(x.deadline_at, x.attempt_timeout, x.payload_encoding) > 0 as has_more
       from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = c.execution_id
       for no key update skip locked) e on true;
-    if v_is_fresh is not true then
+  end if;
+  if v_is_fresh is not true then
+    return;
+  end if;
+  if v_flows is not null and exists (
+       select from unnest(v_flows) u(id)
+       cross join lateral (
+         select f.cancel_policy from ff.flow f
+         where f.partition_key = p_partition_key and f.flow_id = u.id offset 0) f
+       where f.cancel_policy <> 'flow_only') then
+    return;
+  end if;
+  if v_is_gated then
+    -- All are locked: from here on none can get a grant, and slots are taken only for leases.
+    if exists (select from ff.grant g
+               where g.partition_key = p_partition_key and g.execution_id = any (v_ids)) then
       return;
+    end if;
+    v_is_shut := exists (select from ff.budget b where b.is_shut);
+    select array_agg(s.id), array_agg(s.asked) into v_gates, v_asked
+    from (
+      select g.id, count(*)::integer as asked
+      from unnest(v_places) u(place)
+      cross join lateral (
+        select case when v_is_shut and x.budget_ids is not null
+                 then x.quota_ids || x.budget_ids else x.quota_ids end as gate_ids
+        from ff.execution x
+        where x.ctid = u.place
+          and case when x.partition_key = p_partition_key then true else false end offset 0) x
+      cross join lateral unnest(x.gate_ids) g(id)
+      group by g.id
+      order by g.id) s;
+    if v_gates is not null then
+      held := ff._take_slots(p_partition_key, v_gates, v_asked, v_now);
+      if held is not null then
+        return;
+      end if;
+    end if;
+  end if;
+  if v_has_more then
+    select array_agg(e.epoch + 1 order by u.n), array_agg(v_now + e.attempt_timeout order by u.n),
+           array_agg(e.deadline_at order by u.n), array_agg(e.payload_encoding order by u.n),
+           array_agg(coalesce(u.payload, b.payload) order by u.n),
+           array_agg(b.trace_context order by u.n)
+      into epochs, attempt_deadline_ats, deadline_ats, payload_encodings, payloads, trace_contexts
+    from unnest(v_ids, payloads) with ordinality u(id, payload, n)
+    cross join lateral (
+      select x.epoch, x.attempt_timeout, x.deadline_at, x.payload_encoding, x.has_body
+      from ff.execution x
+      where x.partition_key = p_partition_key and x.execution_id = u.id offset 0) e
+    left join lateral (
+      select x.payload, x.trace_context from ff.execution_body x
+      where e.has_body and x.partition_key = p_partition_key and x.execution_id = u.id
+      offset 0) b on true;
+    -- What is usual is left out: the caller need not decode it.
+    if 1 = all (epochs) then
+      epochs := null;
     end if;
   end if;
 
-  with picked as materialized (
-    -- The limit is outside, so that it counts rows locked in vain, too.
-    (select e.place, e.is_open, e.is_fresh
-     from (
-       select x.ctid as place
-       from ff.execution x
-       where v_is_one and x.partition_key = p_partition_key and x.route_id = p_routes[1]
-         and x.phase = 'runnable' and x.eligibility = 'eligible_now'
-         and (x.rank, x.order_at, x.execution_id) > (v_rank, v_at, v_id)
-       order by x.rank, x.order_at, x.execution_id
-       limit 2 * p_limit) c
-     cross join lateral (
-       select x.ctid as place,
-              x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
-              -- A row that has changed since it was read is not visible at its new place.
-              x.ctid = c.place
-              and x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
-              and x.quota_ids is null and x.budget_ids is null
-              and coalesce(x.deadline_at > v_now, true)
-              and case when x.flow_id is null then true else coalesce((
-                    select f.cancel_policy = 'flow_only' from ff.flow f
-                    where f.partition_key = p_partition_key and f.flow_id = x.flow_id), true) end
-                as is_fresh
-       from ff.execution x
-       where x.ctid = c.place
-         and case when x.partition_key = p_partition_key then true else false end
-       for no key update skip locked) e
-     limit p_limit)
-    union all
-    select u.place, true, true from unnest(v_places) u(place)
-  ),
-  leased as (
+  v_xid := pg_current_xact_id();
+  with leased as (
     update ff.execution e set
       phase = 'active',
       ownership = 'leased',
@@ -129,87 +217,37 @@ begin
       version = e.version + 1,
       epoch = e.epoch + 1,
       lease_id = p_claim_id,
-      lease_expires_at = greatest(v_now, e.transitioned_at) + p_lease_ttl,
-      due_at = least(greatest(v_now, e.transitioned_at) + least(p_lease_ttl, e.attempt_timeout),
-                     e.deadline_at),
+      lease_expires_at = v_now + p_lease_ttl,
+      due_at = least(v_now + least(p_lease_ttl, e.attempt_timeout), e.deadline_at),
       worker_id = p_worker_id,
       worker_instance_id = p_worker_instance_id,
       lease_start = v_start,
-      started_at = greatest(v_now, e.transitioned_at),
-      transitioned_at = greatest(v_now, e.transitioned_at),
-      mutated_at = greatest(v_now, e.transitioned_at),
+      started_at = v_now,
+      transitioned_at = v_now,
+      mutated_at = v_now,
       total_attempt_count = 1,
       attempt_id = p_claim_id,
       attempt_type = 'initial',
-      attempt_started_at = greatest(v_now, e.transitioned_at),
-      attempt_deadline_at = greatest(v_now, e.transitioned_at) + e.attempt_timeout
-    from picked p
-    where e.ctid = p.place
+      attempt_started_at = v_now,
+      attempt_deadline_at = v_now + e.attempt_timeout
+    where e.ctid = any (v_places)
       and case when e.partition_key = p_partition_key then true else false end
-      and (select bool_and(x.is_open and x.is_fresh)
-                  -- Others hold the rest of the window: there may be more behind it.
-                  and (count(*) >= p_limit or not v_is_one or (
-                         select count(*)
-                         from (select from ff.execution c
-                               where c.partition_key = p_partition_key and c.route_id = p_routes[1]
-                                 and c.phase = 'runnable' and c.eligibility = 'eligible_now'
-                                 and (c.rank, c.order_at, c.execution_id) > (v_rank, v_at, v_id)
-                               limit 2 * p_limit) w) < 2 * p_limit)
-                  -- Once all are locked: none may have got a grant since the caller looked.
-                  and not ff._has_grants(p_partition_key)
-           from picked x)
-    returning e.execution_id, e.version, e.epoch, e.route_id, e.rank, e.order_at,
-              e.lease_expires_at, e.attempt_deadline_at, e.deadline_at, e.payload_encoding,
-              e.payload, e.namespace, e.flow_id, e.instance_tag, e.transitioned_at
-  ),
-  logged as (
-    insert into ff.event (
-      partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
-      worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
-    select p_partition_key, p_generation, pg_current_xact_id(), l.execution_id, l.version,
-           'claimed', 0, p_claim_id, l.epoch, p_worker_instance_id, l.route_id, l.flow_id,
-           l.namespace, l.instance_tag, l.transitioned_at
-    from leased l
+      -- All are locked: from here on none can get a grant.
+      and not (exists (select from ff.grant g where g.partition_key = p_partition_key)
+               and exists (
+                 select from ff.grant g
+                 where g.partition_key = p_partition_key and g.execution_id = any (v_ids)))
+    returning e.execution_id, e.version, e.epoch, e.route_id, e.namespace, e.flow_id, e.instance_tag
   )
-  select v_is_one and not exists (select from picked) and not exists (
-           select from ff.execution c
-           where c.partition_key = p_partition_key and c.route_id = p_routes[1]
-             and c.phase = 'runnable' and c.eligibility = 'eligible_now'
-             and (c.rank, c.order_at, c.execution_id) > (v_rank, v_at, v_id)),
-         (select count(*) from picked x where not x.is_open),
-         array_agg(l.execution_id),
-         case when not v_is_one then array_agg(array_position(p_routes, l.route_id)) end,
-         array_agg(l.rank), array_agg(l.order_at), array_agg(l.epoch),
-         array_agg(l.lease_expires_at), array_agg(l.attempt_deadline_at), array_agg(l.deadline_at),
-         array_agg(l.payload_encoding), array_agg(coalesce(l.payload, b.payload)),
-         array_agg(b.trace_context),
-         bool_or(num_nonnulls(l.attempt_deadline_at, l.deadline_at, l.payload_encoding,
-                              b.trace_context) > 0)
-    into is_empty, vain, execution_ids, route_nos, ranks, order_ats, epochs, lease_expires_ats,
-         attempt_deadline_ats, deadline_ats, payload_encodings, payloads, trace_contexts, v_has_more
-  from (
-    select x.execution_id, x.route_id, x.rank, x.order_at, x.epoch, x.lease_expires_at,
-           x.attempt_deadline_at, x.deadline_at, x.payload_encoding, x.payload
-    from leased x
-    order by x.rank, p_turns[array_position(p_routes, x.route_id)], x.order_at, x.execution_id
-    offset 0) l
-  left join lateral (
-    select x.payload, x.trace_context from ff.execution_body x
-    where l.payload is null
-      and x.partition_key = p_partition_key and x.execution_id = l.execution_id
-    offset 0) b on true;
-  -- What is usual is left out: the caller need not decode it.
-  if 1 = all (epochs) then
-    epochs := null;
-  end if;
-  if v_now + p_lease_ttl = all (lease_expires_ats) then
-    lease_expires_ats := lease_expires_ats[:1];
-  end if;
-  if not v_has_more then
-    attempt_deadline_ats := null;
-    deadline_ats := null;
-    payload_encodings := null;
-    trace_contexts := null;
+  insert into ff.event (
+    partition_key, generation, xid, execution_id, version, kind, attempt_index, lease_id, epoch,
+    worker_instance_id, route_id, flow_id, namespace, instance_tag, occurred_at)
+  select p_partition_key, p_generation, v_xid, l.execution_id, l.version, 'claimed', 0, p_claim_id,
+         l.epoch, p_worker_instance_id, l.route_id, l.flow_id, l.namespace, l.instance_tag, v_now
+  from leased l;
+  if found then
+    execution_ids := v_ids;
+    lease_expires_ats := array[v_now + p_lease_ttl];
   end if;
 end;
 $$;
@@ -234,6 +272,7 @@ create function ff._claim_fresh(
   p_generation         integer,
   out is_empty             boolean,
   out vain                 integer,
+  out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],

@@ -1,7 +1,8 @@
 -- Delete ended executions with all their rows. The caller holds the row locks.
 --
 -- Events are kept for p_event_floor after the end. Events of an execution that ended longer ago are
--- deleted with it; for other executions ff.event_trim records when the events are deleted. Keys
+-- deleted with it, unless a subscription still needs them; for other executions ff.event_trim records
+-- when the events are deleted. Keys
 -- stay until they expire. The edges into and out of a flow member are deleted, with the results
 -- kept for it, and the flow is deleted with its last member.
 drop function if exists ff._delete_executions;
@@ -26,7 +27,10 @@ declare
   v_flows      uuid[];
   v_ids        uuid[];
   v_ended_ats  timestamptz[];
+  v_needed     uuid[];
 begin
+  v_needed := ff._read_needed(
+    p_partition_key, p_execution_ids, array_fill(p_now, array[cardinality(p_execution_ids)]), p_now);
   with item as materialized (
     select p_partition_key as pk, u.execution_id
     from unnest(p_execution_ids) u(execution_id)
@@ -73,6 +77,11 @@ begin
     using item i
     where w.partition_key = i.pk and w.execution_id = i.execution_id
   ),
+  approvals as (
+    delete from ff.approval a
+    using item i
+    where a.partition_key = i.pk and a.execution_id = i.execution_id
+  ),
   suspensions as (
     delete from ff.suspension p
     using item i
@@ -117,7 +126,7 @@ begin
   old as materialized (
     select p_partition_key as pk, x.execution_id
     from executions x
-    where x.terminal_at + p_event_floor <= p_now
+    where x.terminal_at + p_event_floor <= p_now and x.execution_id <> all (v_needed)
     offset 0
   ),
   events as (
@@ -138,9 +147,9 @@ begin
   cross join (select array_agg(x.execution_id) as ids, array_agg(x.terminal_at) as ended_ats
               from executions x) d;
   insert into ff.event_trim (partition_key, due_at, execution_id)
-  select p_partition_key, u.ended_at + p_event_floor, u.id
+  select p_partition_key, greatest(u.ended_at + p_event_floor, p_now), u.id
   from unnest(v_ids, v_ended_ats) u(id, ended_at)
-  where u.ended_at + p_event_floor > p_now
+  where u.ended_at + p_event_floor > p_now or u.id = any (v_needed)
   on conflict do nothing;
   perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
   if v_flows is null then

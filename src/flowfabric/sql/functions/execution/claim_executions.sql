@@ -25,7 +25,7 @@
 -- executions have the usual value: claim_kind fresh, epoch 1, attempt_index 0, the claim id as
 -- attempt_id, attempt_type initial, 0 for a count or generation, null for all others.
 --
--- Usually ff._claim_fresh leases first attempts in one statement. ff._claim_in_rounds does the rest.
+-- Usually ff._claim_fresh leases, if these are all first attempts. ff._claim_in_rounds does the rest.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           runnable eligible -> runnable blocked by quota or budget (T6, quiet),
@@ -101,9 +101,10 @@ declare
   v_now           timestamptz;
   v_slot_claim    uuid;
   v_slot_ids      uuid[];
-  v_is_unusual    boolean;
+  v_is_reclaiming boolean;
   v_is_raised     boolean;
   v_has_lines     boolean;
+  v_held          bigint[];
   v_is_fair       boolean;
   v_covered       record;
   v_fresh         record;
@@ -113,10 +114,9 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
-                          p_lease_ttl);
+                          p_lease_ttl, p_floor_rank);
   select s.claim_id, s.execution_ids,
-         exists (select from ff.grant g where g.partition_key = p_partition_key)
-         or exists (
+         exists (
            select from ff.execution e
            where e.partition_key = p_partition_key
              and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
@@ -124,7 +124,7 @@ begin
          exists (select from ff.event_generation g where g.partition_key = p_partition_key),
          exists (select from ff.line y where y.partition_key = p_partition_key),
          exists (select from ff.fair_lane l where l.partition_key = p_partition_key)
-    into v_slot_claim, v_slot_ids, v_is_unusual, v_is_raised, v_has_lines, v_is_fair
+    into v_slot_claim, v_slot_ids, v_is_reclaiming, v_is_raised, v_has_lines, v_is_fair
   from (select) o
   left join ff.claim_slot s
     on s.partition_key = p_partition_key and s.namespace = v_namespace
@@ -140,6 +140,16 @@ begin
     if v_routes is null then
       return;
     end if;
+    if v_is_reclaiming then
+      v_is_reclaiming := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.execution e
+          where e.partition_key = p_partition_key and e.route_id = r.id
+            and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+            and e.reclaim_at is null and e.line_id is null
+          offset 0));
+    end if;
     if v_has_lines then
       v_has_lines := exists (
         select from unnest(v_routes) r(id)
@@ -147,7 +157,16 @@ begin
           select from ff.line y
           where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
     end if;
-    if not v_is_unusual and not v_has_lines then
+    if v_has_lines then
+      -- Lines that stay closed are as good as none.
+      v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
+      v_has_lines := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.line y
+          where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
+    end if;
+    if not v_is_reclaiming and not v_has_lines and v_held is null then
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
         v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
@@ -177,6 +196,7 @@ begin
         return;
       end if;
       v_vain := coalesce(v_fresh.vain, 0);
+      v_held := nullif(v_fresh.held, '{}');
       -- Nothing to claim, unless the original of this repeat has claimed since the slot was read.
       if v_fresh.is_empty and not exists (
            select from ff.claim_slot s
@@ -199,7 +219,7 @@ begin
     p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
     p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
     coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_vain,
-    v_has_lines, v_is_fair) with ordinality c
+    v_has_lines, v_held, v_is_fair) with ordinality c
   having count(*) > 0;
 end;
 $$;

@@ -22,6 +22,7 @@ declare
   v_field   text;
   v_problem text;
   v_role    oid;
+  v_before  text;
 begin
   perform ff._check_operator('grant_namespace');
   perform ff._check_actor_and_reason(p_actor, null);
@@ -43,12 +44,18 @@ begin
     perform ff._refuse('WF001', 'invalid_input',
                        jsonb_build_object('field', v_field, 'problem', v_problem));
   end if;
+  select g.namespace into v_before from ff.namespace_grant g where g.login = p_login;
   insert into ff.namespace_grant as g (login, namespace, granted_at, granted_by)
   values (p_login, p_namespace, v_now, coalesce(p_actor, session_user))
   on conflict (login) do update
     set namespace = excluded.namespace, granted_at = excluded.granted_at,
         granted_by = excluded.granted_by
     where g.namespace <> excluded.namespace;
-  return query select case when found then 'granted' else 'unchanged' end, p_login, p_namespace;
+  if v_before is distinct from p_namespace then
+    perform ff._write_audit(
+      p_namespace, p_actor, 'grant_namespace', p_login, null,
+      jsonb_build_object('namespace', v_before), jsonb_build_object('namespace', p_namespace));
+  end if;
+  return query select case when v_before is distinct from p_namespace then 'granted' else 'unchanged' end, p_login, p_namespace;
 end;
 $$;

@@ -19,6 +19,11 @@ declare
 begin
   perform ff._check_operator('revoke_namespace');
   delete from ff.namespace_grant g where g.login = p_login returning g.namespace into v_namespace;
+  if v_namespace is not null then
+    perform ff._write_audit(
+      v_namespace, null, 'revoke_namespace', p_login, null,
+      jsonb_build_object('namespace', v_namespace));
+  end if;
   return query
   select case when v_namespace is null then 'unchanged' else 'revoked' end, p_login, v_namespace;
 end;

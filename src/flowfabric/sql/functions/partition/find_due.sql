@@ -2,9 +2,10 @@
 --
 -- p_kind is `timer` (delays, leases, deadlines, timeouts), `wake` (ends not yet propagated),
 -- `flow_cancel` (backlogs of cancelled flows), `sibling` (flow members no longer needed), `route`
--- (executions that wait for a capable worker), `signal` (stored and not yet noticed), `suspension`
--- (timeouts), `waitpoint` (to expire), `grant` or `event` (to be trimmed). A partition without a row
--- has nothing to do, now or later. due_in is not positive if something is due now.
+-- (executions that wait for a capable worker), `gate` (slots given back or held, lines, rates),
+-- `signal` (stored and not yet noticed), `suspension` (timeouts), `waitpoint` (to expire), `grant` or
+-- `event` (to be trimmed). A partition without a row has nothing to do, now or later. due_in is not
+-- positive if something is due now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -69,6 +70,24 @@ begin
       select from ff.execution e
       where e.partition_key = p.partition_key and e.eligibility = 'blocked_by_route'
       limit 1) d;
+  elsif p_kind = 'gate' then
+    return query
+    select p.partition_key, min(d.due_in)
+    from ff.partition p
+    cross join lateral (
+      (select interval '0' as due_in from ff.gate_release r
+       where r.partition_key = p.partition_key limit 1)
+      union all
+      (select interval '0' from ff.line y where y.partition_key = p.partition_key limit 1)
+      union all
+      (select h.expires_at - v_now from ff.gate_hold h
+       where h.partition_key = p.partition_key
+       order by h.expires_at limit 1)
+      union all
+      (select g.opens_at - v_now from ff.gate g
+       where g.partition_key = p.partition_key and g.opens_at is not null
+       order by g.opens_at limit 1)) d
+    group by p.partition_key;
   elsif p_kind = 'signal' then
     return query
     select p.partition_key, interval '0'
@@ -114,8 +133,8 @@ begin
   else
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'kind', 'problem',
-      'must be timer, wake, flow_cancel, sibling, route, signal, suspension, waitpoint, grant '
-      'or event'));
+      'must be timer, wake, flow_cancel, sibling, route, gate, signal, suspension, waitpoint, '
+      'grant or event'));
   end if;
 end;
 $$;

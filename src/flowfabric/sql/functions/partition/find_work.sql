@@ -78,6 +78,41 @@ begin
       order by x.rank, x.order_at, x.execution_id
       limit 1) e
     where r.route_id = any (v_routes)
+    union all
+    -- Lines that are open, and lines that a claim would open because their gate has room again. Of
+    -- many lines it looks at a part; the sweep of gates opens the others.
+    select p.partition_key, e.rank
+    from ff.partition p
+    cross join lateral (
+      select from ff.line y where y.partition_key = p.partition_key limit 1) s
+    cross join ff.route r
+    cross join lateral (
+      (select y.gate_id from ff.line y
+       where y.partition_key = p.partition_key and y.route_id = r.route_id and y.is_open
+       order by y.served_at
+       limit 10)
+      union all
+      (select c.gate_id
+       from (
+         select y.gate_id from ff.line y
+         where y.partition_key = p.partition_key and y.route_id = r.route_id
+           and case when y.is_open then false else true end
+         limit 101) c
+       where exists (
+           select from ff.gate_release x
+           where x.partition_key = p.partition_key and x.gate_id = c.gate_id offset 0)
+         or exists (
+           select from ff.gate x
+           where x.partition_key = p.partition_key and x.gate_id = c.gate_id
+             and case when x.opens_at <= v_now then true else false end offset 0)
+       limit 10)) l
+    cross join lateral (
+      select x.rank from ff.execution x
+      where x.partition_key = p.partition_key and x.line_id = l.gate_id
+        and x.route_id = r.route_id
+      order by x.rank, x.order_at, x.execution_id
+      limit 1) e
+    where r.route_id = any (v_routes)
   ) w
   group by w.partition_key;
 end;
@@ -130,6 +165,18 @@ begin
       select 1 from ff.execution x
       where x.partition_key = p.partition_key and x.route_id = any (v_routes)
         and x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-        and x.reclaim_at is null and x.line_id is null);
+        and x.reclaim_at is null and x.line_id is null)
+    or exists (
+      select 1 from ff.line y
+      where y.partition_key = p.partition_key and y.route_id = any (v_routes) and y.is_open)
+    or exists (
+      select 1 from ff.line y
+      join ff.gate_release g on g.partition_key = y.partition_key and g.gate_id = y.gate_id
+      where y.partition_key = p.partition_key and y.route_id = any (v_routes))
+    or exists (
+      select 1 from ff.line y
+      join ff.gate g on g.partition_key = y.partition_key and g.gate_id = y.gate_id
+      where y.partition_key = p.partition_key and y.route_id = any (v_routes)
+        and g.opens_at <= v_now);
 end;
 $$;

@@ -4,7 +4,8 @@
 -- p_keys says where each signal was sent: `s` and a name, or `w` and the id of a waitpoint. A leaf
 -- takes the first signal sent there. `every` needs all its members; one signal may serve several.
 -- `at_least` counts different signals, different addresses or different sources among those of its
--- leaves. An operator's condition is never satisfied by signals, and neither is an unknown one.
+-- leaves. `approve` counts the first answer at each waitpoint, until so many are approvals or as many
+-- as `deny` says are rejections. An operator's condition is never satisfied by signals, and neither is an unknown one.
 drop function if exists ff._choose_signals;
 create function ff._choose_signals(
   p_condition jsonb,
@@ -24,6 +25,7 @@ declare
   v_found  uuid[] := '{}';
   v_seen   text[] := '{}';
   v_mark   text;
+  v_yes    integer := 0;
 begin
   if p_condition ? 'signal' or p_condition ? 'waitpoint' then
     v_key := case when p_condition ? 'signal' then 's ' || (p_condition ->> 'signal')
@@ -60,6 +62,20 @@ begin
       v_seen := v_seen || v_mark;
       v_found := v_found || p_ids[i];
       if cardinality(v_found) >= (p_condition ->> 'at_least')::integer then
+        return v_found;
+      end if;
+    end loop;
+    return null;
+  elsif p_condition ? 'approve' then
+    v_seen := array(
+      select 'w ' || (m ->> 'waitpoint') from jsonb_array_elements(p_condition -> 'of') m);
+    for i in 1..coalesce(cardinality(p_ids), 0) loop
+      continue when p_keys[i] <> all (v_seen) or p_names[i] not in ('approved', 'rejected');
+      v_seen := array_remove(v_seen, p_keys[i]);
+      v_found := v_found || p_ids[i];
+      v_yes := v_yes + case when p_names[i] = 'approved' then 1 else 0 end;
+      if v_yes >= (p_condition ->> 'approve')::integer
+         or cardinality(v_found) - v_yes >= (p_condition ->> 'deny')::integer then
         return v_found;
       end if;
     end loop;

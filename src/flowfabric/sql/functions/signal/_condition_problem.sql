@@ -34,6 +34,21 @@ begin
         then 'must be an object with the name of a signal: {"signal": "approve"}'
       when ff._signal_name_problem(p_condition ->> 'signal') is not null
         then 'signal ' || ff._signal_name_problem(p_condition ->> 'signal') end;
+  elsif p_condition ? 'approve' then
+    return case
+      when p_depth >= 4 then 'must not be nested deeper than 4'
+      when p_condition - 'approve' - 'deny' - 'of' <> '{}'
+        or jsonb_typeof(p_condition -> 'of') is distinct from 'array'
+        or jsonb_array_length(p_condition -> 'of') not between 1 and 64
+        or exists (select from jsonb_array_elements(p_condition -> 'of') m
+                   where not m ? 'waitpoint' or m ? 'name'
+                     or ff._condition_problem(m, p_depth) is not null)
+        then 'approve needs deny, and of: 1 to 64 waitpoints'
+      when coalesce(p_condition ->> 'approve', '') !~ '^[1-9][0-9]?$'
+        or coalesce(p_condition ->> 'deny', '') !~ '^[1-9][0-9]?$'
+        or greatest((p_condition ->> 'approve')::integer, (p_condition ->> 'deny')::integer)
+           > jsonb_array_length(p_condition -> 'of')
+        then 'approve and deny must be whole numbers from 1 to the number of waitpoints' end;
   elsif p_condition ? 'every' or p_condition ? 'at_least' then
     if p_depth >= 4 then
       return 'must not be nested deeper than 4';
@@ -71,6 +86,6 @@ begin
     end loop;
     return null;
   end if;
-  return 'must be an object with signal, waitpoint, every, at_least or operator';
+  return 'must be an object with signal, waitpoint, every, at_least, approve or operator';
 end;
 $$;

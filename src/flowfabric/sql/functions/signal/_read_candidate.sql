@@ -24,7 +24,7 @@ declare
   v_ids     uuid[];
   v_sources text[];
 begin
-  if p_condition ? 'every' or p_condition ? 'at_least' then
+  if p_condition ?| array['every', 'at_least', 'approve'] then
     select array_agg(case when g.waitpoint_id is null then 's ' || g.name
                           else 'w ' || g.waitpoint_id end order by g.noticed_at, g.signal_id),
            array_agg(g.name order by g.noticed_at, g.signal_id),

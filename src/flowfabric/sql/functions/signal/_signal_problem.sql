@@ -9,7 +9,8 @@ create function ff._signal_problem(
   p_source_type     text,
   p_source_identity text,
   p_category        text,
-  p_correlation_id  text
+  p_correlation_id  text,
+  p_is_approval     boolean default false
 )
 returns text[]
 language plpgsql
@@ -22,6 +23,8 @@ begin
       then array['signal_id', 'must be an id that the caller has minted']
     when ff._signal_name_problem(p_name) is not null
       then array['name', ff._signal_name_problem(p_name)]
+    when p_is_approval and p_name not in ('approved', 'rejected')
+      then array['name', 'must be approved or rejected: the token is one of an approval']
     when octet_length(p_encoding) > 64 then array['payload_encoding', 'must be at most 64 bytes']
     when p_dedup_key = '' or octet_length(p_dedup_key) > 256
       then array['dedup_key', 'must be 1 to 256 bytes']

@@ -45,7 +45,7 @@ begin
   end if;
   v_words := case
     when p_database <> v_database then array['database', format(
-      'this is %s, another database than that of the execution', current_database())]
+      'this is %s, not the database of the execution', current_database())]
     else ff._json_signal_problem(p_signal) end;
   if v_words is not null then
     return jsonb_build_object(

@@ -6,7 +6,8 @@
 -- invalid_token, and nothing about the execution is told before the token is verified.
 --
 -- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the same
--- dedup key to the same name. A suspended execution whose wait is now ready is woken. A sender never
+-- dedup key to the same name. An approver answers once: the same answer again is a duplicate, another
+-- one is refused. Only the token of an approval reaches its waitpoint, never its name. A suspended execution whose wait is now ready is woken. A sender never
 -- waits for the row of an execution: if the row is locked, or with p_join (the call is part of the
 -- caller's transaction), the signal is only stored, and ff.notice_signals wakes the execution after
 -- the commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
@@ -17,6 +18,7 @@
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
 --           · not_signalable (it has ended) · signal_limit_exceeded (10 000 untaken)
 --           · payload_too_large (64 KiB) · invalid_token · token_expired · waitpoint_closed
+--           · already_answered (decision)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting
 -- Replay:   `duplicate`, with the id of the stored signal
@@ -61,6 +63,7 @@ declare
   -- For each item with a token: its word, and the waitpoint.
   v_verified   text[];
   v_waitpoints uuid[];
+  v_approvals  boolean[];
   v_row        record;
   v_full   uuid[];
   v_busy   integer[];
@@ -78,6 +81,7 @@ begin
     cardinality(p_correlation_ids), cardinality(p_tokens)], p_wait);
   v_names := p_names;
   v_waitpoints := array_fill(null::uuid, array[cardinality(p_execution_ids)]);
+  v_approvals := array_fill(false, array[cardinality(p_execution_ids)]);
   if p_tokens is not null then
     v_verified := ff._verify_tokens(p_partition_key, p_execution_ids, p_tokens);
   end if;
@@ -96,16 +100,17 @@ begin
   v_now := ff.now();
 
   for v_row in
-    select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed
+    select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed,
+           w.is_approval
     from unnest(p_execution_ids, p_names, v_verified) with ordinality u(id, name, word, n)
     left join lateral (
-      select x.waitpoint_id, x.key,
+      select x.waitpoint_id, x.key, x.approval_id is not null as is_approval,
              x.closed_at is not null or (x.activated_at is null and x.expires_at <= v_now)
                as is_closed
       from ff.waitpoint x
       where x.partition_key = p_partition_key and x.execution_id = u.id
         and case when u.word is null
-                   then x.closed_at is null and x.key = u.name
+                   then x.closed_at is null and x.key = u.name and x.approval_id is null
                      and (x.activated_at is not null or x.expires_at is null
                           or x.expires_at > v_now)
                  else x.waitpoint_id::text = u.word end
@@ -120,6 +125,7 @@ begin
         when v_row.is_closed then 'waitpoint_closed'
         else 'verified' end;
       v_names[v_row.item] := coalesce(v_row.name, v_row.key);
+      v_approvals[v_row.item] := coalesce(v_row.is_approval, false);
     end if;
   end loop;
 
@@ -135,9 +141,9 @@ begin
         when octet_length(u.payload) > 65536 then 'payload_too_large' end
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_verified)
+                p_correlation_ids, v_verified, v_approvals)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                        source_identity, category, correlation_id, verified, n)
+                        source_identity, category, correlation_id, verified, is_approval, n)
     left join lateral (
       select x.phase from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = u.id
@@ -145,7 +151,8 @@ begin
       offset 0) e on true
     cross join lateral (
       select ff._signal_problem(u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
-                                u.source_identity, u.category, u.correlation_id) as words) s
+                                u.source_identity, u.category, u.correlation_id,
+                                u.is_approval) as words) s
     order by u.n);
   -- The limit counts untaken signals.
   v_full := array(
@@ -178,19 +185,21 @@ begin
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
       noticed_at, effect)
-    select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id, u.category,
+    select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id,
+           case when u.is_approval then 'approval' else u.category end,
            coalesce(u.source_type, 'caller'), u.source_identity, u.correlation_id, u.dedup_key,
            u.payload, u.encoding, v_now,
            case when u.id = any (v_locked) then v_now end,
            case when u.id = any (v_locked) then 'buffered' end
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_words, v_waitpoints)
+                p_correlation_ids, v_words, v_waitpoints, v_approvals)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                        source_identity, category, correlation_id, word, waitpoint_id, n)
+                        source_identity, category, correlation_id, word, waitpoint_id,
+                        is_approval, n)
     where u.word is null and u.id <> all (v_full)
       and u.n <> all (coalesce(v_busy, '{}'))
-    order by u.id, u.name, u.dedup_key, u.signal_id
+    order by u.id, u.waitpoint_id, u.name, u.dedup_key, u.signal_id
     on conflict do nothing
     returning execution_id, signal_id
   loop
@@ -240,6 +249,7 @@ begin
          case when u.n = any (v_stored) then 'accepted'
               when u.word is not null then u.word
               when u.n = any (v_busy) then 'busy'
+              when u.is_approval and o.name <> u.name then 'already_answered'
               when o.signal_id is not null then 'duplicate'
               else 'signal_limit_exceeded' end,
          coalesce(o.signal_id, u.signal_id),
@@ -248,25 +258,32 @@ begin
                 select jsonb_build_object('field', p.words[1], 'problem', p.words[2])
                 from (select ff._signal_problem(
                         u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
-                        u.source_identity, u.category, u.correlation_id) as words) p)
+                        u.source_identity, u.category, u.correlation_id, u.is_approval) as words) p)
               when u.word = 'payload_too_large' then jsonb_build_object(
                 'bytes', octet_length(u.payload), 'limit', 65536)
               when u.word is null and o.signal_id is null then jsonb_build_object('limit', 10000)
+              when u.is_approval and o.name <> u.name and u.n <> all (v_stored)
+                then jsonb_build_object('decision', o.name)
               when u.word = 'not_signalable' then jsonb_build_object('reason', 'it has ended') end
   from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
               p_dedup_keys, p_source_types, p_source_identities, p_categories,
-              p_correlation_ids, v_words, v_waitpoints)
+              p_correlation_ids, v_words, v_waitpoints, v_approvals)
     with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                      source_identity, category, correlation_id, word, waitpoint_id, n)
+                      source_identity, category, correlation_id, word, waitpoint_id, is_approval,
+                      n)
   left join lateral (
-    select g.signal_id, g.effect from ff.signal g
+    select g.signal_id, g.effect, g.name from ff.signal g
     where u.word is null and g.partition_key = p_partition_key and g.execution_id = u.id
       and g.signal_id = u.signal_id
     union all
-    select g.signal_id, g.effect from ff.signal g
+    select g.signal_id, g.effect, g.name from ff.signal g
     where u.word is null and u.dedup_key is not null and g.partition_key = p_partition_key
       and g.execution_id = u.id and g.name = u.name
       and g.waitpoint_id is not distinct from u.waitpoint_id and g.dedup_key = u.dedup_key
+    union all
+    select g.signal_id, g.effect, g.name from ff.signal g
+    where u.word is null and u.is_approval and g.partition_key = p_partition_key
+      and g.execution_id = u.id and g.waitpoint_id = u.waitpoint_id and g.category = 'approval'
     limit 1) o on true
   order by u.n;
 end;

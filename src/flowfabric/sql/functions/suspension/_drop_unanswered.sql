@@ -1,5 +1,6 @@
 -- Forget the waits of executions that no signal has answered, because a retry or a replay asks
--- again. Their rows stay, because later steps follow them. The caller holds the row locks.
+-- again. Their rows stay, because later steps follow them. The waitpoints that they waited for are
+-- open again, because the journal still has their tokens. The caller holds the row locks.
 drop function if exists ff._drop_unanswered;
 create function ff._drop_unanswered(p_partition_key smallint, p_execution_ids uuid[])
 returns void
@@ -11,7 +12,23 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
+declare
+  v_wait record;
 begin
+  for v_wait in
+    select s.execution_id, s.condition from ff.step s
+    where s.partition_key = p_partition_key and s.execution_id = any (p_execution_ids)
+      and s.kind = 'wait' and s.taken_as is distinct from 'signals' and s.taken_as is not null
+  loop
+    update ff.waitpoint w set closed_at = null, close_reason = null
+    where w.partition_key = p_partition_key and w.execution_id = v_wait.execution_id
+      and w.waitpoint_id = any (ff._waitpoints_in(v_wait.condition))
+      and w.close_reason in ('timed_out', 'resumed') and not exists (
+        select from ff.signal g
+        where g.partition_key = p_partition_key and g.execution_id = v_wait.execution_id
+          and g.waitpoint_id = w.waitpoint_id and g.taken_at is not null
+        offset 0);
+  end loop;
   update ff.step s set
     opened_at = null,
     until_at = null,

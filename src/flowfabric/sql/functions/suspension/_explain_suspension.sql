@@ -25,9 +25,30 @@ begin
   where s.partition_key = p_partition_key and s.execution_id = p_execution_id
     and s.closed_at is null;
   select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-           'condition', x.condition, 'until_at', x.until_at)) order by x.position, x.name)
+           'condition', x.condition, 'until_at', x.until_at, 'answered', c.answered,
+           'unanswered', c.unanswered)) order by x.position, x.name)
     into v_waits
   from ff.step x
+  cross join lateral (
+    select jsonb_agg(l.name order by l.name) filter (where l.is_answered) as answered,
+           jsonb_agg(l.name order by l.name) filter (where not l.is_answered) as unanswered
+    from (
+      select a.name, exists (
+          select from ff.signal g
+          where g.partition_key = p_partition_key and g.execution_id = p_execution_id
+            and g.name = a.name and g.waitpoint_id is null and g.taken_at is null
+          offset 0) as is_answered
+      from (select distinct m #>> '{}' as name
+            from jsonb_path_query(x.condition, 'strict $.**.signal', silent => true) m) a
+      union all
+      select w.key, exists (
+          select from ff.signal g
+          where g.partition_key = p_partition_key and g.execution_id = p_execution_id
+            and g.waitpoint_id = w.waitpoint_id and g.taken_at is null
+          offset 0)
+      from ff.waitpoint w
+      where w.partition_key = p_partition_key and w.execution_id = p_execution_id
+        and w.waitpoint_id = any (ff._waitpoints_in(x.condition))) l) c
   where x.partition_key = p_partition_key and x.execution_id = p_execution_id
     and x.kind = 'wait' and x.taken_as is null and exists (
       select from unnest(v_row.wait_names, v_row.wait_occurrences) u(name, occurrence)

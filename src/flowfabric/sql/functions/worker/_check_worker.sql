@@ -10,7 +10,9 @@ create function ff._check_worker(
   p_liveness_ttl       interval,
   p_code_version       text,
   p_reads              text[],
-  p_version_grace      interval
+  p_version_grace      interval,
+  p_host               text,
+  p_slots              integer
 )
 returns void
 language plpgsql
@@ -53,6 +55,11 @@ begin
   elsif p_version_grace is null
      or p_version_grace not between interval '0' and interval '7 days' then
     v_field := 'version_grace'; v_problem := 'must be between 0 and seven days';
+  elsif octet_length(p_host) not between 1 and 256 or p_host ~ E'[\x01-\x20\x7f]' then
+    v_field := 'host';
+    v_problem := 'must be 1 to 256 bytes without whitespace or control characters';
+  elsif p_slots not between 1 and 100000 then
+    v_field := 'slots'; v_problem := 'must be between 1 and 100000';
   else
     return;
   end if;

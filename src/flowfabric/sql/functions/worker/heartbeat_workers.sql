@@ -1,7 +1,8 @@
--- Record that workers are alive; one call serves all workers of a process.
+-- Record that workers are alive, how many handlers each runs, and how long its event loop took to
+-- answer; one call serves all workers of a process.
 --
--- Returns the workers that are not registered; they must register again. A heartbeat writes no
--- event.
+-- Returns the workers that are asked for something: to `register` again, because they are not
+-- registered, or to `drain` (ff.drain_worker). A heartbeat writes no event.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -9,8 +10,13 @@
 -- Replay:   idempotent
 -- Rights:   app
 drop function if exists ff.heartbeat_workers;
-create function ff.heartbeat_workers(p_namespaces text[], p_worker_instance_ids text[])
-returns table (namespace text, worker_instance_id text)
+create function ff.heartbeat_workers(
+  p_namespaces          text[],
+  p_worker_instance_ids text[],
+  p_running             integer[] default null,
+  p_loop_lags           interval[] default null
+)
+returns table (namespace text, worker_instance_id text, asked text)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
@@ -33,14 +39,27 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'namespaces', 'problem', 'must be as many as there are workers, none of them null'));
   end if;
+  if cardinality(p_running) <> cardinality(p_worker_instance_ids)
+     or exists (select from unnest(p_running) u(x) where u.x not between 0 and 1000000) then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'running', 'problem', 'must be a number from 0 to 1000000 for each worker, or null'));
+  end if;
+  if cardinality(p_loop_lags) <> cardinality(p_worker_instance_ids)
+     or exists (select from unnest(p_loop_lags) u(x)
+                where u.x not between interval '0' and interval '7 days') then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'loop_lags', 'problem', 'must be 0 to seven days for each worker, or null'));
+  end if;
   perform ff._check_namespace(nullif(u.namespace, ''))
   from (select distinct x.namespace from unnest(p_namespaces) x(namespace)) u;
   v_now := ff.now();
   with beating as materialized (
-    select w.namespace, w.worker_instance_id
+    select w.namespace, w.worker_instance_id, a.running, a.loop_lag
     from (
-      select distinct u.namespace, u.instance
-      from unnest(p_namespaces, p_worker_instance_ids) u(namespace, instance)
+      select u.namespace, u.instance, max(u.running) as running, max(u.loop_lag) as loop_lag
+      from unnest(p_namespaces, p_worker_instance_ids, p_running, p_loop_lags)
+        u(namespace, instance, running, loop_lag)
+      group by u.namespace, u.instance
       order by u.namespace, u.instance
     ) a
     cross join lateral (
@@ -52,16 +71,22 @@ begin
     ) w
   )
   update ff.worker w
-  set heartbeat_at = greatest(v_now, w.heartbeat_at)
+  set heartbeat_at = greatest(v_now, w.heartbeat_at),
+      running = coalesce(b.running, w.running),
+      loop_lag = b.loop_lag
   from beating b
   where w.namespace = b.namespace and w.worker_instance_id = b.worker_instance_id;
 
   return query
-  select distinct u.namespace, u.instance
-  from unnest(p_namespaces, p_worker_instance_ids) u(namespace, instance)
-  where not exists (
-    select from ff.worker w
-    where w.namespace = u.namespace and w.worker_instance_id = u.instance
-      and w.heartbeat_at + w.liveness_ttl > v_now);
+  select u.namespace, u.instance,
+         case when w.worker_instance_id is null then 'register' else 'drain' end
+  from (
+    select distinct x.namespace, x.instance
+    from unnest(p_namespaces, p_worker_instance_ids) x(namespace, instance)
+  ) u
+  left join ff.worker w
+    on w.namespace = u.namespace and w.worker_instance_id = u.instance
+    and w.heartbeat_at + w.liveness_ttl > v_now
+  where w.worker_instance_id is null or w.drain_asked_at is not null;
 end;
 $$;

@@ -33,7 +33,12 @@ returns table (
   is_silent          boolean,
   code_version       text,
   reads              text[],
-  finish_only        boolean
+  finish_only        boolean,
+  host               text,
+  slots              integer,
+  running            integer,
+  loop_lag           interval,
+  drain_asked_at     timestamptz
 )
 language plpgsql
 security definer
@@ -54,7 +59,8 @@ begin
   select w.namespace, w.worker_instance_id, w.worker_id, w.lanes, w.tasks, w.capabilities,
          w.liveness_ttl, w.registered_at, w.heartbeat_at, w.heartbeat_at + w.liveness_ttl,
          w.heartbeat_at + w.liveness_ttl > v_now,
-         w.heartbeat_at + w.liveness_ttl / 3 <= v_now, w.code_version, w.reads, w.finish_only
+         w.heartbeat_at + w.liveness_ttl / 3 <= v_now, w.code_version, w.reads, w.finish_only,
+         w.host, w.slots, w.running, w.loop_lag, w.drain_asked_at
   from ff.worker w
   where (p_namespace is null or w.namespace = p_namespace)
     and (p_with_dead or w.heartbeat_at + w.liveness_ttl > v_now)

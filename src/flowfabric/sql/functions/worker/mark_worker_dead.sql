@@ -25,19 +25,7 @@ declare
   v_now timestamptz;
 begin
   perform ff._check_namespace(nullif(p_namespace, ''));
-  if p_namespace is null then
-    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'namespace', 'problem', 'must be given; empty means a worker of all namespaces'));
-  end if;
-  if p_worker_instance_id is null then
-    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'worker_instance_id', 'problem', 'must be given'));
-  end if;
-  if p_reason is null then
-    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'reason', 'problem', 'must be given'));
-  end if;
-  perform ff._check_actor_and_reason(p_actor, p_reason);
+  perform ff._check_worker_change(p_namespace, p_worker_instance_id, p_reason, p_actor);
   v_now := ff.now();
   with marked as (
     delete from ff.worker w

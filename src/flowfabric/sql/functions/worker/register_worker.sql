@@ -5,7 +5,8 @@
 -- as long as that worker is alive; the row of a dead worker is replaced. An empty namespace means
 -- all namespaces; null lanes or tasks mean any. p_code_version is the version of the worker's code,
 -- and p_reads are other versions whose journals it can read. When a version has had no worker for
--- p_version_grace, this worker takes its executions over (ff.list_unserved_routes).
+-- p_version_grace, this worker takes its executions over (ff.list_unserved_routes). p_host and p_slots
+-- (handlers at once) are only shown.
 --
 -- Executions that were blocked because no capable worker was alive become eligible, 500 in each
 -- partition; ff.unblock_executions finds the rest.
@@ -27,7 +28,9 @@ create function ff.register_worker(
   p_code_version       text default null,
   p_reads              text[] default '{}',
   p_version_grace      interval default '60 seconds',
-  p_finish_only        boolean default false
+  p_finish_only        boolean default false,
+  p_host               text default null,
+  p_slots              integer default null
 )
 returns table (outcome text, expires_at timestamptz)
 language plpgsql
@@ -50,7 +53,7 @@ begin
   perform ff._check_namespace(nullif(p_namespace, ''));
   perform ff._check_worker(p_namespace, p_worker_id, p_worker_instance_id, p_lanes, p_tasks,
                            p_capabilities, p_liveness_ttl, p_code_version, p_reads,
-                           p_version_grace);
+                           p_version_grace, p_host, p_slots);
   v_now := ff.now();
   with swept as (
     delete from ff.worker w
@@ -76,11 +79,11 @@ begin
   -- A concurrent registration of the same instance waits here, and then sees who owns the row.
   insert into ff.worker as w (
     namespace, worker_instance_id, worker_id, lanes, tasks, capabilities, liveness_ttl,
-    code_version, reads, version_grace, finish_only, registered_at, heartbeat_at)
+    code_version, reads, version_grace, finish_only, host, slots, registered_at, heartbeat_at)
   values (
     p_namespace, p_worker_instance_id, p_worker_id,
     v_lanes, v_tasks, v_capabilities, p_liveness_ttl, p_code_version, v_reads, p_version_grace,
-    coalesce(p_finish_only, false), v_now, v_now)
+    coalesce(p_finish_only, false), p_host, p_slots, v_now, v_now)
   on conflict (namespace, worker_instance_id) do update
     set lanes = excluded.lanes,
         tasks = excluded.tasks,
@@ -90,6 +93,8 @@ begin
         reads = excluded.reads,
         version_grace = excluded.version_grace,
         finish_only = excluded.finish_only,
+        host = excluded.host,
+        slots = excluded.slots,
         heartbeat_at = greatest(w.heartbeat_at, excluded.heartbeat_at)
     where w.worker_id = excluded.worker_id
   -- xmax is 0 only for a new row.

@@ -38,11 +38,13 @@ create table ff.event_generation (
   node_id       integer
 );
 
--- Events outlive an execution that was trimmed early; due_at says when they are deleted.
+-- Events outlive an execution that was trimmed early; due_at says when they are deleted. If a
+-- subscription still needs them, due_at is put off, and first_due_at is when they were first due.
 create table ff.event_trim (
   partition_key smallint    not null,
   due_at        timestamptz not null,
   execution_id  uuid        not null,
+  first_due_at  timestamptz,
   primary key (partition_key, due_at, execution_id)
 );
 

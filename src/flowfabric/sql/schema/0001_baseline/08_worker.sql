@@ -17,6 +17,13 @@ create table ff.worker (
   version_grace      interval    not null default '60 seconds',
   -- whether it only finishes executions that its version has begun
   finish_only        boolean     not null default false,
+  -- where it runs and how many handlers it runs at once; the last two are as of its last heartbeat
+  host               text,
+  slots              integer,
+  running            integer     not null default 0,
+  loop_lag           interval,
+  -- an operator has asked it to finish what it runs and to end
+  drain_asked_at     timestamptz,
   registered_at      timestamptz not null,
   heartbeat_at       timestamptz not null,
   primary key (namespace, worker_instance_id)
@@ -24,7 +31,8 @@ create table ff.worker (
 
 create index worker_version on ff.worker (code_version) where code_version is not null;
 
-create type ff.worker_event_kind as enum ('registered', 'marked_dead', 'ttl_swept');
+create type ff.worker_event_kind as enum (
+  'registered', 'drain_asked', 'marked_dead', 'ttl_swept');
 
 -- The history of workers. Heartbeats are not recorded.
 create table ff.worker_event (

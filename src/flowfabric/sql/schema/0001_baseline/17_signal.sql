@@ -50,6 +50,10 @@ create unique index signal_dedup on ff.signal
   (partition_key, execution_id, name, waitpoint_id, dedup_key) nulls not distinct
   where dedup_key is not null;
 
+-- An approver answers once.
+create unique index signal_approval on ff.signal (partition_key, execution_id, waitpoint_id)
+  where category = 'approval';
+
 
 -- Signals that were stored without the lock of their execution.
 create table ff.signal_inbox (

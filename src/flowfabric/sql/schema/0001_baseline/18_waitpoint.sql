@@ -19,6 +19,8 @@ create table ff.waitpoint (
   expires_at      timestamptz,
   closed_at       timestamptz,
   close_reason    text,
+  -- the approval that it belongs to; its key is then the approver who has the token
+  approval_id     uuid,
   primary key (partition_key, execution_id, waitpoint_id),
   constraint waitpoint_limits check (octet_length(key) between 1 and 256),
   constraint waitpoint_closed_for_a_reason check ((closed_at is null) = (close_reason is null))
@@ -29,6 +31,31 @@ create index waitpoint_open on ff.waitpoint (partition_key, execution_id, key, w
 
 create index waitpoint_expiry on ff.waitpoint (partition_key, expires_at)
   where closed_at is null and activated_at is null;
+
+-- The approvals that are open, longest open first: all waitpoints of one have the same time.
+create index waitpoint_approval on ff.waitpoint (partition_key, created_at, approval_id)
+  where closed_at is null and approval_id is not null;
+
+
+-- Approvals: a question to several approvers. Each of them has a waitpoint, which takes one answer.
+create table ff.approval (
+  partition_key    smallint    not null,
+  execution_id     uuid        not null,
+  approval_id      uuid        not null,
+  question         text        not null,
+  -- what the approvers have to know, in the given encoding
+  details          bytea,
+  details_encoding text,
+  -- so many approvals grant it
+  need_count       integer     not null,
+  -- so many rejections deny it
+  deny_count       integer     not null,
+  created_at       timestamptz not null,
+  primary key (partition_key, execution_id, approval_id),
+  constraint approval_limits check (
+    octet_length(question) between 1 and 1024 and octet_length(details) <= 65536
+    and need_count >= 1 and deny_count >= 1)
+);
 
 
 -- The keys that sign tokens. HMAC-SHA256 needs the key only as two blocks of 64 bytes.

@@ -16,10 +16,6 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-import typer
-
-from flowfabric.cli.ids import parse_id
-from flowfabric.cli.times import When, past, when
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     MAX_KEY_BYTES,
@@ -29,7 +25,9 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
+from flowfabric.core.ids import parse_id
 from flowfabric.core.states import PublicState
+from flowfabric.core.times import When, past, when
 from flowfabric.drawing.times import exact, precise
 
 LANGUAGE = (
@@ -40,10 +38,6 @@ LANGUAGE = (
     "10m, 2h, 7d) is a time ago: age>2h means older than two hours, ended>30m means ended more "
     "than half an hour ago, ended<30m means since then. An ISO time is a moment: ended>2026-11-01 "
     "means ended after it. Quote a value that has blanks."
-)
-
-WHERE_OPTION = typer.Option(
-    "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
 )
 
 _EQUAL = ("state", "lane", "task", "worker", "key", "parent", "error", "held", "crash_looping")

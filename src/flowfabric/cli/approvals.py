@@ -1,0 +1,202 @@
+"""`flowfabric approvals`: list the questions that wait for people, and answer them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from flowfabric.cli.ids import ID_ARGUMENT, find_execution
+from flowfabric.cli.options import Actor, Namespaces, command
+from flowfabric.cli.output import Printer
+from flowfabric.core.ids import ExecutionId, parse_id
+from flowfabric.core.signal import (
+    TOKEN_PREFIX,
+    ApprovalAnswer,
+    ApprovalInfo,
+    Delivered,
+    Signal,
+    decision_name,
+    encode_comment,
+    token_address,
+)
+from flowfabric.drawing.table import Column
+from flowfabric.drawing.text import printable
+from flowfabric.drawing.times import exact, relative
+
+app = typer.Typer(
+    name="approvals",
+    no_args_is_help=True,
+    help="List the approvals that executions wait for, and answer them.\n\nAn answer without a "
+    "token needs the role flowfabric_operator.",
+)
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="Id of an execution, or its last digits; or the token of an approver; - reads the "
+        "token from stdin, so that no list of processes shows it.",
+    ),
+]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="APPROVER",
+        help="The approver for whom you answer. Default: the one with your name.",
+        show_default=False,
+    ),
+]
+Comment = Annotated[
+    str | None,
+    typer.Option(
+        "--comment", "-m", help="Why; the handler gets it. Default: none.", show_default=False
+    ),
+]
+
+
+@command(app)
+async def ls(
+    database: Namespaces,
+    printer: Printer,
+    limit: int = typer.Option(
+        100, "--limit", "-n", min=1, max=1000, help="Print at most this many."
+    ),
+) -> None:
+    """List open approvals, longest open first.
+
+    Exit codes: 5 no database.
+    """
+    async with database.client() as client:
+        found = await client.approvals.list(limit=limit)
+        now = await client.executions.server_time()
+    columns: list[Column[ApprovalInfo]] = [
+        Column("ID", lambda one: str(one.id.uuid)),
+        Column("QUESTION", lambda one: printable(one.question), least=12),
+        Column("SINCE", lambda one: relative(one.created_at, now)),
+        Column("APPROVED", lambda one: f"{one.approved_count} of {one.need}"),
+        Column("WAITING FOR", lambda one: printable(", ".join(one.waiting_for)) or "-", least=8),
+    ]
+    printer.records(list(found), columns, empty="no approvals are open")
+
+
+@command(app)
+async def show(database: Namespaces, printer: Printer, id: str = ID_ARGUMENT) -> None:
+    """Show the approvals of an execution: the question, its details, and every answer.
+
+    Exit codes: 3 not found, 5 no database.
+    """
+    text = parse_id(id)
+    async with database.client() as client:
+        found = await client.approvals.of(await find_execution(client, text))
+        now = await client.executions.server_time()
+    for one in found:
+        printer.record(one, lambda one=one: _lines(one, now))  # type: ignore[misc]
+
+
+@command(app)
+async def approve(
+    database: Namespaces,
+    printer: Printer,
+    actor: Actor,
+    target: Target,
+    approver: For = None,
+    comment: Comment = None,
+) -> None:
+    """Approve.
+
+    Exit codes: 3 not found, 4 answered before or closed, 5 no database.
+    """
+    await _answer(database, printer, actor.who, target, True, approver, comment)
+
+
+@command(app)
+async def deny(
+    database: Namespaces,
+    printer: Printer,
+    actor: Actor,
+    target: Target,
+    approver: For = None,
+    comment: Comment = None,
+) -> None:
+    """Deny.
+
+    Exit codes: 3 not found, 4 answered before or closed, 5 no database.
+    """
+    await _answer(database, printer, actor.who, target, False, approver, comment)
+
+
+async def _answer(
+    database: Namespaces,
+    printer: Printer,
+    who: str,
+    target: str,
+    is_approved: bool,
+    approver: str | None,
+    comment: str | None,
+) -> None:
+    if target == "-" or target.startswith(TOKEN_PREFIX):
+        if approver is not None:
+            raise typer.BadParameter(
+                "cannot be combined with a token, which says who answers", param_hint="--for"
+            )
+        token = sys.stdin.readline().strip() if target == "-" else target
+        sent = Signal(
+            name=decision_name(is_approved),
+            payload=encode_comment(comment),
+            source_type="token",
+            source_identity=who,
+        )
+        found = token_address(token)
+        async with database.client() as client:
+            delivered = await client.signals.deliver_by_token(token, sent)
+    else:
+        text = parse_id(target)
+        async with database.client() as client:
+            found = await find_execution(client, text)
+            delivered = await client.approvals.answer(
+                found, is_approved=is_approved, actor=who, approver=approver, comment=comment
+            )
+    facts = {
+        "id": found,
+        "signal_id": delivered.id,
+        "is_approved": is_approved,
+        "is_duplicate": delivered.is_duplicate,
+        "effect": delivered.effect,
+    }
+    printer.record(facts, lambda: [_told(found, is_approved, delivered)])
+
+
+def _told(id: ExecutionId, is_approved: bool, delivered: Delivered) -> str:
+    done = "approved" if is_approved else "denied"
+    if delivered.is_duplicate:
+        return f"{id.uuid}  {done} before, nothing changed"
+    return f"{id.uuid}  {done}; " + (
+        "this decides it" if delivered.effect == "woken" else "others have to answer, too"
+    )
+
+
+def _lines(one: ApprovalInfo, now: datetime) -> Sequence[str]:
+    state = "open" if one.is_open else "closed"
+    lines = [
+        printable(one.question),
+        f"  {state}, asked {relative(one.created_at, now)}: {one.approved_count} of {one.need} "
+        f"approvals; denied by {one.deny}",
+    ]
+    if one.details is not None:
+        lines.append(f"  details    {printable(json.dumps(one.details))}")
+    lines += [f"  {_answer_line(answer)}" for answer in one.answers]
+    lines += [f"  {printable(name)}: no answer yet" for name in one.waiting_for]
+    return lines
+
+
+def _answer_line(answer: ApprovalAnswer) -> str:
+    done = "approved" if answer.is_approved else "denied"
+    by = f" by {printable(answer.by)}" if answer.by and answer.by != answer.approver else ""
+    comment = f": {printable(answer.comment)}" if answer.comment else ""
+    return f"{printable(answer.approver)}: {done}{by} at {exact(answer.at)}{comment}"

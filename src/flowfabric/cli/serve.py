@@ -1,0 +1,110 @@
+"""`flowfabric serve`: the HTTP server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import typer
+
+from flowfabric.cli.imports import load_app
+from flowfabric.cli.options import Namespace
+from flowfabric.cli.worker import split
+from flowfabric.config import Settings
+from flowfabric.core.errors import InvalidInput
+from flowfabric.telemetry import install_logging
+
+if TYPE_CHECKING:
+    from flowfabric.app.app import App
+
+
+class Auth(StrEnum):
+    """How callers are recognised."""
+
+    TOKENS = "tokens"
+    NONE = "none"
+
+
+def serve(
+    database: Namespace,
+    app: str | None = typer.Argument(
+        None,
+        metavar="[MODULE:APP]",
+        help="The app whose tasks can be submitted with their options. Default: none; tasks that "
+        "workers registered can be submitted.",
+        show_default=False,
+    ),
+    host: str = typer.Option("127.0.0.1", "--host", help="Address to listen on."),
+    port: int = typer.Option(9090, "--port", min=0, max=65535, help="Port; 0 takes a free one."),
+    auth: Auth = typer.Option(
+        Auth.TOKENS,
+        "--auth",
+        help="`tokens`: every request needs a token. `none`: requests of this machine need none.",
+    ),
+    allow_hosts: str | None = typer.Option(
+        None,
+        "--allow-host",
+        metavar="A,B",
+        help="Take only requests with these Host headers. Default: all, or with --auth none only "
+        "localhost.",
+        show_default=False,
+    ),
+    cors_origins: str | None = typer.Option(
+        None,
+        "--cors-origin",
+        metavar="URL,...",
+        help="Let pages of these origins call the server. Default: none.",
+        show_default=False,
+    ),
+) -> None:
+    """Serve the HTTP API until a signal stops it.
+
+    Exit codes: 2 wrong usage, 5 no database.
+    """
+    try:
+        import uvicorn
+
+        from flowfabric.server import server
+        from flowfabric.server.principals import is_loopback
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            field="serve", problem=f"needs {error.name}; run: pip install 'flowfabric[server]'"
+        ) from error
+    if auth is Auth.NONE and not is_loopback(host):
+        raise InvalidInput(
+            field="--auth",
+            problem=f"none is allowed on this machine's own addresses only, not on {host}",
+        )
+    settings = Settings.from_environment()
+    install_logging(settings.log_format, settings.log_level)
+    served = server(
+        _app(database, app),
+        auth="none" if auth is Auth.NONE else "tokens",
+        hosts=split(allow_hosts) or (),
+        cors_origins=split(cors_origins) or (),
+        closes_app=True,
+    )
+    config = uvicorn.Config(
+        served,
+        host=host,
+        port=port,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+        h11_max_incomplete_event_size=65_536,
+    )
+    uvicorn.Server(config).run()
+
+
+def _app(database: Namespace, reference: str | None) -> App:
+    from flowfabric.app.app import App
+
+    loaded = App(name="serve") if reference is None else load_app(reference)
+    url, _ = database.resolve()
+    space = database.space if database.namespace is not None else loaded.settings.namespace
+    loaded.settings = replace(
+        loaded.settings, database_url=url, namespace=space or loaded.settings.namespace
+    )
+    return loaded

@@ -1,0 +1,156 @@
+"""Approvals: questions to several approvers, each with a token of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client.addresses import Scoped, address, lease_address, place
+from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
+from flowfabric.client.outcomes import refusal
+from flowfabric.client.partitions import ask_each
+from flowfabric.core.execution import Claimed, check_words
+from flowfabric.core.ids import AnyId, ExecutionId, uuid7
+from flowfabric.core.signal import (
+    ApprovalAnswer,
+    ApprovalInfo,
+    Delivered,
+    decision_name,
+    encode_comment,
+    read_comment,
+)
+from flowfabric.db import functions
+
+# How many approvals of an execution are read.
+MAX_APPROVALS = 1000
+
+
+class Approvals(Scoped):
+    """Operations on approvals."""
+
+    async def create(
+        self,
+        held: Claimed,
+        approval_id: UUID,
+        approvers: Sequence[tuple[str, UUID]],
+        question: str,
+        *,
+        details: bytes | None,
+        need: int,
+        deny: int,
+        step: tuple[str, int] | None = None,
+    ) -> list[str]:
+        """Ask approvers a question under a lease; return a token for each."""
+        rows = await self._database.call(
+            functions.CREATE_APPROVAL,
+            **lease_address(held, self._namespace),
+            approval_id=approval_id,
+            waitpoint_ids=[id for _, id in approvers],
+            approvers=[name for name, _ in approvers],
+            question=question,
+            details=details,
+            details_encoding="json",
+            need=need,
+            deny=deny,
+            step_name=None if step is None else step[0],
+            step_occurrence=None if step is None else step[1],
+            patience=SETTLE_PATIENCE_SECONDS,
+        )
+        if rows[0]["outcome"] != "created":
+            raise refusal(rows[0]["outcome"], rows[0]["detail"], id=str(held.id))
+        return list(rows[0]["tokens"])
+
+    async def answer(
+        self,
+        id: AnyId,
+        *,
+        is_approved: bool,
+        actor: str,
+        approver: str | None = None,
+        comment: str | None = None,
+        approval_id: UUID | None = None,
+    ) -> Delivered:
+        """Answer an approval without a token, for an operator.
+
+        The answer counts for the approver with the name of the actor, or for `approver`.
+        """
+        check_words(actor=actor)
+        payload = encode_comment(comment)
+        signal_id = uuid7()
+        id = await self._execution(id)
+        rows = await self._database.call(
+            functions.DELIVER_APPROVAL_SIGNAL,
+            **address(id, self._namespace),
+            decision=decision_name(is_approved),
+            actor=actor,
+            signal_id=signal_id,
+            approver=approver,
+            approval_id=approval_id,
+            payload=payload,
+            payload_encoding="json",
+        )
+        row = rows[0]
+        return Delivered(row["signal_id"], row["signal_id"] != signal_id, row["effect"])
+
+    async def of(self, id: AnyId) -> Sequence[ApprovalInfo]:
+        """Return the approvals of an execution, oldest first, open or not."""
+        id = await self._execution(id)
+        partition, uuid = place(id)
+        return await self._read(partition, uuid, None, MAX_APPROVALS)
+
+    async def list(
+        self, *, after: ApprovalInfo | None = None, limit: int = 100
+    ) -> Sequence[ApprovalInfo]:
+        """Return open approvals of all partitions, longest open first, after the given one."""
+
+        async def read(partition: int) -> Sequence[ApprovalInfo]:
+            return await self._read(partition, None, after, limit)
+
+        pages = await ask_each(await self._database.partitions.all(), read)
+        found = [one for page in pages for one in page]
+        found.sort(key=lambda one: (one.created_at, one.approval_id))
+        return found[:limit]
+
+    async def _read(
+        self, partition: int, execution_id: UUID | None, after: ApprovalInfo | None, limit: int
+    ) -> Sequence[ApprovalInfo]:
+        rows = await self._database.call(
+            functions.LIST_APPROVALS,
+            partition_key=partition,
+            namespace=self._namespace,
+            execution_id=execution_id,
+            after_at=None if after is None else after.created_at,
+            after_id=None if after is None else after.approval_id,
+            limit=limit,
+        )
+        return [_info(partition, row) for row in rows]
+
+
+def _info(partition: int, row: Any) -> ApprovalInfo:
+    given = zip(
+        row["approvers"],
+        row["decisions"],
+        row["decided_at"],
+        row["deciders"],
+        row["comments"],
+        strict=True,
+    )
+    answers = [
+        ApprovalAnswer(approver, decision == "approved", at, by, read_comment(comment))
+        for approver, decision, at, by, comment in given
+        if decision is not None
+    ]
+    return ApprovalInfo(
+        id=ExecutionId.of(partition, row["execution_id"]),
+        approval_id=row["approval_id"],
+        question=row["question"],
+        details=None if row["details"] is None else json.loads(row["details"]),
+        need=row["need_count"],
+        deny=row["deny_count"],
+        created_at=row["created_at"],
+        is_open=row["is_open"],
+        approvers=tuple(row["approvers"]),
+        answers=tuple(sorted(answers, key=lambda one: (one.at, one.approver))),
+    )

@@ -1,0 +1,431 @@
+"""Consume a subscription: hold it, read its events, and store what was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from flowfabric.client.events import POLL_SECONDS, RECONNECT_SECONDS, Events, listen_for_hints
+from flowfabric.core.errors import (
+    CursorExpired,
+    FlowFabricError,
+    InvalidInput,
+    SubscriptionHeld,
+    SubscriptionLost,
+    Unavailable,
+)
+from flowfabric.core.execution import Event, EventPage
+from flowfabric.core.ids import uuid7
+from flowfabric.core.subscription import Hold, OnExpiry, Wishes
+from flowfabric.db.outage import level_of
+from flowfabric.db.session import Database, Session
+from flowfabric.telemetry import ENGINE_LOGGER
+
+if TYPE_CHECKING:
+    from flowfabric.client.subscriptions import Subscriptions
+
+# A position is stored at most this often, and when a consumer ends.
+STORE_SECONDS = 0.1
+# While only events pass that the subscription does not want, its position is stored this often.
+PASSING_SECONDS = 30.0
+# A consumer that waits for another one asks this often.
+BUSY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SubscribedEvent(Event):
+    """An event of a subscription. Call `ack` once you have processed it."""
+
+    _turn: _Turn | None = None
+    _number: int = 0
+
+    async def ack(self) -> None:
+        """Acknowledge this event and all events before it.
+
+        They do not come again, except for events of the page that is being read: the position is
+        stored when all events of a page are acknowledged. Raises SubscriptionLost if another
+        consumer has the subscription now, or if it was reset: the events come again, there or
+        here.
+        """
+        assert self._turn is not None
+        await self._turn.ack(self._number)
+
+    def ack_sync(self) -> None:
+        """`ack` for synchronous code."""
+        assert self._turn is not None
+        if self._turn.call is None:
+            raise InvalidInput(field="ack_sync", problem="needs app.subscribe_sync; await ack()")
+        self._turn.call(self.ack, "event.ack()")
+
+
+_FIELDS = tuple(field.name for field in fields(Event))
+
+
+def _numbered(event: Event, turn: _Turn, number: int) -> SubscribedEvent:
+    values: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
+    values |= {"_turn": turn, "_number": number}
+    return SubscribedEvent(**values)
+
+
+class Ears:
+    """One connection of a client that listens for all its consumers, while there are any."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: Session | None = None
+        self._heard: set[asyncio.Event] = set()
+
+    def add(self, heard: asyncio.Event) -> None:
+        self._heard.add(heard)
+
+    async def listen(self) -> None:
+        """Listen, if that is not so already."""
+        if self._session is None:
+            self._session = self._database.session("subscriptions")
+        if not self._session.is_connected:
+            await listen_for_hints(self._session, self._tell)
+
+    async def remove(self, heard: asyncio.Event) -> None:
+        self._heard.discard(heard)
+        if not self._heard:
+            await self.close()
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _tell(self) -> None:
+        for heard in self._heard:
+            heard.set()
+
+
+@dataclass(slots=True)
+class _Page:
+    """A page that was delivered: its last event, the cursor after it, and how many events."""
+
+    last: int
+    cursor: str
+    count: int
+
+
+class _Turn:
+    """One hold of a subscription, from the first page to the release or the loss."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        name: str,
+        holder_id: UUID,
+        hold: Hold,
+        ttl: timedelta,
+        heard: asyncio.Event,
+        call: Callable[..., Any] | None,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._name = name
+        self._holder_id = holder_id
+        self._epoch = hold.epoch
+        self._ttl = ttl
+        self._heard = heard
+        self.call = call
+        self.is_lost = False
+        self._delivered = 0
+        self._acked = 0
+        self._pages: deque[_Page] = deque()
+        # What can be stored: the cursor after the last whole page that was acknowledged.
+        self._cursor: str | None = None
+        self._count = 0
+        self._ack_no = 0
+        self._stored_at = monotonic() - STORE_SECONDS
+        self._storing = asyncio.Lock()
+        self._later: asyncio.Task[None] | None = None
+        self._renewals = asyncio.create_task(self._renew())
+
+    def deliver(self, page: EventPage) -> list[SubscribedEvent]:
+        """Note a page and return its events, each with its number."""
+        first = self._delivered + 1
+        self._delivered += len(page.events)
+        self._pages.append(_Page(self._delivered, page.cursor, len(page.events)))
+        return [_numbered(event, self, number) for number, event in enumerate(page.events, first)]
+
+    async def ack(self, number: int) -> None:
+        if self.is_lost:
+            raise SubscriptionLost(subscription=self._name)
+        self._acked = max(self._acked, number)
+        if not self._advance():
+            return
+        if monotonic() - self._stored_at >= STORE_SECONDS:
+            await self.store()
+        elif self._later is None:
+            self._later = asyncio.create_task(self._store_later())
+
+    async def pass_by(self) -> None:
+        """Store, once in a while, that events passed which the subscription does not want."""
+        self._advance()
+        if self._cursor is not None and monotonic() - self._stored_at >= PASSING_SECONDS:
+            with suppress(SubscriptionLost):
+                await self.store()
+
+    async def store(self) -> None:
+        """Store the cursor after the last page that was acknowledged; wait for the database."""
+        async with self._storing:
+            cursor, count = self._cursor, self._count
+            if cursor is None or self.is_lost:
+                return
+            self._ack_no += 1
+            is_done = False
+            while not is_done:
+                is_done = await self._try_to_store(cursor, count)
+                await asyncio.sleep(0 if is_done else RECONNECT_SECONDS)
+            self._stored_at = monotonic()
+            self._count -= count
+            if self._cursor == cursor:
+                self._cursor = None
+            if self.is_lost:
+                raise SubscriptionLost(subscription=self._name)
+
+    async def _try_to_store(self, cursor: str, count: int) -> bool:
+        try:
+            is_held = await self._subscriptions.ack(
+                self._name,
+                self._holder_id,
+                self._epoch,
+                ttl=self._ttl,
+                ack_no=self._ack_no,
+                cursor=cursor,
+                count=count,
+            )
+        except Unavailable as error:
+            ENGINE_LOGGER.log(level_of(error), "position not stored, trying again: %s", error)
+            return False
+        if not is_held:
+            self._lose()
+        return True
+
+    async def end(self) -> None:
+        """Store what was acknowledged, and let the next consumer in."""
+        for task in (self._renewals, self._later):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        if self.is_lost:
+            return
+        with suppress(SubscriptionLost):
+            self._advance()
+            # Without waiting for a database that is away: the hold runs out by itself.
+            async with self._storing:
+                if self._cursor is not None:
+                    self._ack_no += 1
+                    await self._try_to_store(self._cursor, self._count)
+            if not self.is_lost:
+                with suppress(Unavailable):
+                    await self._subscriptions.release(self._name, self._holder_id, self._epoch)
+
+    def _advance(self) -> bool:
+        """Find the pages that were acknowledged as a whole; tell whether one had events."""
+        had_events = False
+        while self._pages and self._pages[0].last <= self._acked:
+            page = self._pages.popleft()
+            self._cursor = page.cursor
+            self._count += page.count
+            had_events = had_events or page.count > 0
+        return had_events
+
+    async def _store_later(self) -> None:
+        await asyncio.sleep(max(self._stored_at + STORE_SECONDS - monotonic(), 0))
+        self._later = None
+        # The iterator notices the loss and begins again.
+        with suppress(SubscriptionLost):
+            await self.store()
+
+    async def _renew(self) -> None:
+        while not self.is_lost:
+            await asyncio.sleep(self._ttl.total_seconds() / 3)
+            try:
+                is_held = await self._subscriptions.ack(
+                    self._name, self._holder_id, self._epoch, ttl=self._ttl
+                )
+            except FlowFabricError as error:
+                ENGINE_LOGGER.log(
+                    level_of(error), "hold on subscription %s not renewed: %s", self._name, error
+                )
+                continue
+            if not is_held:
+                self._lose()
+
+    def _lose(self) -> None:
+        if not self.is_lost:
+            ENGINE_LOGGER.info(
+                "subscription lost to another consumer or reset: %s, epoch %s",
+                self._name,
+                self._epoch,
+            )
+        self.is_lost = True
+        self._heard.set()
+
+
+class Subscription:
+    """The events of a subscription: `async for event in app.subscribe("billing")`.
+
+    Every event comes at least once, and the events of one execution in order. One consumer reads a
+    subscription at a time; others wait for it. Leave the loop, or use `async with`, to let the next
+    consumer in.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Subscriptions]],
+        name: str,
+        wishes: Wishes,
+        *,
+        since: datetime | None,
+        on_expiry: OnExpiry,
+        keep: timedelta,
+        hold_for: timedelta,
+        page_size: int,
+        follow: bool,
+        call: Callable[..., Any] | None,
+    ) -> None:
+        self.name = name
+        self._connect = connect
+        self._wishes = wishes
+        self._since = since
+        self._on_expiry = on_expiry
+        self._keep = keep
+        self._ttl = hold_for
+        self._page_size = page_size
+        self._follows = follow
+        self._call = call
+        self._is_entered = False
+        self._iterators: list[AsyncGenerator[SubscribedEvent, None]] = []
+
+    def __aiter__(self) -> AsyncGenerator[SubscribedEvent, None]:
+        iterator = self._read()
+        # Otherwise only the loop refers to it, and its end is noticed when the loop is left.
+        if self._is_entered:
+            self._iterators.append(iterator)
+        return iterator
+
+    async def __aenter__(self) -> Self:
+        self._is_entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_entered = False
+        while self._iterators:
+            await self._iterators.pop().aclose()
+
+    async def _read(self) -> AsyncGenerator[SubscribedEvent, None]:
+        subscriptions = await self._connect()
+        heard = asyncio.Event()
+        subscriptions.ears.add(heard)
+        is_first = True
+        try:
+            while True:
+                turn, cursor = await self._take(subscriptions, heard, is_first)
+                is_first = False
+                try:
+                    while not turn.is_lost:
+                        heard.clear()
+                        await subscriptions.ears.listen()
+                        page = await self._next(subscriptions.events, cursor)
+                        if page.cursor != cursor:
+                            for event in turn.deliver(page):
+                                if not turn.is_lost:
+                                    yield event
+                            await turn.pass_by()
+                        cursor = page.cursor
+                        if page.has_more:
+                            continue
+                        if not self._follows and not page.missing:
+                            return
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(POLL_SECONDS):
+                                await heard.wait()
+                finally:
+                    await turn.end()
+        finally:
+            await subscriptions.ears.remove(heard)
+
+    async def _next(self, events: Events, cursor: str) -> EventPage:
+        """Read the next page. Wait for a database that is away, and obey the policy on expiry."""
+        while True:
+            try:
+                return await events.read(cursor, limit=self._page_size, **self._wishes.filters())
+            except Unavailable as error:
+                ENGINE_LOGGER.log(
+                    level_of(error), "events of subscription %s not read: %s", self.name, error
+                )
+                await asyncio.sleep(RECONNECT_SECONDS)
+            except CursorExpired as error:
+                if self._on_expiry == OnExpiry.STOP:
+                    raise
+                ENGINE_LOGGER.warning(
+                    "subscription %s lost events; resuming at %s: %s",
+                    self.name,
+                    error.resume_from,
+                    error.facts.get("reason"),
+                )
+                cursor = await events.open(error.resume_from)
+
+    async def _take(
+        self, subscriptions: Subscriptions, heard: asyncio.Event, is_first: bool
+    ) -> tuple[_Turn, str]:
+        """Wait until this consumer holds the subscription; return its turn and its position."""
+        holder_id = uuid7()
+        cursor = None
+        is_told = False
+        while True:
+            try:
+                hold = await subscriptions.hold(
+                    self.name,
+                    holder_id,
+                    held_by=f"{socket.gethostname()}:{os.getpid()}"[:256],
+                    ttl=self._ttl,
+                    wishes=self._wishes,
+                    on_expiry=self._on_expiry,
+                    keep=self._keep,
+                    cursor=cursor,
+                )
+            except Unavailable as error:
+                # A caller learns at once that the database is away. A consumer that has read
+                # before waits for it.
+                if is_first:
+                    raise
+                ENGINE_LOGGER.log(level_of(error), "subscription not held: %s", error)
+                await asyncio.sleep(RECONNECT_SECONDS)
+                continue
+            if hold.outcome == "unknown":
+                cursor = await subscriptions.events.open(self._since)
+                continue
+            if hold.outcome == "held":
+                turn = _Turn(
+                    subscriptions, self.name, holder_id, hold, self._ttl, heard, self._call
+                )
+                return turn, hold.cursor_text
+            if not self._follows:
+                raise SubscriptionHeld.explained(
+                    {"subscription": self.name, "held_by": hold.held_by}
+                )
+            if not is_told:
+                ENGINE_LOGGER.info(
+                    "waiting for subscription %s: held by %s", self.name, hold.held_by
+                )
+                is_told = True
+            await asyncio.sleep(BUSY_SECONDS)

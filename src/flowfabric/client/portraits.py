@@ -1,0 +1,51 @@
+"""Read everything about one execution, and resolve what a filter names. Commands and HTTP share
+these reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flowfabric.client.facade import FlowFabric
+from flowfabric.core.errors import ExecutionNotFound
+from flowfabric.core.execution import ExecutionFilter, ExecutionInfo, ExecutionSummary
+from flowfabric.core.ids import AnyId
+from flowfabric.drawing.executions import CHILDREN_SHOWN, Portrait
+
+
+async def read_portrait(
+    client: FlowFabric, id: AnyId, *, with_payload: bool = False, with_trace: bool = False
+) -> Portrait:
+    """Read everything about an execution; raise ExecutionNotFound if there is none."""
+    info = await client.executions.describe(id)
+    if info is None:
+        raise ExecutionNotFound(id=str(id))
+    return Portrait(
+        info,
+        await client.executions.why(id),
+        await client.executions.attempts(id),
+        await client.steps.list(id) if info.step_count else [],
+        await client.executions.events(id),
+        await _children(client, info),
+        with_payload=with_payload,
+        with_trace=with_trace,
+    )
+
+
+async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSummary]:
+    """Return the newest children of an execution."""
+    if not info.child_count:
+        return []
+    page = await client.executions.list(
+        ExecutionFilter(parent=info.id), limit=CHILDREN_SHOWN, partition=info.id.partition_key
+    )
+    return page.executions
+
+
+async def located(
+    client: FlowFabric, filter: ExecutionFilter, partition: int | None
+) -> tuple[ExecutionFilter, int | None]:
+    """Look up the parent that a filter contains. Children are in the partition of their parent."""
+    if filter.parent is None:
+        return filter, partition
+    parent = await client.executions.find(filter.parent)
+    return replace(filter, parent=parent), parent.partition_key

@@ -1,0 +1,243 @@
+"""Subscriptions: list them, move them, and consume their events."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client.addresses import Scoped
+from flowfabric.client.consumer import Ears, Subscription
+from flowfabric.client.events import (
+    Events,
+    Feed,
+    check_page_size,
+    wanted_kinds,
+    wanted_texts,
+)
+from flowfabric.client.partitions import ask_reachable
+from flowfabric.core.errors import InvalidInput, SubscriptionNotFound
+from flowfabric.core.states import EventKind
+from flowfabric.core.subscription import (
+    DEFAULT_KEEP,
+    Hold,
+    OnExpiry,
+    SubscriptionInfo,
+    Wishes,
+    check_on_expiry,
+    check_subscription_name,
+)
+from flowfabric.db import functions
+from flowfabric.db.records import reader
+from flowfabric.db.session import Database
+
+_info = reader(
+    SubscriptionInfo,
+    functions.LIST_SUBSCRIPTIONS,
+    unread="cursor_text",
+    default="behind_at waiting is_expired",
+    on_expiry=OnExpiry,
+)
+
+
+_hold = reader(Hold, functions.HOLD_SUBSCRIPTION)
+
+
+class Subscriptions(Scoped):
+    """The subscriptions of a namespace."""
+
+    def __init__(self, database: Database, events: Events, namespace: str | None) -> None:
+        super().__init__(database, namespace)
+        self.events = events
+        self.ears = Ears(database)
+
+    def consume(self, name: str, **options: Any) -> Subscription:
+        """Return the events of a subscription, to iterate over; create it at the first iteration.
+
+        The options are those of `App.subscribe`, with lists of `tasks`.
+        """
+
+        async def connect() -> Subscriptions:
+            return self
+
+        return subscription(connect, name, **options)
+
+    async def list(self, name: str | None = None) -> list[SubscriptionInfo]:
+        """List subscriptions with how far they are behind."""
+        rows = await self._database.call(
+            functions.LIST_SUBSCRIPTIONS, namespace=self._namespace, name=name
+        )
+        found = {(row["namespace"], row["name"]): _info(row) for row in rows}
+        if not found:
+            return []
+
+        async def lags(partition: int) -> Any:
+            return await self._database.call(
+                functions.READ_LAGS, partition_key=partition, namespace=self._namespace, name=name
+            )
+
+        answers, _ = await ask_reachable(await self._database.partitions.all(), lags)
+        for row in (row for answer in answers for row in answer):
+            one = found.get((row["namespace"], row["name"]))
+            if one is None:
+                continue
+            times = [time for time in (one.behind_at, row["behind_at"]) if time is not None]
+            found[one.namespace, one.name] = replace(
+                one,
+                behind_at=min(times, default=None),
+                waiting=one.waiting + row["waiting"],
+                is_expired=one.is_expired or row["is_expired"],
+            )
+        return list(found.values())
+
+    async def get(self, name: str) -> SubscriptionInfo:
+        """Return one subscription."""
+        self._own()
+        check_subscription_name(name)
+        for found in await self.list(name):
+            return found
+        raise SubscriptionNotFound.explained({"subscription": name})
+
+    async def reset(
+        self,
+        name: str,
+        *,
+        since: datetime | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> None:
+        """Put a subscription before the first event of `since`, or after the last event.
+
+        A consumer that reads it now begins at the new position.
+        """
+        check_subscription_name(name)
+        await self._database.call(
+            functions.RESET_SUBSCRIPTION,
+            namespace=self._own(),
+            name=name,
+            cursor=await self.events.open(since),
+            reason=reason,
+            actor=actor,
+        )
+
+    async def remove(self, name: str) -> None:
+        """Delete a subscription with its position. A repeat changes nothing."""
+        check_subscription_name(name)
+        await self._database.call(functions.REMOVE_SUBSCRIPTION, namespace=self._own(), name=name)
+
+    async def close(self) -> None:
+        """Stop listening for events. Consumers of this client end."""
+        await self.ears.close()
+
+    async def hold(
+        self,
+        name: str,
+        holder_id: UUID,
+        *,
+        held_by: str,
+        ttl: timedelta,
+        wishes: Wishes,
+        on_expiry: OnExpiry = OnExpiry.STOP,
+        keep: timedelta = DEFAULT_KEEP,
+        cursor: str | None = None,
+    ) -> Hold:
+        """Take or renew the hold on a subscription."""
+        rows = await self._database.call(
+            functions.HOLD_SUBSCRIPTION,
+            namespace=self._own(),
+            name=name,
+            holder_id=holder_id,
+            held_by=held_by,
+            ttl=ttl,
+            kinds=wishes.kinds,
+            tasks=wishes.tasks,
+            lanes=wishes.lanes,
+            instance_tags=wishes.instance_tags,
+            on_expiry=on_expiry,
+            keep=keep,
+            cursor=cursor,
+        )
+        return _hold(rows[0])
+
+    async def ack(
+        self,
+        name: str,
+        holder_id: UUID,
+        epoch: int,
+        *,
+        ttl: timedelta,
+        ack_no: int | None = None,
+        cursor: str | None = None,
+        count: int = 0,
+    ) -> bool:
+        """Store the position of a holder, or only renew its hold; return False if it was lost."""
+        rows = await self._database.call(
+            functions.ACK_SUBSCRIPTION,
+            namespace=self._own(),
+            name=name,
+            holder_id=holder_id,
+            epoch=epoch,
+            ttl=ttl,
+            ack_no=ack_no,
+            cursor=cursor,
+            count=count,
+        )
+        return bool(rows[0]["outcome"] == "acked")
+
+    async def release(self, name: str, holder_id: UUID, epoch: int) -> None:
+        """Give up a hold. A repeat changes nothing."""
+        await self._database.call(
+            functions.RELEASE_SUBSCRIPTION,
+            namespace=self._own(),
+            name=name,
+            holder_id=holder_id,
+            epoch=epoch,
+        )
+
+    def _own(self) -> str:
+        if self._namespace is None:
+            raise InvalidInput(
+                field="namespace", problem="must be given: a subscription belongs to one"
+            )
+        return self._namespace
+
+
+def subscription(
+    connect: Callable[[], Awaitable[Subscriptions]],
+    name: str,
+    *,
+    kinds: Iterable[EventKind | str] | None = None,
+    feed: Feed | str | None = None,
+    tasks: Iterable[str] | None = None,
+    lanes: Iterable[str] | None = None,
+    instance_tags: Iterable[str] | None = None,
+    since: datetime | None = None,
+    on_expiry: OnExpiry | str = OnExpiry.STOP,
+    keep: timedelta = DEFAULT_KEEP,
+    hold_for: timedelta = timedelta(seconds=30),
+    page_size: int = 500,
+    follow: bool = True,
+    call: Callable[..., Any] | None = None,
+) -> Subscription:
+    """Return the events of a subscription, given how to get the client."""
+    check_subscription_name(name)
+    chosen = wanted_kinds(kinds, feed)
+    return Subscription(
+        connect,
+        name,
+        Wishes(
+            None if chosen is None else list(chosen),
+            wanted_texts("tasks", tasks),
+            wanted_texts("lanes", lanes),
+            wanted_texts("instance_tags", instance_tags),
+        ),
+        since=since,
+        on_expiry=check_on_expiry(on_expiry),
+        keep=keep,
+        hold_for=hold_for,
+        page_size=check_page_size(page_size),
+        follow=follow,
+        call=call,
+    )

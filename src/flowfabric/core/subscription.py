@@ -1,0 +1,119 @@
+"""Subscriptions as operators read them, and the policies that they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import check_text
+
+MAX_SUBSCRIPTION_NAME_BYTES = 256
+DEFAULT_KEEP = timedelta(days=7)
+"""How long events stay for a subscription after they would have been trimmed."""
+
+
+class OnExpiry(StrEnum):
+    """What a consumer does if the events after its position are gone."""
+
+    STOP = "stop"
+    """Raise CursorExpired."""
+    RESUME = "resume"
+    """Continue with the events that are left; some of them may come twice."""
+
+
+class SubscriptionState(StrEnum):
+    """The state of a subscription, as a list shows it."""
+
+    HELD = "held"
+    """A consumer reads it."""
+    IDLE = "idle"
+    """No consumer reads it now."""
+    EXPIRED = "expired"
+    """Events after its position were trimmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionInfo:
+    """A subscription: its wishes, its consumer, and how far it is behind.
+
+    `behind_at` is the time of the first event after its position, or None if there is none.
+    `waiting` counts the events after its position, up to 1 000 in each partition; they include the
+    events that it does not want. If a partition could not be reached, its events are not counted.
+    """
+
+    namespace: str
+    name: str
+    kinds: Sequence[str] | None
+    tasks: Sequence[str] | None
+    lanes: Sequence[str] | None
+    instance_tags: Sequence[str] | None
+    on_expiry: OnExpiry
+    keep: timedelta
+    held_by: str | None
+    hold_expires_at: datetime | None
+    epoch: int
+    acked_count: int
+    acked_at: datetime | None
+    created_at: datetime
+    changed_at: datetime | None
+    changed_by: str | None
+    reason: str | None
+    behind_at: datetime | None = None
+    waiting: int = 0
+    is_expired: bool = False
+
+    @property
+    def state(self) -> SubscriptionState:
+        if self.is_expired:
+            return SubscriptionState.EXPIRED
+        return SubscriptionState.IDLE if self.held_by is None else SubscriptionState.HELD
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Which events a subscription wants; None means all."""
+
+    kinds: list[str] | None = None
+    tasks: list[str] | None = None
+    lanes: list[str] | None = None
+    instance_tags: list[str] | None = None
+
+    def filters(self) -> dict[str, Any]:
+        """Return the filters of a read."""
+        return {
+            "kinds": self.kinds,
+            "tasks": self.tasks,
+            "lanes": self.lanes,
+            "instance_tags": self.instance_tags,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The answer to a hold: `held`, `busy` or `unknown`; the epoch and the position if held."""
+
+    outcome: str
+    epoch: int
+    cursor_text: str
+    held_by: str
+    hold_expires_at: datetime
+    is_new: bool
+
+
+def check_subscription_name(name: str) -> None:
+    check_text("name", name, MAX_SUBSCRIPTION_NAME_BYTES)
+    if any(ch <= " " or ch == "\x7f" for ch in name):
+        raise InvalidInput(field="name", problem="must not hold blanks or control characters")
+
+
+def check_on_expiry(policy: OnExpiry | str) -> OnExpiry:
+    try:
+        return OnExpiry(policy)
+    except ValueError as error:
+        raise InvalidInput(
+            field="on_expiry", problem=f"must be one of: {', '.join(OnExpiry)}"
+        ) from error

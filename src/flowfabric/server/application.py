@@ -1,0 +1,152 @@
+"""The ASGI application: routes, errors, middleware, and what the routes share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from flowfabric.app.app import App
+from flowfabric.app.task import Task
+from flowfabric.core.errors import FlowFabricError, InvalidInput
+from flowfabric.server import executions, health, tokens
+from flowfabric.server.guard import Guard, request_id_of
+from flowfabric.server.principals import Auth, Authenticate, NoAuth, TokenAuth
+from flowfabric.server.problems import Problem, answer, from_http, from_validation, status_of
+from flowfabric.server.routing import GuardedRoute
+
+LOGGER = logging.getLogger("flowfabric.server")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+GROUPS = (executions.routes, tokens.routes, health.routes)
+
+
+class Backend:
+    """What the routes share: the app, its tasks, and how callers are recognised."""
+
+    def __init__(self, app: App, authenticate: Authenticate) -> None:
+        self.app = app
+        self.authenticate = authenticate
+        self._tasks: dict[tuple[str, str], Task[..., Any, Any]] = {}
+
+    def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
+        """Return a task of the app, for submissions to a namespace; None if it has no such task."""
+        task = self.app.tasks.get(name)
+        if task is None:
+            return None
+        known = self._tasks.get((name, namespace))
+        if known is None or known.spec is not task.spec:
+            known = self._tasks[name, namespace] = task.within(namespace)
+        return known
+
+
+class Server(FastAPI):
+    """The application. Middleware is built once, around all routes."""
+
+    def __init__(self, backend: Backend, guard: dict[str, Any], *, closes_app: bool) -> None:
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            yield
+            if closes_app:
+                await backend.app.close()
+
+        super().__init__(
+            title="flowfabric",
+            version=version("flowfabric"),
+            description="Durable execution on PostgreSQL, over HTTP.",
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+            lifespan=lifespan,
+        )
+        self.state.backend = backend
+        for group in GROUPS:
+            group.add_to(self.router)
+        for route in self.router.routes:
+            if not isinstance(route, GuardedRoute):
+                raise TypeError(f"{route} has no scope")
+        for kind, handler in (
+            (FlowFabricError, _refused),
+            (Problem, _problem),
+            (HTTPException, _http),
+            (RequestValidationError, _invalid),
+            (Exception, _unexpected),
+        ):
+            self.add_exception_handler(kind, handler)
+        self.add_middleware(GZipMiddleware, minimum_size=2048, compresslevel=3)
+        self._guard = guard
+        self._guarded: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._guarded is None:
+            self._guarded = Guard(super().__call__, routes=self.router.routes, **self._guard)
+        await self._guarded(scope, receive, send)
+
+
+def server(
+    app: App,
+    *,
+    auth: Auth = "tokens",
+    hosts: Iterable[str] = (),
+    cors_origins: Iterable[str] = (),
+    closes_app: bool = False,
+) -> Server:
+    """Return the HTTP server of an app, as an ASGI application that can be mounted.
+
+    `auth="tokens"` wants a token of `flowfabric token new`. `auth="none"` takes every request of
+    this machine, and no other. A function gets the request and returns its `Principal`. With
+    `hosts`, only requests with one of these Host headers are taken. `cors_origins` are the origins
+    whose pages may call the server. `closes_app` closes the app when the server stops.
+    """
+    if isinstance(hosts, str) or isinstance(cors_origins, str):
+        raise InvalidInput(field="hosts", problem="must be a list of names, not one text")
+    authenticate: Authenticate
+    known = [*hosts]
+    if auth == "none":
+        authenticate = NoAuth(app.settings.namespace)
+        known += LOOPBACK_HOSTS
+    elif auth == "tokens":
+        authenticate = TokenAuth(app.client)
+    elif callable(auth):
+        authenticate = auth
+    else:
+        raise InvalidInput(field="auth", problem='must be "tokens", "none" or a function')
+    guard = {"hosts": known, "is_open": auth == "none", "cors_origins": [*cors_origins]}
+    return Server(Backend(app, authenticate), guard, closes_app=closes_app)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, FlowFabricError)
+    if status_of(error) >= 500:
+        LOGGER.warning("request refused: %s, request=%s", error, request_id_of(request.scope))
+    return answer(error, request_id_of(request.scope))
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return answer(error, request_id_of(request.scope))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return answer(from_http(error), request_id_of(request.scope))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return answer(from_validation(error.errors()), request_id_of(request.scope))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    problem = Problem(500, "internal_error", "Something went wrong in the server.")
+    return answer(problem, request_id_of(request.scope))

@@ -1,0 +1,372 @@
+"""Executions: submit, find, read, steer, signal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.client.filters import Where, from_flags
+from flowfabric.client.portraits import located, read_portrait
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput
+from flowfabric.core.execution import ExecutionFilter
+from flowfabric.core.ids import ExecutionId, parse_id
+from flowfabric.core.signal import Signal
+from flowfabric.core.token import Scope
+from flowfabric.drawing.executions import attempt_facts, step_facts, why_facts
+from flowfabric.server.answers import (
+    answer,
+    etag,
+    page,
+    shown,
+    steered,
+    stored_json,
+    wait_seconds,
+    wanted_version,
+)
+from flowfabric.server.problems import Problem, facts_of
+from flowfabric.server.routing import BATCH, LARGE, MEDIUM, Call, CurrentCall, Routes
+from flowfabric.server.submissions import Body, Submit, submission, submissions
+
+routes = Routes("executions")
+MAX_ITEMS = 1000
+
+Id = Annotated[
+    str, Path(description="A whole id, a UUID, or at least the last 8 digits of a UUID.")
+]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Words = Annotated[list[str], Query()]
+_FROM = "/v1/executions/{id}"
+
+
+class Items(Body):
+    """Many executions to submit."""
+
+    items: list[Submit] = Field(min_length=1, max_length=MAX_ITEMS)
+
+
+class Reason(Body):
+    """Why an operation happens; recorded with it."""
+
+    reason: str | None = None
+
+
+class Replay(Reason):
+    """How an ended execution runs again."""
+
+    from_step: str | None = Field(default=None, description="Forget this step and all that follow.")
+    from_occurrence: int = Field(default=0, ge=0)
+    fresh: bool = Field(default=False, description="Forget all steps.")
+
+
+class Priority(Reason):
+    """The priority from now on."""
+
+    priority: int = Field(ge=0, le=9000)
+
+
+class Revoke(Reason):
+    """Which lease to revoke; without a worker, the present one."""
+
+    worker_instance_id: str | None = None
+
+
+class NewSignal(Body):
+    """A signal to an execution."""
+
+    name: str
+    value: Any = None
+    key: str | None = Field(
+        default=None, description="A second signal with this key is a duplicate."
+    )
+
+
+@routes.post("/v1/executions", Scope.SUBMIT, limit=LARGE, status_code=201)
+async def submit(call: CurrentCall, request: Request, body: Submit) -> Response:
+    """Submit an execution. 200 instead of 201: the key was used before, this is its execution."""
+    item = await submission(call, _with_key(request, body))
+    await call.client.executions.place([item])
+    done = await call.client.executions.submit(item)
+    facts = {"id": done.id, "task": body.task, "is_duplicate": done.is_duplicate}
+    status = 200 if done.is_duplicate else 201
+    return answer(facts, status, Location=_address(request, done.id))
+
+
+@routes.post("/v1/executions/batch", Scope.SUBMIT, limit=BATCH)
+async def submit_batch(call: CurrentCall, body: Items) -> Response:
+    """Submit up to 1000 executions. The answer has one item for each: an id or a problem."""
+    items = await submissions(call, body.items)
+    good = [item for item in items if not isinstance(item, Exception)]
+    await call.client.executions.place(good)
+    stored = iter(await call.client.executions.submit_each(good))
+    answers = [one if isinstance(one, Exception) else next(stored) for one in items]
+    return answer({"items": list(map(_item, answers))})
+
+
+@routes.get("/v1/executions", Scope.READ)
+async def list_executions(
+    call: CurrentCall,
+    request: Request,
+    where: Words = [],  # noqa: B006
+    state: Words = [],  # noqa: B006
+    lane: Words = [],  # noqa: B006
+    task: Words = [],  # noqa: B006
+    tag: Words = [],  # noqa: B006
+    since: str | None = None,
+    limit: Limit = 100,
+    cursor: str | None = None,
+) -> Response:
+    """List executions, newest first, by the filter language of `flowfabric ls --where`."""
+    chosen = _where(where, states=state, lanes=lane, tasks=task, tags=tag, since=since)
+    filter, partition = await _filter(call, chosen)
+    found = await call.client.executions.list(
+        filter, cursor=_cursor(cursor), limit=limit, partition=partition
+    )
+    missing = {"missing_partitions": found.missing} if found.missing else {}
+    return page(request, found.executions, found.cursor, **missing)
+
+
+@routes.get("/v1/executions/count", Scope.READ)
+async def count_executions(
+    call: CurrentCall,
+    where: Words = [],  # noqa: B006
+) -> Response:
+    """Count executions; exact up to 10 000."""
+    filter, partition = await _filter(call, _where(where))
+    total = await call.client.executions.count(filter, partition=partition)
+    return answer({"count": total.number, "is_more": total.is_more})
+
+
+@routes.get(_FROM, Scope.READ)
+async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = False) -> Response:
+    """Show everything about an execution. Payload and result only with `payload=true`."""
+    portrait = await read_portrait(
+        call.client, await _find(call, id), with_payload=payload, with_trace=trace
+    )
+    return answer(portrait.facts(), ETag=etag(portrait.info.version))
+
+
+@routes.get(_FROM + "/state", Scope.READ)
+async def state(call: CurrentCall, id: Id) -> Response:
+    """Return the state of an execution in one word."""
+    info = await call.client.executions.info(await _find(call, id))
+    if info is None:
+        raise ExecutionNotFound(id=id)
+    return answer({"id": info.id, "public_state": info.public_state}, ETag=etag(info.version))
+
+
+@routes.get(_FROM + "/attempts", Scope.READ)
+async def attempts(call: CurrentCall, request: Request, id: Id) -> Response:
+    """List the attempts of an execution, oldest first."""
+    found = await call.client.executions.attempts(await _existing(call, id))
+    return page(request, [attempt_facts(one) for one in found], None)
+
+
+@routes.get(_FROM + "/steps", Scope.READ)
+async def steps(call: CurrentCall, request: Request, id: Id, payload: bool = False) -> Response:
+    """List the recorded steps of an execution. Values of secret types are hidden."""
+    found = await call.client.steps.list(await _existing(call, id))
+    return page(request, [step_facts(one, is_whole=payload) for one in found], None)
+
+
+@routes.get(_FROM + "/events", Scope.READ)
+async def events(call: CurrentCall, request: Request, id: Id) -> Response:
+    """List the events of an execution in order."""
+    found = await call.client.executions.events(await _existing(call, id))
+    return page(request, found, None)
+
+
+@routes.get(_FROM + "/why", Scope.READ)
+async def why(call: CurrentCall, id: Id) -> Response:
+    """Explain why an execution is not running, or say that it is."""
+    found = await _find(call, id)
+    return answer({"id": found, **why_facts(await call.client.executions.why(found))})
+
+
+@routes.get(_FROM + "/result", Scope.READ)
+async def result(call: CurrentCall, request: Request, id: Id) -> Response:
+    """Return how an execution ended, or 202 if it has not. `Prefer: wait=20` waits for the end."""
+    found = await _existing(call, id)
+    try:
+        async with asyncio.timeout(wait_seconds(request)):
+            ending = await call.client.results.wait(found)
+    except TimeoutError:
+        ended = await call.client.executions.read_results(found.partition_key, [found.uuid])
+        if not ended:
+            state = await call.client.executions.state(found)
+            return answer({"id": found, "public_state": state}, 202, Retry_After="1")
+        ending = ended[0]
+    return answer(_ending(found, ending))
+
+
+@routes.post(_FROM + "/cancel", Scope.OPERATE)
+async def cancel(
+    call: CurrentCall, request: Request, id: Id, body: Reason | None = None
+) -> Response:
+    """End an execution as cancelled."""
+    done = await call.client.executions.cancel(
+        await _find(call, id),
+        reason=body.reason if body else None,
+        actor=call.principal.name,
+        if_version=wanted_version(request),
+    )
+    return steered(request, done)
+
+
+@routes.post(_FROM + "/replay", Scope.OPERATE)
+async def replay(
+    call: CurrentCall, request: Request, id: Id, body: Replay | None = None
+) -> Response:
+    """Run an ended execution again."""
+    done = await call.client.executions.replay(
+        await _find(call, id),
+        **(body or Replay()).model_dump(),
+        actor=call.principal.name,
+        if_version=wanted_version(request),
+    )
+    return steered(request, done)
+
+
+@routes.post(_FROM + "/retry", Scope.OPERATE)
+async def retry(
+    call: CurrentCall, request: Request, id: Id, body: Reason | None = None
+) -> Response:
+    """Make an execution run now: replay it, end its delay, or release its hold."""
+    done = await call.client.executions.retry(
+        await _find(call, id),
+        reason=body.reason if body else None,
+        actor=call.principal.name,
+        if_version=wanted_version(request),
+    )
+    return steered(request, done)
+
+
+@routes.put(_FROM + "/priority", Scope.OPERATE)
+async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) -> Response:
+    """Change the priority of a waiting execution."""
+    done = await call.client.executions.change_priority(
+        await _find(call, id),
+        body.priority,
+        reason=body.reason,
+        actor=call.principal.name,
+        if_version=wanted_version(request),
+    )
+    return steered(request, done)
+
+
+@routes.post(_FROM + "/revoke-lease", Scope.OPERATE)
+async def revoke_lease(
+    call: CurrentCall, request: Request, id: Id, body: Revoke | None = None
+) -> Response:
+    """Revoke the lease of a running execution; another worker reclaims it."""
+    done = await call.client.leases.revoke(
+        await _find(call, id),
+        **(body or Revoke()).model_dump(),
+        actor=call.principal.name,
+        if_version=wanted_version(request),
+    )
+    return steered(request, done)
+
+
+@routes.put(_FROM + "/tags", Scope.OPERATE)
+async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
+    """Set tags of an execution, all or none; other tags stay."""
+    found = await _existing(call, id)
+    await call.client.executions.set_tags(found, body)
+    return answer({"id": found, "tags": await call.client.executions.tags(found)})
+
+
+@routes.post(_FROM + "/signal", Scope.SIGNAL, limit=MEDIUM)
+async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -> Response:
+    """Send a signal to an execution. The first wait for this name takes it, now or later."""
+    found = await _find(call, id)
+    task = await _task_of(call, found)
+    sent = Signal(
+        name=body.name,
+        payload=call.backend.app.encode_signal(task, body.name, body.value),
+        key=_same(body.key, request.headers.get("idempotency-key")),
+        source_type="http",
+        source_identity=call.principal.name[:256],
+    )
+    return answer(await call.client.signals.deliver(found, sent))
+
+
+async def _find(call: Call, id: str) -> ExecutionId:
+    return await call.client.executions.find(checked_id(id))
+
+
+def checked_id(text: str) -> str:
+    """Refuse a text that is no id, with the forms that are."""
+    try:
+        return parse_id(text)
+    except InvalidInput as error:
+        raise InvalidInput(field="id", problem=error.problem) from error
+
+
+async def _task_of(call: Call, id: ExecutionId) -> str:
+    info = await call.client.executions.info(id)
+    if info is None:
+        raise ExecutionNotFound(id=str(id))
+    return info.task
+
+
+async def _existing(call: Call, id: str) -> ExecutionId:
+    found = await _find(call, id)
+    if await call.client.executions.state(found) is None:
+        raise ExecutionNotFound(id=id)
+    return found
+
+
+async def _filter(call: Call, where: Where) -> tuple[ExecutionFilter, int | None]:
+    now = await call.client.executions.server_time()
+    return await located(call.client, where.resolved(now), None)
+
+
+def _where(where: list[str], **flags: Any) -> Where:
+    try:
+        return from_flags(where, **flags)
+    except InvalidInput as error:
+        # The command line calls it --where.
+        raise InvalidInput(field=error.field.lstrip("-"), problem=error.problem) from error
+
+
+def _cursor(text: str | None) -> str | None:
+    if text is not None and (len(text) != 32 or set(text) - set("0123456789abcdef")):
+        raise InvalidInput(field="cursor", problem="is not the next_cursor of a page")
+    return text
+
+
+def _with_key(request: Request, body: Submit) -> Submit:
+    key = _same(body.key, request.headers.get("idempotency-key"))
+    return body if key == body.key else body.model_copy(update={"key": key})
+
+
+def _same(given: str | None, header: str | None) -> str | None:
+    if given is not None and header is not None and given != header:
+        raise InvalidInput(field="key", problem="differs from the header Idempotency-Key")
+    return header if given is None else given
+
+
+def _item(one: Any) -> dict[str, Any]:
+    if not isinstance(one, Exception):
+        return {"id": one.id, "is_duplicate": one.is_duplicate}
+    if isinstance(one, Problem):
+        raise one
+    return {"problem": facts_of(one)}  # type: ignore[arg-type]
+
+
+def _ending(id: ExecutionId, ending: Any) -> dict[str, Any]:
+    facts = {"id": id, "public_state": ending.public_state, "ended_at": ending.terminal_at}
+    if ending.public_state == "completed":
+        return {**shown(facts), "result": stored_json(ending.result)}
+    names = ("failure_class", "failure_category", "failure_reason")
+    failure = {name.removeprefix("failure_"): getattr(ending, name) for name in names}
+    return {**facts, "failure": failure}
+
+
+def _address(request: Request, id: ExecutionId) -> str:
+    return f"{request.scope.get('root_path', '')}/v1/executions/{id.uuid}"

@@ -1,0 +1,67 @@
+-- Store how far the holder of a subscription has come, and renew its hold.
+--
+-- Acknowledgements of one hold are numbered from 1. A number that was stored before changes nothing,
+-- so a late repeat never puts the position back. A caller that does not hold the subscription any more
+-- gets `hold_lost`, and nothing is stored. Without a cursor the call only renews the hold.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
+-- Locks:    the row of the subscription, waiting up to 2 s
+-- Replay:   `acked` again; the position is stored once
+-- Rights:   app
+drop function if exists ff.ack_subscription;
+create function ff.ack_subscription(
+  p_namespace text,
+  p_name      text,
+  p_holder_id uuid,
+  p_epoch     bigint,
+  p_ttl       interval,
+  p_ack_no    bigint default null,
+  p_cursor    text default null,
+  p_count     integer default 0
+)
+returns table (outcome text, hold_expires_at timestamptz)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_problem text[];
+  v_row     ff.subscription;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_problem := case
+    when p_ttl is null or p_ttl not between interval '1 second' and interval '1 hour'
+      then array['ttl', 'must be from 1 second to 1 hour']
+    when (p_ack_no is null) <> (p_cursor is null) or p_ack_no < 1
+      then array['ack_no', 'must be a number from 1, and be given with the cursor']
+    when p_count is null or p_count < 0 then array['count', 'must be 0 or more']
+    when ff._cursor_problem(p_cursor) is not null
+      then array['cursor', ff._cursor_problem(p_cursor)] end;
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  v_row := ff._lock_subscription(p_namespace, p_name);
+  v_now := ff.now();
+  if v_row.holder_id is distinct from p_holder_id or v_row.epoch is distinct from p_epoch
+     or p_holder_id is null then
+    return query select 'hold_lost', null::timestamptz;
+    return;
+  end if;
+  return query
+  update ff.subscription s set
+    hold_expires_at = v_now + p_ttl,
+    cursor_text = case when p_ack_no > s.ack_no then p_cursor else s.cursor_text end,
+    acked_count = case when p_ack_no > s.ack_no then s.acked_count + p_count
+                       else s.acked_count end,
+    acked_at = case when p_ack_no > s.ack_no then greatest(v_now, s.acked_at)
+                    else s.acked_at end,
+    ack_no = greatest(p_ack_no, s.ack_no)
+  where s.namespace = p_namespace and s.name = p_name
+  returning 'acked', s.hold_expires_at;
+end;
+$$;

@@ -1,0 +1,104 @@
+-- Take or renew the hold on a subscription, for one consumer at a time; create it if it is new.
+--
+-- The holder's id is minted by the consumer. The same id renews its hold and keeps the epoch. Another
+-- id gets the hold once nobody holds the subscription: then the epoch rises, and the given wishes
+-- replace the stored ones. So two versions of a program with different wishes never read in turns.
+-- A new subscription begins at p_cursor; without p_cursor the answer is `unknown`, and nothing is
+-- stored.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF501 forbidden
+-- Locks:    the row of the subscription, waiting up to 2 s
+-- Replay:   the same hold, renewed
+-- Rights:   app
+drop function if exists ff.hold_subscription;
+create function ff.hold_subscription(
+  p_namespace     text,
+  p_name          text,
+  p_holder_id     uuid,
+  p_held_by       text,
+  p_ttl           interval,
+  p_kinds         text[] default null,
+  p_tasks         text[] default null,
+  p_lanes         text[] default null,
+  p_instance_tags text[] default null,
+  p_on_expiry     text default 'stop',
+  p_keep          interval default '7 days',
+  p_cursor        text default null
+)
+returns table (
+  outcome         text,
+  epoch           bigint,
+  cursor_text     text,
+  held_by         text,
+  hold_expires_at timestamptz,
+  is_new          boolean
+)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_problem text[];
+  v_row     ff.subscription;
+  v_is_new  boolean := false;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_problem := coalesce(
+    ff._subscription_problem(p_namespace, p_name, p_kinds, p_tasks, p_lanes, p_instance_tags,
+                             p_on_expiry, p_keep),
+    case when p_holder_id is null then array['holder_id', 'must be given']
+         when p_held_by is null or octet_length(p_held_by) > 256
+           then array['held_by', 'must be at most 256 bytes']
+         when p_ttl is null or p_ttl not between interval '1 second' and interval '1 hour'
+           then array['ttl', 'must be from 1 second to 1 hour']
+         when ff._cursor_problem(p_cursor) is not null
+           then array['cursor', ff._cursor_problem(p_cursor)] end);
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+
+  v_row := ff._lock_subscription(p_namespace, p_name);
+  v_now := ff.now();
+  if v_row.name is null then
+    if p_cursor is null then
+      return query select 'unknown', null::bigint, null::text, null::text, null::timestamptz, false;
+      return;
+    end if;
+    if (select count(*) from ff.subscription s where s.namespace = p_namespace) >= 100 then
+      perform ff._refuse('WF227', 'too_many_subscriptions', jsonb_build_object(
+        'namespace', p_namespace, 'most', 100,
+        'hint', 'remove those that nobody reads: flowfabric subscription rm'));
+    end if;
+    insert into ff.subscription (namespace, name, cursor_text, on_expiry, keep, created_at)
+    values (p_namespace, p_name, p_cursor, p_on_expiry, p_keep, v_now)
+    on conflict (namespace, name) do nothing;
+    v_is_new := found;
+    v_row := ff._lock_subscription(p_namespace, p_name);
+  end if;
+  if v_row.holder_id <> p_holder_id and v_row.hold_expires_at > v_now then
+    return query
+    select 'busy', v_row.epoch, null::text, v_row.held_by, v_row.hold_expires_at, false;
+    return;
+  end if;
+  return query
+  update ff.subscription s set
+    holder_id = p_holder_id,
+    held_by = p_held_by,
+    hold_expires_at = v_now + p_ttl,
+    epoch = case when s.holder_id = p_holder_id then s.epoch else s.epoch + 1 end,
+    ack_no = case when s.holder_id = p_holder_id then s.ack_no else 0 end,
+    kinds = p_kinds,
+    tasks = p_tasks,
+    lanes = p_lanes,
+    instance_tags = p_instance_tags,
+    on_expiry = p_on_expiry,
+    keep = p_keep
+  where s.namespace = p_namespace and s.name = p_name
+  returning 'held', s.epoch, s.cursor_text, s.held_by, s.hold_expires_at, v_is_new;
+end;
+$$;

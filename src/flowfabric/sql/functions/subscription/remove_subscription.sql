@@ -1,0 +1,21 @@
+-- Delete a subscription with its position. A consumer that holds it loses its hold.
+--
+-- Moves:    nothing
+-- Refuses:  WF501 forbidden
+-- Locks:    the row of the subscription, waiting up to 2 s
+-- Replay:   the same answer: the subscription does not exist
+-- Rights:   app
+drop function if exists ff.remove_subscription;
+create function ff.remove_subscription(p_namespace text, p_name text)
+returns table (outcome text)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+begin
+  perform ff._check_namespace(p_namespace);
+  delete from ff.subscription s where s.namespace = p_namespace and s.name = p_name;
+  return query select 'removed';
+end;
+$$;

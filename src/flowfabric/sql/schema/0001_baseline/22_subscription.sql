@@ -1,0 +1,39 @@
+-- Subscriptions: readers of the event log whose position is kept here.
+--
+-- One consumer holds a subscription at a time. It reads events after the cursor, and stores the next
+-- cursor once it has acknowledged a page. Every new hold raises the epoch, so that an acknowledgement
+-- of an earlier holder is refused.
+create table ff.subscription (
+  namespace        text        not null,
+  name             text        not null,
+  -- which events it wants; null means all. A task may be a pattern with * and ?.
+  kinds            text[],
+  tasks            text[],
+  lanes            text[],
+  instance_tags    text[],
+  -- every event before it was acknowledged: the cursors of all partitions, joined by slashes
+  cursor_text      text        not null,
+  -- what the consumer does if the events after the cursor are gone
+  on_expiry        text        not null,
+  -- how long events stay for it after the time at which they would have been trimmed
+  keep             interval    not null,
+  holder_id        uuid,
+  -- the consumer in words, for people
+  held_by          text,
+  hold_expires_at  timestamptz,
+  epoch            bigint      not null default 0,
+  -- the number of the last acknowledgement of this epoch: a repeat changes nothing
+  ack_no           bigint      not null default 0,
+  acked_count      bigint      not null default 0,
+  acked_at         timestamptz,
+  created_at       timestamptz not null,
+  changed_at       timestamptz,
+  changed_by       text,
+  reason           text,
+  primary key (namespace, name),
+  constraint subscription_limits check (
+    octet_length(name) between 1 and 256 and octet_length(held_by) <= 256
+    and keep between interval '0' and interval '30 days'),
+  constraint subscription_policies check (on_expiry in ('stop', 'resume')),
+  constraint a_hold_is_whole check (num_nulls(holder_id, held_by, hold_expires_at) in (0, 3))
+);

@@ -1,0 +1,24 @@
+-- Record an act of an operator, in the transaction of the act.
+--
+-- Without an actor the login counts. Facts that did not change may be left out of `before` and
+-- `after`. Both are for people; nothing reads them back.
+drop function if exists ff._write_audit;
+create function ff._write_audit(
+  p_namespace text,
+  p_actor     text,
+  p_act       text,
+  p_subject   text,
+  p_reason    text default null,
+  p_before    jsonb default null,
+  p_after     jsonb default null)
+returns void
+language plpgsql
+as $$
+declare
+  v_now constant timestamptz := ff.now();
+begin
+  insert into ff.audit (occurred_at, namespace, actor, act, subject, reason, before, after)
+  values (v_now, p_namespace, coalesce(p_actor, session_user), p_act, p_subject, p_reason,
+          p_before, p_after);
+end;
+$$;

@@ -1,0 +1,60 @@
+"""Limits with eight partitions: executions in line are found, admitted and swept in all of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowfabric import Limit
+from support.admission import Admission
+from support.factories import Engine
+from worker.apps import working
+
+from .conftest import NUMBER
+
+
+async def test_what_stands_in_line_in_any_partition_runs_in_the_end(app):
+    @app.task(limit=Limit("tenant", concurrency=1, key="tenant"))
+    async def ask(tenant: str) -> str:
+        await asyncio.sleep(0)
+        return tenant
+
+    calls = [(tenant,) for tenant in ("acme", "beta") for _ in range(3 * NUMBER)]
+    runs = await ask.submit_many(calls, keys=[f"key {n}" for n in range(len(calls))])
+    assert len({run.id.partition_key for run in runs}) == NUMBER
+    async with working(app, concurrency=10):
+        results = await asyncio.wait_for(asyncio.gather(*(run.result() for run in runs)), 60)
+    assert results == [tenant for (tenant,) in calls]
+
+
+async def test_the_look_over_the_partitions_finds_lines_that_have_room(client, several):
+    engine = Engine(several.conn, partition_key=5)
+    admission = Admission(engine)
+    gate = await admission.quota(concurrency=1)
+    await admission.submit(3, quotas=[gate])
+    assert set(await client.executions.find_work()) == {5}
+    (lease,) = await engine.claim(3)
+    # What the gate refuses stands in line: nobody can claim it.
+    assert await client.executions.find_work() == {}
+    await engine.complete(lease)
+    assert set(await client.executions.find_work()) == {5}
+    # The sweep opens the line.
+    await client.quotas.sweep()
+    assert await several.fetchval("select is_open from ff.line where partition_key = 5")
+    assert set(await client.executions.find_work()) == {5}
+    assert len(await engine.claim(3)) == 1
+    assert await client.executions.find_work() == {}
+
+
+async def test_rates_and_slots_that_ran_out_open_lines_of_all_partitions(client, several, clock):
+    for partition in (2, 6):
+        engine = Engine(several.conn, partition_key=partition)
+        admission = Admission(engine)
+        gate = await admission.quota(rate=1, rate_window_ms=60_000)
+        await admission.submit(2, quotas=[gate])
+        assert len(await engine.claim(2)) == 1
+    assert await client.executions.find_work() == {}
+    await clock.advance(minutes=2)
+    assert set(await client.executions.find_work()) == {2, 6}
+    await client.quotas.sweep()
+    opened = await several.fetch("select partition_key from ff.line where is_open order by 1")
+    assert [row["partition_key"] for row in opened] == [2, 6]

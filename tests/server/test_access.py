@@ -1,0 +1,343 @@
+"""Who may call what: scopes, namespaces, tokens, hosts, origins and bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from flowfabric.core.errors import FlowFabricError, InvalidInput
+from flowfabric.core.token import Scope, allowed_scopes, mint_token
+from flowfabric.server import principals, server
+from flowfabric.server.problems import STATUS, name_of, status_of
+from flowfabric.server.routing import CONTROL, LARGE, Access, GuardedRoute
+from server.stage import OURS, THEIRS, Caller, make_tasks, routes_of
+
+SUBMIT = {"task": "add", "arguments": {"x": 2}}
+
+
+def filled(path: str) -> str:
+    """Return a path with an id that does not exist in place of every parameter."""
+    return path.replace("{id}", str(uuid4()))
+
+
+def has_problem(answer, status, name):
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == f"urn:flowfabric:{name}"
+    assert answer.json()["request_id"] == answer.headers["x-request-id"]
+    return True
+
+
+async def test_every_route_refuses_every_token_without_its_scope(world):
+    """The matrix of scopes and routes, made from the app: nothing is left out."""
+    callers = {scope: await world.caller(scope) for scope in Scope}
+    nobody = world.with_token(None)
+    for method, path, access in routes_of(world.served):
+        assert isinstance(access, Access)
+        if access.scope is None:
+            continue
+        place = filled(path)
+        assert has_problem(await nobody.request(method, place), 401, "unauthorized")
+        for scope, caller in callers.items():
+            answer = await caller.request(method, place)
+            refused = answer.status_code == 403 and "missing_scope" in answer.text
+            assert refused is (access.scope not in allowed_scopes([scope])), (method, path, scope)
+
+
+async def test_routes_without_a_scope_are_few_and_named(world):
+    open_ = {path for _, path, access in routes_of(world.served) if access.scope is None}
+    assert open_ == {"/livez", "/readyz", "/healthz", "/v1/openapi.json"}
+
+
+def test_a_route_without_a_scope_cannot_be_made():
+    async def forgotten() -> None: ...
+
+    with pytest.raises(TypeError, match="declares no scope"):
+        GuardedRoute("/v1/forgotten", forgotten)
+
+
+async def test_no_route_with_an_id_finds_an_execution_of_another_namespace(world):
+    """The matrix of namespaces and ids, made from the app."""
+    theirs = await world.caller("admin", namespace=THEIRS)
+    ours = await world.caller("admin")
+    uuid = (await theirs.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    bodies = {
+        "/v1/executions/{id}/priority": {"priority": 1},
+        "/v1/executions/{id}/tags": {"team.name": "x"},
+        "/v1/executions/{id}/signal": {"name": "go"},
+    }
+    paths = [(m, p) for m, p, _ in routes_of(world.served) if p.startswith("/v1/executions/{id}")]
+    assert len(paths) >= 13
+    for method, path in paths:
+        for id in (uuid, f"{{fp:0}}:{uuid}"):
+            answer = await ours.request(method, path.replace("{id}", id), json=bodies.get(path))
+            assert answer.status_code == 404, (path, answer.text)
+            short = await ours.request(
+                method, path.replace("{id}", uuid[-12:]), json=bodies.get(path)
+            )
+            assert short.status_code == 404, (path, short.text)
+    assert (await ours.get("/v1/executions")).json()["items"] == []
+    assert (await theirs.get(f"/v1/executions/{uuid}/events")).json()["items"][1:] == []
+
+
+async def test_a_token_is_taken_by_its_exact_text_only(world):
+    token = await world.token("read")
+    for wrong in (
+        mint_token(),
+        token[:-1],
+        token + "x",
+        token.upper(),
+        "ffp_",
+        "",
+        "ffw_" + token[4:],
+        "x" * 5000,
+    ):
+        caller = world.with_token(wrong)
+        assert has_problem(await caller.get("/v1/executions"), 401, "unauthorized")
+    for header in (token, f"Basic {token}", f"Bearer{token}"):
+        caller = world.with_token(None, authorization=header)
+        assert has_problem(await caller.get("/v1/executions"), 401, "unauthorized")
+    assert (await world.with_token(token).get("/v1/executions")).status_code == 200
+
+
+async def test_an_expired_and_a_revoked_token_are_refused(world, clock, monkeypatch):
+    monkeypatch.setattr(principals, "CACHE_SECONDS", 0.0)
+    short = world.with_token(await world.token("read", expires=timedelta(hours=1)))
+    assert (await short.get("/v1/executions")).status_code == 200
+    await clock.advance(timedelta(hours=1))
+    assert has_problem(await short.get("/v1/executions"), 401, "unauthorized")
+    admin = await world.caller("admin")
+    made = (await admin.post("/v1/tokens", json={"name": "ci", "scopes": ["submit"]})).json()
+    ci = world.with_token(made["token"])
+    assert (await ci.get("/v1/executions")).status_code == 200
+    assert (await admin.delete(f"/v1/tokens/{made['id']}?reason=left")).json() == {
+        "id": made["id"],
+        "outcome": "revoked",
+    }
+    assert has_problem(await ci.get("/v1/executions"), 401, "unauthorized")
+    listed = (await admin.get("/v1/tokens")).json()["items"]
+    assert made["token"] not in str(listed)
+    (entry,) = [one for one in listed if one["token_id"] == made["id"]]
+    assert entry["revoked_reason"] == "left"
+    acts = [one["act"] for one in (await admin.get("/v1/audit")).json()["items"]]
+    assert acts[:2] == ["revoke_api_token", "create_api_token"]
+
+
+async def test_a_valid_token_is_remembered_for_less_than_five_seconds():
+    assert principals.CACHE_SECONDS < 5
+
+
+async def test_tokens_of_another_namespace_can_be_neither_seen_nor_revoked(world):
+    admin = await world.caller("admin")
+    made = (await admin.post("/v1/tokens", json={"name": "x", "scopes": ["read"]})).json()
+    other = await world.caller("admin", namespace=THEIRS)
+    assert made["id"] not in (await other.get("/v1/tokens")).text
+    answer = await other.delete(f"/v1/tokens/{made['id']}")
+    assert has_problem(answer, 404, "api_token_not_found")
+
+
+async def test_after_many_wrong_tokens_an_address_has_to_wait(world):
+    good = await world.token("read")
+    for _ in range(principals.FAILURES):
+        await world.with_token(mint_token()).get("/v1/executions")
+    answer = await world.with_token(mint_token()).get("/v1/executions")
+    assert has_problem(answer, 429, "too_many_failures")
+    assert int(answer.headers["retry-after"]) > 0
+    other = httpx.ASGITransport(app=world.served, client=("127.0.0.2", 1))
+    async with httpx.AsyncClient(transport=other, base_url="http://x") as elsewhere:
+        headers = {"authorization": f"Bearer {good}"}
+        assert (await elsewhere.get("/v1/executions", headers=headers)).status_code == 200
+
+
+# Requests of pages, and of other machines
+
+
+@pytest.fixture
+async def unguarded(make_app):
+    app = make_app(namespace=OURS)
+    make_tasks(app)
+    return server(app, auth="none")
+
+
+CROSS_SITE = [
+    ({"host": "evil.example"}, 421, "unknown_host"),
+    ({"host": "127.0.0.1.evil.example:9090"}, 421, "unknown_host"),
+    ({"origin": "http://evil.example"}, 403, "cross_origin"),
+    ({"origin": "null"}, 403, "cross_origin"),
+    ({"sec-fetch-site": "cross-site"}, 403, "cross_origin"),
+    ({"sec-fetch-site": "same-site"}, 403, "cross_origin"),
+    ({"content-type": "text/plain"}, 415, "unsupported_media_type"),
+    ({"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+    ({"content-type": ""}, 415, "unsupported_media_type"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status", "name"), CROSS_SITE)
+async def test_without_auth_a_page_of_another_site_can_do_nothing(unguarded, headers, status, name):
+    async with Caller(unguarded) as caller:
+        body = b'{"task": "add", "arguments": {"x": 1}}'
+        headers = {"content-type": "application/json", **headers}
+        answer = await caller.post("/v1/executions", content=body, headers=headers)
+        assert has_problem(answer, status, name)
+        assert "access-control-allow-origin" not in answer.headers
+        same = {"content-type": "application/json", "origin": "http://127.0.0.1:9090"}
+        taken = await caller.post("/v1/executions", content=body, headers=same)
+        assert taken.status_code == 201
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1"])
+async def test_without_auth_only_this_machine_is_served(unguarded, address):
+    transport = httpx.ASGITransport(app=unguarded, client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as caller:
+        assert has_problem(await caller.get("/v1/executions"), 403, "loopback_only")
+
+
+async def test_only_named_origins_may_call_from_a_page(make_app):
+    served = server(make_app(), cors_origins=["https://shop.example"])
+    async with Caller(served) as caller:
+        for origin, is_allowed in (("https://shop.example", True), ("https://evil", False)):
+            answer = await caller.options("/v1/executions", headers={"origin": origin})
+            assert (answer.status_code, answer.headers["allow"]) == (
+                204,
+                "GET, HEAD, OPTIONS, POST",
+            )
+            assert ("access-control-allow-origin" in answer.headers) is is_allowed
+
+
+# Bodies and headers
+
+BODIES = [
+    (b"{", "application/json", 400, "invalid_json"),
+    (b"", "application/json", 422, "invalid_input"),
+    (b"[]", "application/json", 422, "invalid_input"),
+    (b"null", "application/json", 422, "invalid_input"),
+    (b"\xff\xfe", "application/json", 400, "invalid_json"),
+    (b'{"task": "add"}', "text/plain", 415, "unsupported_media_type"),
+    (b'{"task": "add", "x": 1}', "application/json", 422, "invalid_input"),
+    (b'{"task": 7}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "priority": 1e9}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "arguments": {"x": "a"}}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "arguments": {}}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "delay": "soon"}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "delay": -1}', "application/json", 422, "invalid_input"),
+    (b'{"task": "\\u0000"}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "key": "\\u0000"}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "tags": {"Bad": "1"}}', "application/json", 422, "invalid_input"),
+    (b"[" * 100_000, "application/json", 400, "invalid_json"),
+    (b"x" * (LARGE + 1), "application/json", 413, "body_too_large"),
+]
+
+
+@pytest.mark.parametrize(("body", "kind", "status", "name"), BODIES)
+async def test_a_bad_body_is_refused_by_its_field_and_changes_nothing(
+    http, body, kind, status, name
+):
+    answer = await http.post("/v1/executions", content=body, headers={"content-type": kind})
+    assert has_problem(answer, status, name)
+    assert status != 422 or answer.json()["field"]
+    assert (await http.get("/v1/executions/count")).json()["count"] == 0
+
+
+async def test_a_chunked_body_is_cut_at_the_limit(http):
+    async def endless():
+        while True:
+            yield b" " * 4096
+
+    answer = await http.post(
+        f"/v1/executions/{uuid4()}/cancel",
+        content=endless(),
+        headers={"content-type": "application/json"},
+    )
+    assert has_problem(answer, 413, "body_too_large")
+    assert answer.json()["limit_bytes"] == CONTROL
+
+
+async def test_a_body_that_never_comes_gives_up(http, monkeypatch):
+    monkeypatch.setattr("flowfabric.server.routing.BODY_SECONDS", 0.01)
+
+    async def never():
+        yield b"{"
+        await asyncio.sleep(30)
+
+    answer = await http.post(
+        "/v1/executions", content=never(), headers={"content-type": "application/json"}
+    )
+    assert has_problem(answer, 408, "slow_body")
+
+
+async def test_every_answer_has_its_headers_and_no_framework_answer_is_left(http):
+    for method, path, status, name in (
+        ("GET", "/nowhere", 404, "unknown_path"),
+        ("DELETE", "/v1/executions", 405, "method_not_allowed"),
+        ("GET", "/v1/executions?limit=x", 422, "invalid_input"),
+        ("GET", "/v1/executions?limit=0", 422, "invalid_input"),
+        ("GET", "/v1/executions?cursor=x", 422, "invalid_input"),
+        ("GET", "/v1/executions/nothing", 422, "invalid_input"),
+        ("GET", "/docs", 404, "unknown_path"),
+    ):
+        answer = await http.request(method, path)
+        assert answer.status_code == status, (path, answer.text)
+        assert has_problem(answer, status, name)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "server" not in answer.headers
+
+
+async def test_a_request_id_is_kept_if_it_is_harmless(http):
+    kept = await http.get("/livez", headers={"x-request-id": "abc-1"})
+    assert kept.headers["x-request-id"] == "abc-1"
+    made = await http.get("/livez", headers={"x-request-id": "a b" * 40})
+    assert made.headers["x-request-id"] != "a b" * 40
+
+
+async def test_head_answers_like_get_without_a_body(http):
+    answer = await http.head("/v1/executions")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+async def test_a_token_never_reaches_the_log(world, caplog):
+    token = await world.token("read")
+    with caplog.at_level(logging.DEBUG):
+        await world.with_token(token).get("/v1/executions")
+        await world.with_token(token + "x").get("/v1/executions")
+    assert "/v1/executions 200" in caplog.text
+    assert token not in caplog.text
+
+
+async def test_an_unexpected_error_tells_the_client_nothing(world, http, monkeypatch, caplog):
+    async def broken(*_, **__):
+        raise RuntimeError("a secret of the server")
+
+    client = await world.client()
+    monkeypatch.setattr(client.executions, "list", broken)
+    answer = await http.get("/v1/executions")
+    assert has_problem(answer, 500, "internal_error")
+    assert "secret" not in answer.text
+    assert "a secret of the server" in caplog.text
+
+
+# The mapping of errors
+
+
+def every_error(kind=FlowFabricError):
+    for each in kind.__subclasses__():
+        yield each
+        yield from every_error(each)
+
+
+def test_every_error_has_a_status_and_a_name_of_its_own():
+    found = sorted(set(every_error()), key=lambda kind: kind.__name__)
+    names = [name_of(kind("x")) for kind in found]
+    assert len(set(names)) == len(names) > 60
+    ours = [kind for kind in found if kind.__module__ == "flowfabric.core.errors"]
+    unmapped = {kind.__name__ for kind in ours if status_of(kind("x")) == 500}
+    assert unmapped == {"StepFailed", "SlotsLost"}  # they happen inside a worker
+    assert status_of(InvalidInput(field="x", problem="y")) == 422
+    for kind, status in STATUS:
+        assert 400 <= status < 600, kind

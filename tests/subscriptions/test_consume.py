@@ -1,0 +1,282 @@
+"""`client.subscriptions`: consumers, their positions, and what ends their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import timedelta
+
+import pytest
+
+from flowfabric.core.errors import (
+    InvalidInput,
+    SubscriptionHeld,
+    SubscriptionLost,
+    SubscriptionNotFound,
+)
+from flowfabric.core.states import EventKind
+from flowfabric.core.subscription import SubscriptionState
+from support.factories import NAMESPACE, Engine
+
+from .consuming import LONG_AGO, PATIENCE, begin, names, rest
+
+
+async def test_a_new_subscription_begins_now_and_remembers_what_was_acknowledged(client, make):
+    await make.execution("completed")
+    await begin(client)
+    await make.execution("completed")
+    assert names(await rest(client)) == ["submitted 1", "claimed 2", "completed 3"]
+    assert await rest(client) == []
+    await make.execution("waiting")
+    assert names(await rest(client)) == ["submitted 1"]
+
+
+async def test_a_new_subscription_may_begin_at_a_time(client, make):
+    await make.execution("leased")
+    assert names(await rest(client, since=LONG_AGO)) == ["submitted 1", "claimed 2"]
+    assert await rest(client, since=LONG_AGO) == [], "an old one stays where it is"
+
+
+async def test_events_that_were_not_acknowledged_come_again(client, make):
+    await begin(client)
+    await make.execution("completed")
+    seen = names(await rest(client, ack=False))
+    assert seen == ["submitted 1", "claimed 2", "completed 3"]
+    assert names(await rest(client)) == seen
+
+
+async def test_at_most_one_page_comes_again(client, make):
+    await begin(client)
+    for _ in range(4):
+        await make.execution("completed")
+    seen = []
+    async with aclosing(aiter(client.subscriptions.consume("billing", page_size=3))) as events:
+        async for event in events:
+            seen.append(event)
+            await event.ack()
+            if len(seen) == 8:
+                break
+    again = await rest(client)
+    assert names(again) == ["submitted 1", "claimed 2", "completed 3"] * 2
+    assert {event.id for event in again[:3]} == {seen[-1].id}
+
+
+async def test_an_acknowledgement_is_good_for_all_events_before_it(client, make):
+    await begin(client)
+    for _ in range(3):
+        await make.execution("completed")
+    *_, last = await rest(client, ack=False, page_size=3)
+    assert len(await rest(client, ack=False)) == 9
+    async with client.subscriptions.consume("billing", page_size=3) as subscription:
+        seen = []
+        async for event in subscription:
+            seen.append(event)
+            if event.id == last.id and event.version == last.version:
+                await event.ack()
+                break
+    assert len(seen) == 9
+    assert await rest(client) == []
+
+
+async def test_wishes_choose_events_and_the_others_pass(client, make, engine):
+    await begin(client, kinds=["completed", "failed"], tasks=["shop.*"])
+    for state, task in (
+        ("completed", "shop.pay"),
+        ("completed", "shopping"),
+        ("failed", "shop.send"),
+        ("completed", "other.pay"),
+    ):
+        await make.execution(state, lane="one", route=await engine.register(lane="one", task=task))
+    found = await rest(client, kinds=["completed", "failed"], tasks=["shop.*"])
+    assert [(event.task, event.kind) for event in found] == [
+        ("shop.pay", EventKind.COMPLETED), ("shop.send", EventKind.FAILED),
+    ]  # fmt: skip
+    info = await client.subscriptions.get("billing")
+    assert (info.kinds, info.tasks) == (["completed", "failed"], ["shop.*"])
+    assert (info.acked_count, info.waiting) == (2, 0)
+
+
+async def test_a_subscription_sees_its_namespace_only(db, client, make):
+    await begin(client)
+    await Engine(db.conn, namespace="other").submit()
+    await make.execution("waiting")
+    assert {event.namespace for event in await rest(client)} == {NAMESPACE}
+
+
+async def test_two_subscriptions_both_get_everything(client, make):
+    await begin(client, "one")
+    await begin(client, "two")
+    await make.execution("completed")
+    assert names(await rest(client, "one")) == names(await rest(client, "two"))
+
+
+async def test_one_consumer_reads_at_a_time_and_the_next_one_takes_over(client, other, make):
+    await begin(client)
+    await make.execution("leased")
+    first = aiter(client.subscriptions.consume("billing"))
+    async with asyncio.timeout(PATIENCE), aclosing(first):
+        await (await anext(first)).ack()
+        with pytest.raises(SubscriptionHeld) as told:
+            await rest(other)
+        assert told.value.facts["subscription"] == "billing"
+        assert told.value.facts["held_by"]
+        waiting = asyncio.ensure_future(
+            anext(second := aiter(other.subscriptions.consume("billing", kinds=["claimed"])))
+        )
+        await (await anext(first)).ack()
+    # The first has read everything and let go. The wishes of the second are in force now.
+    async with asyncio.timeout(PATIENCE), aclosing(second):
+        await make.execution("leased")
+        assert names([await waiting]) == ["claimed 2"]
+
+
+async def test_a_killed_consumer_is_replaced_when_its_hold_has_run_out(client, other, make, clock):
+    await begin(client)
+    await make.execution("completed")
+    dead = aiter(client.subscriptions.consume("billing"))
+    *_, last = [await anext(dead) for _ in range(3)]
+    with pytest.raises(SubscriptionHeld):
+        await rest(other)
+    await clock.advance(seconds=31)
+    found = await rest(other)
+    assert names(found) == ["submitted 1", "claimed 2", "completed 3"]
+    # The dead one was only slow. What it acknowledges now is refused, and moves nothing.
+    async with asyncio.timeout(PATIENCE), aclosing(dead):
+        with pytest.raises(SubscriptionLost):
+            await last.ack()
+    assert await rest(other) == []
+
+
+async def test_a_reset_during_a_page_refuses_the_page_and_reads_again(client, other, make):
+    await begin(client)
+    await make.execution("completed")
+    async with asyncio.timeout(PATIENCE), client.subscriptions.consume("billing") as subscription:
+        events = aiter(subscription)
+        page = [await anext(events) for _ in range(3)]
+        await other.subscriptions.reset("billing", since=LONG_AGO, reason="again", actor="op")
+        with pytest.raises(SubscriptionLost):
+            await page[-1].ack()
+        again = [await anext(events) for _ in range(3)]
+        assert names(again) == names(page)
+        await again[-1].ack()
+    info = await client.subscriptions.get("billing")
+    assert (info.changed_by, info.reason, info.held_by) == ("op", "again", None)
+    assert await rest(client) == []
+
+
+async def test_a_reset_to_now_skips_what_waits(client, make):
+    await begin(client)
+    await make.execution("completed")
+    await client.subscriptions.reset("billing")
+    assert await rest(client) == []
+
+
+async def test_a_consumer_lives_through_cut_connections(db, client, make):
+    await begin(client)
+    async with asyncio.timeout(PATIENCE), client.subscriptions.consume("billing") as subscription:
+        events = aiter(subscription)
+        for _ in range(3):
+            await db.fetch(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where datname = current_database() and application_name like 'flowfabric%'"
+            )
+            execution = await make.execution("waiting")
+            event = await anext(events)
+            assert event.id.uuid == execution.id
+            await event.ack()
+    assert await rest(client) == []
+
+
+async def test_consumers_of_a_client_share_one_listening_connection(db, client, make):
+    for name in ("one", "two", "three"):
+        await begin(client, name)
+    streams = [aiter(client.subscriptions.consume(name)) for name in ("one", "two", "three")]
+    await make.execution("waiting")
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(anext(stream) for stream in streams))
+    listening = (
+        "select count(*) from pg_stat_activity where datname = current_database() "
+        "and application_name like '%subscriptions'"
+    )
+    assert await db.fetchval(listening) == 1
+    for stream in streams:
+        await stream.aclose()
+    assert await client.subscriptions.list() != []
+
+
+async def test_the_position_is_stored_seldom_while_only_unwanted_events_pass(client, make, db):
+    """But it is stored when the consumer ends."""
+    await begin(client)
+    before = await db.fetchval("select cursor_text from ff.subscription")
+    await make.execution("leased")
+    assert await rest(client, kinds=["failed"]) == []
+    after = await db.fetchrow("select cursor_text, acked_count from ff.subscription")
+    assert after["cursor_text"] != before
+    assert after["acked_count"] == 0
+
+
+async def test_a_list_says_who_reads_and_how_far_behind(client, make):
+    await begin(client)
+    (info,) = await client.subscriptions.list()
+    assert (info.state, info.waiting, info.behind_at) == (SubscriptionState.IDLE, 0, None)
+    await make.execution("leased")
+    (info,) = await client.subscriptions.list()
+    assert info.waiting == 2
+    assert info.behind_at is not None
+    async with client.subscriptions.consume("billing") as subscription:
+        await anext(aiter(subscription))
+        (info,) = await client.subscriptions.list()
+        assert info.state == SubscriptionState.HELD
+        assert info.held_by
+
+
+async def test_a_removed_subscription_is_gone_and_begins_anew(client, make):
+    await begin(client)
+    await make.execution("waiting")
+    await client.subscriptions.remove("billing")
+    await client.subscriptions.remove("billing")
+    with pytest.raises(SubscriptionNotFound):
+        await client.subscriptions.get("billing")
+    with pytest.raises(SubscriptionNotFound):
+        await client.subscriptions.reset("billing")
+    assert await rest(client) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"name": "a b"}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 257}, "name"),
+        ({"kinds": ["nope"]}, "kinds"),
+        ({"kinds": "completed"}, "kinds"),
+        ({"kinds": []}, "kinds"),
+        ({"tasks": []}, "tasks"),
+        ({"tasks": "shop"}, "tasks"),
+        ({"lanes": ["x" * 257]}, "lanes"),
+        ({"instance_tags": []}, "instance_tags"),
+        ({"on_expiry": "ignore"}, "on_expiry"),
+        ({"keep": timedelta(days=31)}, "keep"),
+        ({"hold_for": timedelta(0)}, "ttl"),
+        ({"page_size": 0}, "page_size"),
+    ],
+    ids=str,
+)
+async def test_bad_wishes_are_refused_by_name_and_change_nothing(client, options, field):
+    with pytest.raises(InvalidInput) as told:
+        await rest(client, options.pop("name", "billing"), **options)
+    assert told.value.field == field
+    assert await client.subscriptions.list() == []
+
+
+async def test_a_namespace_has_at_most_a_hundred_subscriptions(client, db):
+    await begin(client)
+    await db.execute(
+        "insert into ff.subscription (namespace, name, cursor_text, on_expiry, keep, created_at) "
+        "select namespace, 'n' || n, cursor_text, on_expiry, keep, created_at "
+        "from ff.subscription, generate_series(1, 99) n"
+    )
+    with pytest.raises(Exception, match="as many subscriptions") as told:
+        await rest(client, "one-too-many")
+    assert told.value.code == "WF227"
+    await rest(client, "n7")
