@@ -11,6 +11,7 @@ import pytest
 
 from support.cluster import VARIABLE as SERVER
 from support.forms import FORMS
+from support.proofs import few_files
 
 ROOT = Path(__file__).parents[2]
 # A few files, for every run of CI. test_both_forms.py compares the forms in every run of the tests.
@@ -60,6 +61,6 @@ def test_a_sample_passes_over_the_distributed_forms(cluster):
 @pytest.mark.slow(short=1)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_passes_over_the_distributed_forms(cluster, suite):
-    ended = run(cluster, [suite], 1790)
+def test_a_suite_passes_over_the_distributed_forms(cluster, suite, sized):
+    ended = run(cluster, sized([suite], short=few_files(suite, 3)), 1790)
     assert ended.returncode == 0, ended.stdout + ended.stderr
