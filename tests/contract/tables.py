@@ -38,6 +38,7 @@ PARTITIONED = {
 # Small tables that exist whole on every node, and what the migration itself keeps.
 GLOBAL = {
     "hmac_key",
+    "signal_schema",
     "lane",
     "route",
     "transition",
