@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flowfabric import PublicState, Run
+from support.proofs import drawn
 from worker.apps import working
 
 # A run that took another way (the child ended before it was waited for) does not come to its point.
