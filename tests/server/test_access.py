@@ -89,6 +89,7 @@ FITTING = {
         "downstream": "{execution}",
     },
     "/v1/flows/{id}/policies": {"downstream": "{execution}", "kind": "all_of"},
+    "/v1/executions/{id}/approvals/answer": {"approve": True},
     "/v1/quotas/{name}": {"concurrency": 1},
     "/v1/budgets/{name}": {"amounts": {"tokens": 1}},
     "/v1/budgets/{name}/usage": {"amounts": {"tokens": 1}},

@@ -27,6 +27,7 @@ from flowfabric.server import (
     flows,
     health,
     operating,
+    streams,
     tokens,
     waitpoints,
     workers,
@@ -47,6 +48,7 @@ GROUPS = (
     operating.routes,
     workers.routes,
     events.routes,
+    streams.routes,
     tokens.routes,
     health.routes,
 )
