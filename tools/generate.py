@@ -594,18 +594,23 @@ def _inner_section(mapping: dict[str, Any]) -> list[str]:
     ]
 
 
+def _code(word: str | None) -> str:
+    return f"`{word}`" if word else ""
+
+
 def _feed_section(mapping: dict[str, Any]) -> list[str]:
     return [
         "",
         "## Feeds",
         "",
-        "Their three outboxes are three views of one event log. `events.read` and `events.follow`",
-        "take the feed as a filter; the views themselves are for operators.",
+        "Three of their outboxes are views of one event log. `events.read` and `events.follow`",
+        "take the feed as a filter; the views themselves are for operators. Signals have a table",
+        "of their own, and `signals.feed` reads it.",
         "",
         "| theirs | view | `Feed` | what it holds |",
         "|---|---|---|---|",
         *(
-            f"| `{row['name']}` | `ff.{row['view']}` | `{row['feed']}` | {row['note']} |"
+            f"| `{row['name']}` | `ff.{row['view']}` | {_code(row.get('feed'))} | {row['note']} |"
             for row in mapping["feed"]
         ),
     ]

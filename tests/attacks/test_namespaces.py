@@ -23,6 +23,7 @@ HOUSEKEEPING = {
     "reconcile_siblings",
     "reset_due_budgets",
     "resolve_wakes",
+    "balance_gates",
     "sweep_gates",
     "sweep_workers",
     "trim_events",

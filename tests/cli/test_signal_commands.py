@@ -156,3 +156,14 @@ async def test_approvals_are_listed_shown_and_answered(ff, make, engine, db):
     assert tokens[0][8:] not in by_token.out + by_token.err
     again = await ff("approvals", "deny", tokens[0], "-o", "table")
     assert again.out == f"{execution.id}  denied before, nothing changed\n"
+
+
+async def test_the_command_line_refuses_a_value_of_another_type(ff, make, engine, db):
+    execution = await make.execution("leased")
+    id = await db.fetchval(
+        'select schema_id from ff.register_signal_schemas(array[\'{"type": "boolean"}\'::jsonb])'
+    )
+    await engine.ask(execution.lease, condition={"signal": "approve", "schema": id})
+    found = await ff("signal", full(execution.id), "approve", "7")
+    assert (found.code, "must be true or false, not a whole number" in found.err) == (2, True)
+    assert (await ff("signal", full(execution.id), "approve", "true")).code == 0

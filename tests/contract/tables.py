@@ -38,6 +38,7 @@ PARTITIONED = {
 # Small tables that exist whole on every node, and what the migration itself keeps.
 GLOBAL = {
     "hmac_key",
+    "signal_schema",
     "lane",
     "route",
     "transition",
@@ -54,6 +55,7 @@ GLOBAL = {
     "audit",
     "quota",
     "quota_change",
+    "gate_share",
     "budget",
     "budget_dimension",
     "budget_ledger",
@@ -62,4 +64,4 @@ GLOBAL = {
 }
 
 # What looks into all partitions at once: over the table that has a row for each.
-ACROSS = {"find_work", "find_due", "raise_partitions"}
+ACROSS = {"balance_gates", "find_work", "find_due", "raise_partitions"}

@@ -34,15 +34,15 @@ def test_every_function_that_ends_a_lease_gives_its_slots_back():
     }
     # An admitted candidate that ends before it is leased gives back what it took.
     assert calling("_release_gates") == ends | {"_claim_in_rounds"}
+    assert calling("_release_slots") == {"_release_gates", "complete_executions"}
 
 
 def test_every_function_that_leases_admits_first():
-    # _claim_fresh leaves executions with limits to _claim_in_rounds.
     leasing = {
         name for name, code in FUNCTIONS.items() if re.search(r"\bownership = 'leased',\n", code)
     }
     assert leasing == {"_lease_executions", "_claim_fresh"}
-    assert FUNCTIONS["_claim_fresh"].count("x.quota_ids is null and x.budget_ids is null") == 2
+    assert calling("_take_slots") == {"_claim_fresh"}
     admitting = calling("_check_admitted") | calling("_admit_candidates")
     assert calling("_lease_executions") <= admitting
 
@@ -54,15 +54,30 @@ def test_few_functions_lock_gates():
         if re.search(r"from ff\.gate g\b[^;]*?\bfor (no key )?update", code)
     }
     assert locking == {"_lock_gates", "_lock_quota_gates"}
-    assert calling("_lock_gates") == {
+    lock_first = {
         "_admit_candidates",
         "_fold_releases",
+        "balance_gates",
         "check_admission",
         "release_admission",
         "sweep_gates",
     }
+    assert calling("_lock_gates") == lock_first
+    # The update of _take_slots is its lock, in id order; _count_starts is called under the lock.
+    writing = {name for name, code in FUNCTIONS.items() if "update ff.gate g set" in code}
+    assert writing == (
+        lock_first - {"balance_gates"} | {"_take_slots", "_count_starts", "_apply_quota"}
+    )
+    assert calling("_lock_quota_gates") >= {"_apply_quota"}
+    assert "order by u.id offset 0" in FUNCTIONS["_take_slots"]
 
 
 def test_a_claim_reads_budgets_and_never_locks_them():
-    for name in ("_admit_candidates", "_park_refused", "_park_more", "_fold_releases"):
+    for name in (
+        "_admit_candidates",
+        "_fold_releases",
+        "_park_more",
+        "_park_refused",
+        "_take_slots",
+    ):
         assert not re.search(r"ff\.budget\b[^;]*?\bfor (no key )?(update|share)", FUNCTIONS[name])

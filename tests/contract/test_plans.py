@@ -19,6 +19,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from support.admission import Admission
 from support.factories import Engine, Item, Lease
 
 N = 100  # rows a call
@@ -94,7 +95,7 @@ class Work:
             "meta_pkey",
             "namespace_grant_pkey",
             "event_generation_pkey",
-            # empty without limits: whether there is a line, a fair lane or a release at all
+            # empty without limits: whether there is a gate, a budget, a line or a fair lane at all
             "line_gate",
             "line_pkey",
             "line_open",
@@ -103,6 +104,9 @@ class Work:
             "gate_pkey",
             "gate_opens",
             "gate_key",
+            "budget_key",
+            "budget_pkey",
+            "budget_shut",
         }
         used = {index for index in self.scans if index not in small}
         assert used <= set(most), used - set(most)
@@ -398,6 +402,25 @@ async def test_grants_are_looked_up_by_their_execution(meter):
     work.check(
         {"grant_expiry": 5 * N, "grant_pkey": by_key(2 * N), "execution_pkey": by_key(2 * N)}
     )
+
+
+async def test_executions_under_limits_are_admitted_and_put_into_line_by_their_ids(bare):
+    async with _situation(bare, "cold", 0, routes=1) as meter:
+        admission = Admission(meter.engine)
+        gate = await admission.quota(concurrency=N)
+        route = await meter.engine.register(lane="limited")
+        await admission.submit(10 * N, quotas=[gate], route=route)
+        leases, work = await meter.of(meter.engine.claim(N, lanes=["limited"]))
+        assert len(leases) == N
+        # one more look at the head of the route
+        work.check(claim_limits() | {"execution_ready": 3 * N})
+        leases, work = await meter.of(meter.engine.claim(N, lanes=["limited"]))
+        assert leases == []
+        # 900 executions are put into line: each is read in order, locked and updated by its id
+        work.check(
+            claim_limits()
+            | {"execution_ready": 21 * N, "execution_pkey": 22 * N, "execution_line": N}
+        )
 
 
 async def test_timers_read_what_is_due(meter):

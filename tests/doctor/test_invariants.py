@@ -91,8 +91,15 @@ PLANT_WAITPOINT = (
 
 PLANT_SIGNAL = (
     "insert into ff.signal (partition_key, execution_id, signal_id, name, source_type, "
-    "accepted_at, noticed_at{columns}) select 0, execution_id, gen_random_uuid(), 'approve', "
-    "'caller', ff.now(), ff.now(){values} from ff.execution"
+    "accepted_at, noticed_at, effect, xid{columns}) select 0, execution_id, gen_random_uuid(), "
+    "'approve', 'caller', ff.now(), ff.now(), 'buffered', '3'{values} from ff.execution"
+)
+
+WAITPOINT = "00000000-0000-4000-8000-000000000007"
+PLANT_OPEN_WAITPOINT = (
+    "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
+    f"created_at, approval_id) select 0, execution_id, '{WAITPOINT}', 'pay', 0, 'k1', ff.now(), "
+    "{approval} from ff.execution"
 )
 
 
@@ -114,6 +121,23 @@ CORRUPTIONS = [
     ("U01", "suspended", "update ff.suspension set closed_at = ff.now(), close_reason = 'lost'"),
     ("U01", "suspended", "update ff.execution set suspension_id = gen_random_uuid()"),
     ("U01", "leased", PLANT_SUSPENSION),
+    ("U02", "suspended", "update ff.step set opened_at = null"),
+    ("U02", "suspended", "update ff.step set name = 'another'"),
+    ("U02", "suspended", "update ff.suspension set attempt_index = 7"),
+    ("U03", "cancelled", PLANT_OPEN_WAITPOINT.format(approval="null")),
+    ("U03", "leased", PLANT_OPEN_WAITPOINT.format(approval=f"'{WAITPOINT}'")),
+    ("U04", "suspended", PLANT_OPEN_WAITPOINT.format(approval="null") + "; update ff.step set "
+     "taken_as = 'timeout', taken_at = ff.now(), "
+     f"condition = '{{\"waitpoint\": \"{WAITPOINT}\"}}'"),
+    ("U06", "leased", PLANT_SUSPENSION + "; update ff.suspension set closed_at = ff.now(), "
+     "close_reason = 'resumed', "
+     f"woken_by = '{{\"by\": \"signals\", \"signal_ids\": [\"{WAITPOINT}\"]}}'"),
+    ("U08", "leased", PLANT_SIGNAL.format(columns="", values="")
+     + "; update ff.signal set noticed_at = null, effect = null"),
+    ("U08", "leased", PLANT_SIGNAL.format(columns="", values="")
+     + "; update ff.signal set effect = null"),
+    ("U10", "waiting", "update ff.hmac_key set is_active = false, lapses_at = ff.now()"),
+    ("U11", "waiting", "update ff.hmac_key set inner_block = outer_block"),
     ("U05", "suspended", PLANT_SIGNAL.format(columns="", values="")),
     ("U07", "leased", PLANT_SIGNAL.format(
         columns=", taken_at, wait_name, wait_occurrence", values=", ff.now(), 'approve', 0")),
@@ -176,6 +200,11 @@ CORRUPTIONS = [
     ("Q01", "waiting", PLANT_GATE.format(running=1, slices="null")),
     ("Q01", "leased", PLANT_GATE.format(running=0, slices="null") + "; "
      "update ff.execution set quota_ids = '{7}'"),
+    ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
+     "update ff.gate set max_running = 1"),
+    ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
+     "insert into ff.quota (namespace, quota, is_keyed, concurrency, declared_at) "
+     "values ('test', 'api', false, 2, ff.now())"),
     ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
      "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
     ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),

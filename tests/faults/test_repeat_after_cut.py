@@ -493,6 +493,12 @@ async def _close_waitpoint(stage: Stage) -> Any:
     return await stage.client.signals.read_token(claimed.id, stage.state["waitpoint"])
 
 
+async def _register_types(stage: Stage) -> Any:
+    # A client asks for each type once.
+    type = {"type": "integer", "title": str(uuid4())}
+    return len(await stage.client.signals.register_types([type]))
+
+
 async def _approval(stage: Stage) -> Any:
     (claimed,) = stage.state["claimed"]
     ids = stage.state.setdefault("approval", [uuid4(), uuid4()])
@@ -1281,6 +1287,10 @@ async def _sweep_gates(stage: Stage) -> Any:
     return (await stage.client.quotas.sweep())[0]
 
 
+async def _balance_gates(stage: Stage) -> Any:
+    return (await stage.client.quotas.balance())[0]
+
+
 async def _create_budget(stage: Stage) -> Any:
     await stage.client.budgets.create(Budget(_name(stage), tokens=100))
     return (await stage.client.budgets.get(_name(stage))).hard_limits
@@ -1533,6 +1543,13 @@ SCENARIOS = (
         ("waitpoint",),
     ),
     Scenario(
+        "register types of signals",
+        "register_signal_schemas",
+        lambda stage: stage.claimed(),
+        _register_types,
+        ("signal_schema",),
+    ),
+    Scenario(
         "create an approval",
         "create_approval",
         lambda stage: stage.claimed(),
@@ -1699,6 +1716,8 @@ SCENARIOS = (
     Scenario(
         "sweep gates", "sweep_gates", _held_too_long, _sweep_gates, ("gate_hold",), is_sweep=True
     ),
+    # With one partition there is nothing to move.
+    Scenario("balance gates", "balance_gates", _nothing, _balance_gates, (), is_sweep=True),
     Scenario(
         "create a budget", "create_budget", _nothing, _create_budget, ("budget", "budget_dimension")
     ),
@@ -1911,6 +1930,8 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
         "list_signals": f"ff.list_signals(0::smallint, null, '{known}')",
+        "read_signals": "ff.read_signals(0::smallint, null)",
+        "list_approvals": "ff.list_approvals(0::smallint, null)",
         "list_suspended": "ff.list_suspended(0::smallint, null)",
         "list_pending_waitpoints": f"ff.list_pending_waitpoints(0::smallint, null, '{known}')",
         "read_waitpoint_token": (

@@ -351,10 +351,16 @@ async def stage(db, engine, make) -> Stage:
         "resume_execution": of("suspended"),
         "create_waitpoint": {"p_waitpoint_id": literal(uuid4()), "p_key": "'payment'"},
         "close_waitpoint": {"p_waitpoint_id": literal(waitpoint)},
+        "register_signal_schemas": {"p_documents": "array['{}'::jsonb]"},
         "create_approval": {
             "p_approval_id": literal(uuid4()), "p_waitpoint_ids": f"array['{uuid4()}'::uuid]",
-            "p_approvers": "'{ada}'", "p_need": "1", "p_deny": "1",
+            "p_approvers": "'{ada}'", "p_need": "1", "p_deny": "1", "p_question": "'Ship?'",
+            "p_details": r"'\x31'::bytea", "p_details_encoding": "'json'",
         },
+        "deliver_approval_signal": {
+            "p_decision": "'approved'", "p_actor": "'ada'", "p_signal_id": literal(new_id()),
+        },
+        "read_signals": {"p_cursor": "null"},
         "read_waitpoint_token": {"p_waitpoint_id": literal(waitpoint)},
         "rotate_hmac_key": {"p_kid": "'k2'", "p_grace": "'1 day'"},
         "seed_hmac_key": {"p_kid": "'k3'", "p_secret": f"'{'ab' * 32}'"},

@@ -7,6 +7,7 @@ without a transaction is refused.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -90,9 +91,11 @@ async def signal_via(client: FlowFabric, via: Any, id: ExecutionId, signal: Sign
     """Send a signal on an async connection of the caller."""
     connection = _async_connection(via, "use run.signal_sync(..., via=...)")
     database = await client.transactional.identity()
-    bound = _bound(client, id, signal, database)
     with converting_errors(_SIGNAL):
-        return read_json_delivery(id, await connection.call(_SIGNAL, bound))
+        while True:
+            text = await connection.call(_SIGNAL, _bound(client, id, signal, database))
+            if not _check_type(client, signal, text):
+                return read_json_delivery(id, text)
 
 
 def signal_via_sync(
@@ -100,9 +103,20 @@ def signal_via_sync(
 ) -> Delivered:
     """Send a signal on a synchronous connection of the caller, in the caller's thread."""
     connection = _sync_connection(via, "use await run.signal(..., via=...)")
-    bound = _bound(client, id, signal, database)
     with converting_errors(_SIGNAL):
-        return read_json_delivery(id, connection.call(_SIGNAL, bound))
+        while True:
+            text = connection.call(_SIGNAL, _bound(client, id, signal, database))
+            if not _check_type(client, signal, text):
+                return read_json_delivery(id, text)
+
+
+def _check_type(client: FlowFabric, signal: Signal, text: str) -> bool:
+    """Check the value if the engine asks for its type; return whether to send it again."""
+    told = json.loads(text)
+    if told["outcome"] != "schema_required" or signal.schema_id == told["detail"]["schema_id"]:
+        return False
+    client.signals.check_type(signal, told["detail"]["schema_id"], told["detail"]["document"])
+    return True
 
 
 def _bound(client: FlowFabric, id: ExecutionId, signal: Signal, database: str) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped
+from flowfabric.client.outcomes import handle_batch
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound
 from flowfabric.core.ids import uuid7
@@ -219,6 +220,11 @@ class Quotas(Scoped):
         return await handle_everywhere(
             self._database, functions.SWEEP_GATES, Due.GATE, partition=partition, limit=limit
         )
+
+    async def balance(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
+        """Move shares of limits to the partitions that need them; return how many gates changed,
+        and zero as the time to the next call if what was taken can be given."""
+        return await handle_batch(self._database, functions.BALANCE_GATES, limit=limit)
 
     @asynccontextmanager
     async def admitted(

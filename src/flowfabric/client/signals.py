@@ -6,7 +6,8 @@ import asyncio
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
@@ -20,11 +21,12 @@ from flowfabric.client.partitions import ask_each
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.client.steps import Steps
 from flowfabric.core.attempts import attempt_number
-from flowfabric.core.errors import FlowFabricError, RetryExhausted, UnknownRoute
+from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.execution import Claimed, Steered, check_words
 from flowfabric.core.ids import AnyId, ExecutionId, uuid7
 from flowfabric.core.signal import (
     Delivered,
+    FeedSignal,
     HmacKey,
     PendingWaitpoint,
     Rotation,
@@ -46,6 +48,7 @@ Records: TypeAlias = list[SignalRecord]
 
 # How many signals, and how many suspended executions, one page holds.
 PAGE = 1000
+_MAX_TYPES = 10_000
 
 
 class JsonSignalArguments(TypedDict):
@@ -67,6 +70,11 @@ class Signals(Scoped):
         self._asks: dict[int, Batcher[Asked, WaitAnswer]] = {}
         self._noticing: asyncio.Task[None] | None = None
         self._stored: set[int | None] = set()
+        # The ids of registered types by their documents, the types by their ids, and the type that
+        # a name had last: most senders send the same few signals.
+        self._schema_ids: dict[str, int] = {}
+        self._types: dict[int, Any] = {}
+        self._last_types: dict[str, int] = {}
 
     async def close(self) -> None:
         for sends in tuple(self._sends.values()):
@@ -86,7 +94,36 @@ class Signals(Scoped):
         batcher = self._sends.get(group)
         if batcher is None:
             batcher = self._sends[group] = Batcher(self._send, self._send_alone)
+        self._guess_type(signal)
         return await batcher.put((id, signal))
+
+    async def register_types(self, documents: Sequence[Mapping[str, Any]]) -> Sequence[int]:
+        """Register types of values as JSON Schema; return their ids."""
+        texts = [json.dumps(one, sort_keys=True) for one in documents]
+        new = [text for text in dict.fromkeys(texts) if text not in self._schema_ids]
+        if new:
+            rows = await self._database.call(functions.REGISTER_SIGNAL_SCHEMAS, documents=new)
+            for row in rows:
+                self._schema_ids[new[row["item"] - 1]] = row["schema_id"]
+        return [self._schema_ids[text] for text in texts]
+
+    def check_type(self, signal: Signal, schema_id: int, document: Any) -> None:
+        """Check a value with the type that the engine asks for, and remember the type."""
+        if len(self._types) >= _MAX_TYPES:
+            self._types.clear()
+            self._last_types.clear()
+        self._types[schema_id] = document
+        if signal.name is not None:
+            self._last_types[signal.name] = schema_id
+        signal.check_type(schema_id, document)
+
+    def _guess_type(self, signal: Signal) -> None:
+        """Check a value with the type that its name had last; the engine says if that is wrong."""
+        known = self._last_types.get(signal.name or "")
+        if known is not None and signal.schema_id is None:
+            # Another execution may expect another type: then the engine asks for that one.
+            with suppress(InvalidInput):
+                signal.check_type(known, self._types[known])
 
     async def deliver_by_token(self, token: str, signal: Signal) -> Delivered:
         """Send one signal to the waitpoint of a token: the token is the whole address."""
@@ -217,6 +254,7 @@ class Signals(Scoped):
             "dedup_key": signal.key,
             "source_type": signal.source_type,
             "source_identity": signal.source_identity,
+            "schema_id": signal.schema_id,
         }
         return {
             "partition_key": partition,
@@ -315,6 +353,22 @@ class Signals(Scoped):
         )
         return [_record(row) for row in rows]
 
+    async def feed(
+        self, cursor: str | None = None, *, partition: int = 0, limit: int = 500
+    ) -> tuple[Sequence[FeedSignal], str]:
+        """Return the next signals of a partition after a cursor, and the cursor after them.
+
+        No committed signal is skipped. None reads from the beginning, `now` from this moment on.
+        """
+        *rows, last = await self._database.call(
+            functions.READ_SIGNALS,
+            partition_key=partition,
+            namespace=self._namespace,
+            cursor=cursor,
+            limit=limit,
+        )
+        return [_feed_signal(partition, row) for row in rows], str(last["next_cursor"])
+
     async def observe(self, held: Claimed) -> Records:
         """Return the signals that ended the latest suspension of an execution."""
         rows = await self._database.call(
@@ -377,7 +431,7 @@ class Signals(Scoped):
         )
 
     async def _send(
-        self, batch: Sequence[Target], wait: bool = False
+        self, batch: Sequence[Target], wait: bool = False, *, is_again: bool = False
     ) -> Sequence[Delivered | Exception | Busy]:
         keys = [signal.key for _, signal in batch]
         tokens = [signal.token for _, signal in batch]
@@ -398,10 +452,21 @@ class Signals(Scoped):
             join=False,
             wait=wait,
             tokens=tokens if any(token is not None for token in tokens) else None,
+            schema_ids=[signal.schema_id for _, signal in batch],
         )
         found: list[Delivered | Exception | Busy] = [BUSY] * len(batch)
+        typed: list[int] = []
         for row in rows:
             index = row["item"] - 1
+            if row["outcome"] == "schema_required" and not is_again:
+                told = json.loads(row["detail"])
+                try:
+                    self.check_type(batch[index][1], told["schema_id"], told["document"])
+                except InvalidInput as error:
+                    found[index] = error
+                else:
+                    typed.append(index)
+                continue
             if row["effect"] == "stored":
                 self.notice_soon(batch[index][0].partition_key)
             answer = read_delivery(
@@ -409,6 +474,10 @@ class Signals(Scoped):
             )
             if answer is not None:
                 found[index] = answer
+        if typed:
+            again = await self._send([batch[index] for index in typed], wait, is_again=True)
+            for index, one in zip(typed, again, strict=True):
+                found[index] = one
         return found
 
     async def _send_alone(self, target: Target) -> Delivered:
@@ -525,3 +594,10 @@ def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
 def _record(row: Any) -> SignalRecord:
     facts = dict(row)
     return SignalRecord(id=facts.pop("signal_id"), **facts)
+
+
+def _feed_signal(partition: int, row: Any) -> FeedSignal:
+    facts = dict(row)
+    facts.pop("next_cursor")
+    id = ExecutionId.of(partition, facts.pop("execution_id"))
+    return FeedSignal(id=facts.pop("signal_id"), execution_id=id, **facts)

@@ -23,6 +23,7 @@ _info = reader(
     arguments=optional(json.loads),
     result=optional(json.loads),
     limits=json.loads,
+    signals=optional(json.loads),
 )
 
 
@@ -45,6 +46,7 @@ class Tasks(Scoped):
             arguments=[_json(one.arguments) for one in tasks],
             results=[_json(one.result) for one in tasks],
             limits=[_json(list(one.limits)) for one in tasks],
+            signals=[_json(one.signals) for one in tasks],
         )
         return {row["task"]: row["outcome"] for row in rows}
 

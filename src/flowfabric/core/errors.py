@@ -40,7 +40,7 @@ FlowFabricError
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
-│   ├── AlreadyAnswered
+│   ├── AlreadyAnswered · SchemaRequired
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
 │   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions
@@ -441,6 +441,14 @@ class TargetNotSignalable(Refused, name="not_signalable"):
 
 class WaitpointClosed(Refused, name="waitpoint_closed"):
     """The waitpoint is closed: its answer was taken, or its time is over."""
+
+
+class SchemaRequired(Refused, name="schema_required"):
+    """The value has to be checked with the declared type of the signal; nothing was stored."""
+
+    @classmethod
+    def explained(cls, facts: dict[str, Any]) -> Self:
+        return cls(" ".join((cls.__doc__ or "").split()), **facts)
 
 
 class AlreadyAnswered(Refused, code="WF245", name="already_answered"):

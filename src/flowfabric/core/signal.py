@@ -13,6 +13,7 @@ from uuid import UUID
 from flowfabric.core.errors import InvalidInput, PayloadTooLarge
 from flowfabric.core.execution import check_text
 from flowfabric.core.ids import ExecutionId, uuid7
+from flowfabric.core.json_schema import find_problem
 
 MAX_SIGNAL_BYTES = 65_536
 MAX_SIGNAL_NAME_BYTES = 256
@@ -39,6 +40,26 @@ class Signal:
     source_type: str | None = None
     source_identity: str | None = None
     id: UUID = field(default_factory=uuid7)
+    # The declared type that its value was checked with.
+    schema_id: int | None = field(default=None, repr=False)
+
+    def check_type(self, schema_id: int, document: Any) -> None:
+        """Check the value with the type that the execution has declared; name the part that does
+        not fit."""
+        what = f"signal {self.name!r}" if self.name else "the waitpoint"
+        problem: str | None = None
+        if self.payload is not None and self.encoding != "json":
+            problem = f"is encoded as {self.encoding}, and JSON is expected"
+        else:
+            try:
+                value = json.loads(self.payload or b"null")
+            except ValueError as error:
+                problem = f"is not JSON: {error}"
+            else:
+                problem = find_problem(document, value)
+        if problem is not None:
+            raise InvalidInput(field="value", problem=f"does not fit {what}: {problem}")
+        self.schema_id = schema_id
 
     def check(self) -> None:
         """Refuse invalid fields before the call, as the engine would, and name the field."""
@@ -126,6 +147,23 @@ class SignalRecord:
     wait_occurrence: int | None = None
     # The waitpoint that it was sent to; None for a signal by name.
     waitpoint_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSignal:
+    """A signal of the feed: that it was accepted, and what it did; without its value."""
+
+    id: UUID
+    execution_id: ExecutionId
+    name: str
+    waitpoint_id: UUID | None
+    category: str | None
+    source_type: str
+    source_identity: str | None
+    accepted_at: datetime
+    effect: str | None
+    namespace: str
+    instance_tag: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

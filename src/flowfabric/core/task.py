@@ -41,6 +41,8 @@ class TaskInfo:
     app_version: Sequence[int]
     registered_at: datetime
     changed_at: datetime
+    # The JSON Schemas of the signals that it takes, by name; None if it has not declared them.
+    signals: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +54,5 @@ class TaskDeclaration:
     arguments: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
     limits: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    # The signals that it takes, with the JSON Schema of each value or None for any.
+    signals: Mapping[str, Any] | None = None

@@ -304,9 +304,10 @@ SUSPEND_EXECUTION = _function(
 DELIVER_SIGNALS = _function(
     "deliver_signals",
     "partition_key namespace execution_ids signal_ids names payloads payload_encodings dedup_keys "
-    "source_types source_identities categories correlation_ids join wait tokens",
+    "source_types source_identities categories correlation_ids join wait tokens schema_ids",
     "item outcome signal_id effect detail",
 )
+REGISTER_SIGNAL_SCHEMAS = _function("register_signal_schemas", "documents", "item schema_id")
 DELIVER_SIGNAL_JSON = Function(
     "deliver_signal_json",
     ("partition_key", "namespace", "signal", "database"),
@@ -373,6 +374,12 @@ LIST_SIGNALS = _function(
     "list_signals",
     "partition_key namespace execution_id after limit signal_ids",
     f"{_SIGNAL} noticed_at effect taken_at wait_name wait_occurrence waitpoint_id",
+)
+READ_SIGNALS = _function(
+    "read_signals",
+    "partition_key namespace cursor limit",
+    "signal_id execution_id name waitpoint_id category source_type source_identity accepted_at "
+    "effect namespace instance_tag next_cursor",
 )
 OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
 LIST_SUSPENDED = _function(
@@ -641,14 +648,15 @@ LIST_LANES = _function(
 )
 REGISTER_TASKS = _function(
     "register_tasks",
-    "namespace version tasks versions arguments results limits",
+    "namespace version tasks versions arguments results limits signals",
     "task outcome",
 )
 LIST_TASKS = _function("list_tasks", "namespace limit after", "task is_registered is_limited")
 DESCRIBE_TASK = _function(
     "describe_task",
     "namespace task",
-    "namespace task version arguments result limits lanes app_version registered_at changed_at",
+    "namespace task version arguments result limits lanes app_version registered_at changed_at "
+    "signals",
 )
 
 _NUMBERS = "concurrency rate rate_window"
@@ -689,6 +697,7 @@ RELEASE_ADMISSION = _function(
     "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
+BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
 
 _BUDGET = "namespace budget key"
 _BUDGET_STATUS = (
@@ -816,6 +825,7 @@ FUNCTIONS: tuple[Function, ...] = (
     SUSPEND_EXECUTION,
     DELIVER_SIGNALS,
     DELIVER_SIGNAL_JSON,
+    REGISTER_SIGNAL_SCHEMAS,
     CREATE_WAITPOINT,
     CREATE_APPROVAL,
     DELIVER_APPROVAL_SIGNAL,
@@ -832,6 +842,7 @@ FUNCTIONS: tuple[Function, ...] = (
     EXPIRE_SUSPENSIONS,
     RESUME_EXECUTION,
     LIST_SIGNALS,
+    READ_SIGNALS,
     OBSERVE_SIGNALS,
     LIST_SUSPENDED,
     HOLD_EXECUTION,
@@ -913,6 +924,7 @@ FUNCTIONS: tuple[Function, ...] = (
     RESET_BUDGET,
     RESET_DUE_BUDGETS,
     SWEEP_GATES,
+    BALANCE_GATES,
     REPORT_USAGE,
     REPORT_USAGE_ADMIN,
     RECORD_SPEND,

@@ -13,6 +13,7 @@ from flowfabric.core.signal import SignalRecord
 from flowfabric.handlers.signals import signal_codec
 from flowfabric.handlers.waitpoints import Waitpoint
 from flowfabric.tasks.codec import describe
+from flowfabric.tasks.signals import signal_schema
 
 T = TypeVar("T")
 Distinct = Literal["signals", "waitpoints", "sources"]
@@ -29,6 +30,10 @@ class Condition(ABC, Generic[T]):
     def to_json(self) -> dict[str, Any]:
         """Return the condition as the engine stores it."""
 
+    def leaves(self) -> Sequence[One[Any]]:
+        """Return the signals and waitpoints of the condition."""
+        return ()
+
     @abstractmethod
     def read(self, signals: Sequence[SignalRecord]) -> T:
         """Return the values of the signals that satisfied it, in the shape of the condition."""
@@ -41,11 +46,18 @@ class One(Condition[T]):
         self._key = key
         self._waitpoint = waitpoint
         self._codec = signal_codec(key, hint)
+        self.schema = signal_schema(self._codec)
+        # The id of the schema, once it is registered.
+        self.schema_id: int | None = None
 
     def to_json(self) -> dict[str, Any]:
+        typed = {} if self.schema_id is None else {"schema": self.schema_id}
         if self._waitpoint is not None:
-            return {"waitpoint": str(self._waitpoint.id)}
-        return {"signal": self._key}
+            return {"waitpoint": str(self._waitpoint.id), **typed}
+        return {"signal": self._key, **typed}
+
+    def leaves(self) -> Sequence[One[Any]]:
+        return [self]
 
     def matches(self, signal: SignalRecord) -> bool:
         if self._waitpoint is not None:
@@ -72,6 +84,9 @@ class Every(Condition[tuple[Any, ...]]):
 
     def to_json(self) -> dict[str, Any]:
         return {"every": [one.to_json() for one in self._members]}
+
+    def leaves(self) -> Sequence[One[Any]]:
+        return [leaf for one in self._members for leaf in one.leaves()]
 
     def read(self, signals: Sequence[SignalRecord]) -> tuple[Any, ...]:
         return tuple(one.read(signals) for one in self._members)
@@ -103,6 +118,9 @@ class AtLeast(Condition[list[Any]]):
     def to_json(self) -> dict[str, Any]:
         members = [one.to_json() for one in self._members]
         return {"at_least": self._n, "of": members, "distinct": self._distinct}
+
+    def leaves(self) -> Sequence[One[Any]]:
+        return self._members
 
     def read(self, signals: Sequence[SignalRecord]) -> list[Any]:
         found: list[Any] = []

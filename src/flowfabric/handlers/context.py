@@ -719,7 +719,7 @@ class Context(HandlerContext):
         durable = self._run.make_durable()
         answer = await durable.signals.wait(
             step,
-            condition.to_json(),
+            functools.partial(durable.signals.declare, condition),
             limit,
             is_own=self._run.is_own_flow(),
             needs_ids=True,
@@ -920,7 +920,10 @@ class Context(HandlerContext):
         codec = signal_codec(key, type)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         answer = await durable.signals.wait(
-            f"{_ANSWER}{key}", {"waitpoint": str(id)}, limit, is_own=self._run.is_own_flow()
+            f"{_ANSWER}{key}",
+            functools.partial(durable.signals.declare_one, {"waitpoint": str(id)}, codec),
+            limit,
+            is_own=self._run.is_own_flow(),
         )
         return read_answer(durable, key, answer, codec, default)
 
@@ -931,7 +934,10 @@ class Context(HandlerContext):
         codec = signal_codec(name, type)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         answer = await durable.signals.wait(
-            signal_step(name), {"signal": name}, limit, is_own=self._run.is_own_flow()
+            signal_step(name),
+            functools.partial(durable.signals.declare_one, {"signal": name}, codec),
+            limit,
+            is_own=self._run.is_own_flow(),
         )
         return read_answer(durable, name, answer, codec, default)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,12 @@ from flowfabric.core.step import StepRecord
 from flowfabric.handlers.journal import Entry
 from flowfabric.handlers.steps import RESERVED_PREFIX
 from flowfabric.handlers.waits import EndedWait, SignalWait
+from flowfabric.tasks.signals import signal_schema
 
 if TYPE_CHECKING:
+    from flowfabric.handlers.conditions import Condition
     from flowfabric.handlers.durable_run import DurableRun
+    from flowfabric.tasks.codec import Codec
 
 # How often a wait looks for its signal while the handler does something else beside it.
 _LOOK_SECONDS = 0.5
@@ -38,7 +41,7 @@ class SignalWaits:
     async def wait(
         self,
         name: str,
-        condition: dict[str, Any],
+        declare: Callable[[], Awaitable[dict[str, Any]]],
         timeout: timedelta | None,
         *,
         is_own: bool,
@@ -48,7 +51,8 @@ class SignalWaits:
         """Wait until the answer is taken and return it; the handler may pause meanwhile.
 
         A wait of the handler's own flow takes its answer at the first ask. A branch only looks, and
-        takes when it is its turn: a branch that loses a race must leave the signal to others. With
+        takes when it is its turn: a branch that loses a race must leave the signal to others.
+        `declare` returns the condition, after it has registered the types of its values. With
         `needs_ids` a taken wait is asked again, because its record does not name the signals.
         """
         durable = self._durable
@@ -65,7 +69,7 @@ class SignalWaits:
                 occurrence=entry.occurrence,
                 position=entry.position,
                 is_sequential=entry.is_sequential,
-                condition=condition,
+                condition=await declare(),
                 timeout=timeout,
                 follows=entry.follows,
                 code_version=durable.code_version,
@@ -98,6 +102,27 @@ class SignalWaits:
         finally:
             if is_begun:
                 durable.end_step()
+
+    async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
+        """Return the condition for a value of a type at an address, and register the type."""
+        schema = signal_schema(codec)
+        if schema is None:
+            return address
+        (id,) = await self._register([schema])
+        return {**address, "schema": id}
+
+    async def declare(self, condition: Condition[Any]) -> dict[str, Any]:
+        """Return a condition for the engine, and register the types of its values."""
+        leaves = [one for one in condition.leaves() if one.schema is not None]
+        if leaves:
+            ids = await self._register([one.schema for one in leaves if one.schema is not None])
+            for one, id in zip(leaves, ids, strict=True):
+                one.schema_id = id
+        return condition.to_json()
+
+    async def _register(self, schemas: Sequence[dict[str, Any]]) -> Sequence[int]:
+        register = self._durable.client.signals.register_types
+        return await self._durable.query(register(schemas))
 
     async def _ask(self, wait: Wait, *, take: bool, entry: Entry) -> WaitAnswer:
         durable = self._durable

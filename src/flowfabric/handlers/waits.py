@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Protocol, TypeAlias
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import ExecutionNotFound
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import ExecutionId
 
@@ -245,6 +245,14 @@ class Waits:
 
     async def wait(self, wait: Wait) -> Any:
         """Wait until the wait is over or the handler is stopped."""
+        if isinstance(wait, SignalWait):
+            several = sum(isinstance(one, SignalWait) for one in self._waits.values())
+            if several >= MAX_WAITS:
+                raise InvalidInput(
+                    field="signals",
+                    problem=f"a handler waits for at most {MAX_WAITS} signals at once; wait for "
+                    "one name and tell them apart by their values",
+                )
         future = self._loop.create_future()
         self._waits[future] = wait
         if isinstance(wait, EndedWait):
@@ -322,7 +330,7 @@ class Waits:
         several = tuple(targets)[:MAX_TARGETS]
         if signals or (sleeps and targets):
             return PauseSuspended(
-                tuple((one.name, one.occurrence) for one in signals[:MAX_WAITS]),
+                tuple((one.name, one.occurrence) for one in signals),
                 several,
                 min(needed, MAX_TARGETS) if several else None,
                 until,

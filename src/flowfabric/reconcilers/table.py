@@ -119,6 +119,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: _at_cadence(client.quotas.sweep(limit=batch)),
     ),
+    # Moves shares of limits to partitions in which executions wait. Idle with one partition.
+    Reconciler(
+        "gate_balance",
+        timedelta(seconds=1),
+        100,
+        lambda client, batch: client.quotas.balance(limit=batch),
+    ),
     Reconciler(
         "budget_reset",
         timedelta(seconds=15),

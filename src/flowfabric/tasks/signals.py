@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,8 @@ from pydantic import PydanticSchemaGenerationError, ValidationError
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.signal import check_signal_name
-from flowfabric.tasks.codec import codec_for, describe
+from flowfabric.core.task import MAX_SCHEMA_BYTES
+from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
 
 
@@ -29,6 +31,19 @@ def check_signals(signals: Mapping[str, Any]) -> None:
                 problem=f"the type of {name!r} cannot travel as JSON: "
                 f"{error.message.splitlines()[0]}",
             ) from None
+
+
+def signal_schema(codec: Codec) -> dict[str, Any] | None:
+    """Return the JSON Schema of the values of a signal; None if it says nothing or is too large."""
+    schema = codec.json_schema()
+    return schema if schema and len(json.dumps(schema)) <= MAX_SCHEMA_BYTES else None
+
+
+def declared_schemas(signals: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the JSON Schemas of declared signals; None if none is declared."""
+    if not signals:
+        return None
+    return {name: signal_schema(codec_for(hint)) for name, hint in signals.items()}
 
 
 def encode_signal(

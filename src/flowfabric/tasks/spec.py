@@ -39,7 +39,7 @@ from flowfabric.tasks.encoding_error import EncodingError
 from flowfabric.tasks.handler_context import HandlerContext, is_context
 from flowfabric.tasks.limits import NO_LIMITS, Limits
 from flowfabric.tasks.providers import Providers, provided, wanted_type
-from flowfabric.tasks.signals import check_signals, encode_signal
+from flowfabric.tasks.signals import check_signals, declared_schemas, encode_signal
 
 _BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -186,6 +186,7 @@ class TaskSpec:
             arguments=_storable_schema(self._arguments.json_schema()) if with_schemas else None,
             result=_storable_schema(self._result.json_schema()) if with_schemas else None,
             limits=[one.to_json() for one in self.limits.all],
+            signals=declared_schemas(self.signals),
         )
 
     def check(self) -> None:

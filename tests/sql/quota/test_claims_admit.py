@@ -175,6 +175,14 @@ async def test_a_higher_limit_opens_the_line(admission, engine):
     assert len(await engine.claim(10)) == 2
 
 
+async def test_a_higher_rate_opens_the_line(admission, engine):
+    gate = await admission.quota(rate=1, rate_window_ms=60000)
+    await admission.submit(3, quotas=[gate])
+    assert len(await engine.claim(10)) == 1
+    await admission.one("set_quota", quota="api", rate=3)
+    assert len(await engine.claim(10)) == 2
+
+
 async def test_a_lower_limit_stops_nobody_and_starts_nobody(admission, engine):
     gate = await admission.quota(concurrency=3)
     await admission.submit(5, quotas=[gate])
@@ -234,6 +242,39 @@ async def test_a_grant_takes_a_slot_or_is_refused(admission, engine):
     with refused("WF205", quota="api"):
         await engine.grant_and_claim(second.id)
     assert (await admission.gate())["running"] == 1
+
+
+async def test_a_grant_beside_a_claim_costs_no_slot(admission, engine):
+    gate = await admission.quota(concurrency=3)
+    first, other, last = await admission.submit(3, quotas=[gate])
+    await engine.grant(other.id, worker="other")
+    assert [lease.execution_id for lease in await engine.claim(10)] == [first.id, last.id]
+    assert (await admission.gate())["running"] == 2
+
+
+async def test_claims_of_several_routes_and_mixed_work_take_slots(admission, engine):
+    gate = await admission.quota(concurrency=2)
+    other = await engine.register(task="tests.other")
+    await admission.submit(2, quotas=[gate])
+    await admission.submit(1, quotas=[gate], route=other)
+    await admission.submit(1, route=other)
+    assert len(await engine.claim(10)) == 3
+    assert (await admission.gate())["running"] == 2
+    assert (await admission.gate())["in_line"] == 1
+
+
+async def test_releases_without_a_line_are_added_when_room_is_short_or_by_the_sweep(
+    admission, engine
+):
+    gate = await admission.quota(concurrency=2)
+    for _ in range(3):
+        await admission.submit(2, quotas=[gate])
+        for lease in await engine.claim(2):
+            await engine.complete(lease)
+    assert (await admission.gate())["running"] == 0
+    (row,) = await engine.connection.fetch("select handled from ff.sweep_gates(0::smallint)")
+    assert row["handled"] == 1
+    assert await engine.connection.fetchval("select count(*) from ff.gate_release") == 0
 
 
 async def test_a_resumed_execution_takes_a_slot(admission, engine):

@@ -26,7 +26,7 @@ OVER = (
     "where e.ownership = 'leased' group by 1, 2, 3 having count(*) > g.max_running"
 )
 # What a call may be refused with: the state has moved, or a row was locked for too long.
-STATE = {"WF201", "WF204", "WF205", "WF206", "WF301", "55P03", "40001"}
+STATE = {"WF212", "WF201", "WF204", "WF205", "WF206", "WF301", "55P03", "40001"}
 
 
 class Crowd:

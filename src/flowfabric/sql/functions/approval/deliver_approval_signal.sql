@@ -45,6 +45,7 @@ declare
   v_problem  text[];
   v_open     text[];
   v_now      timestamptz;
+  v_xid      xid8;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_operator('deliver_approval_signal');
@@ -102,12 +103,15 @@ begin
       'actor', case when v_signal.waitpoint_id <> v_point.waitpoint_id then p_actor end));
   end if;
 
+  v_xid := pg_current_xact_id();
   insert into ff.signal (
     partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
-    source_identity, payload, payload_encoding, accepted_at, noticed_at, effect)
+    source_identity, payload, payload_encoding, accepted_at, noticed_at, effect,
+    xid)
   values (
     p_partition_key, p_execution_id, p_signal_id, p_decision, v_point.waitpoint_id, 'approval',
-    'operator', p_actor, p_payload, p_payload_encoding, v_now, v_now, 'buffered')
+    'operator', p_actor, p_payload, p_payload_encoding, v_now, v_now, 'buffered',
+    v_xid)
   on conflict (partition_key, execution_id, signal_id) do nothing;
   if not found then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -65,7 +65,7 @@ begin
         and exists (
           select from ff.execution e
           where e.partition_key = p_partition_key and e.execution_id = w.execution_id
-            and case when p_namespace is null then true else e.namespace = p_namespace end
+            and e.phase <> 'terminal' and case when p_namespace is null then true else e.namespace = p_namespace end
           offset 0)
       order by w.created_at, w.approval_id
       limit p_limit) f;
@@ -95,7 +95,11 @@ begin
       and p.approval_id = u.approval_id
     offset 0) a
   cross join lateral (
-    select bool_or(w.closed_at is null) as is_open,
+    select bool_or(w.closed_at is null) and exists (
+             select from ff.execution e
+             where e.partition_key = p_partition_key and e.execution_id = u.id
+               and e.phase <> 'terminal'
+             offset 0) as is_open,
            array_agg(w.key order by w.key) as approvers,
            array_agg(w.waitpoint_id order by w.key) as waitpoint_ids,
            array_agg(g.name order by w.key) as decisions,

@@ -1,7 +1,8 @@
 -- Lease the next executions, if all of them start their first attempt (T9): the usual claim. Returns
 -- them as ff.claim_executions does. If it returns no ids, nothing has changed; then
 -- ff._claim_in_rounds must claim, unless is_empty says that nothing is ready; `vain` rows stay locked
--- that others had just taken.
+-- that others had just taken, and gates that are `held`: those of executions with limits, if there is
+-- no room for all of them.
 --
 -- One statement locks the rows and reads what the answer needs, one leases them and writes their
 -- events. What few executions have is read by statements of their own, so that the others do not pay
@@ -29,6 +30,7 @@ create function ff._claim_fresh(
   p_generation         integer,
   out is_empty             boolean,
   out vain                 integer,
+  out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],
@@ -60,6 +62,10 @@ declare
   v_places   tid[];
   v_flows    uuid[];
   v_is_fresh boolean;
+  v_is_gated boolean;
+  v_is_shut  boolean;
+  v_gates    bigint[];
+  v_asked    integer[];
   v_has_more boolean;
   v_seen     integer;
 begin
@@ -71,13 +77,14 @@ begin
   if v_is_one then
     select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
-           bool_and(e.is_open and e.is_fresh), bool_or(e.has_more),
+           bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more),
            count(*) filter (where not e.is_open)
-      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_has_more, vain
+      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
+           vain
     -- The limit is outside, so that it counts rows locked in vain, too.
     from (
       select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
-             e.has_more
+             e.is_gated, e.has_more
       from (
         select x.ctid as place
         from ff.execution x
@@ -90,8 +97,8 @@ begin
         select x.ctid as place, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id,
                x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
                x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
-               and x.quota_ids is null and x.budget_ids is null
                and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true) as is_fresh,
+               num_nonnulls(x.quota_ids, x.budget_ids) > 0 as is_gated,
                x.epoch > 0 or x.has_body
                or num_nonnulls(x.deadline_at, x.attempt_timeout, x.payload_encoding) > 0 as has_more
         from ff.execution x
@@ -119,11 +126,11 @@ begin
     -- The first window of all routes, if others hold nothing of it.
     select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
-           bool_and(coalesce(e.is_open and e.is_fresh, false)), bool_or(e.has_more),
-           count(*) filter (where not e.is_open),
+           bool_and(coalesce(e.is_open and e.is_fresh, false)), bool_or(e.is_gated),
+           bool_or(e.has_more), count(*) filter (where not e.is_open),
            array_agg(array_position(p_routes, e.route_id)), count(*) = 0
-      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_has_more, vain,
-           route_nos, is_empty
+      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
+           vain, route_nos, is_empty
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, false, v_rank, 0::smallint, v_at, v_id, p_limit, null,
       v_now) c
@@ -131,8 +138,8 @@ begin
       select x.ctid as place, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id, x.route_id,
              x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
              x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
-             and x.quota_ids is null and x.budget_ids is null
              and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true) as is_fresh,
+             num_nonnulls(x.quota_ids, x.budget_ids) > 0 as is_gated,
              x.epoch > 0 or x.has_body
              or num_nonnulls(x.deadline_at, x.attempt_timeout, x.payload_encoding) > 0 as has_more
       from ff.execution x
@@ -149,6 +156,33 @@ begin
          where f.partition_key = p_partition_key and f.flow_id = u.id offset 0) f
        where f.cancel_policy <> 'flow_only') then
     return;
+  end if;
+  if v_is_gated then
+    -- All are locked: from here on none can get a grant, and slots are taken only for leases.
+    if exists (select from ff.grant g
+               where g.partition_key = p_partition_key and g.execution_id = any (v_ids)) then
+      return;
+    end if;
+    v_is_shut := exists (select from ff.budget b where b.is_shut);
+    select array_agg(s.id), array_agg(s.asked) into v_gates, v_asked
+    from (
+      select g.id, count(*)::integer as asked
+      from unnest(v_places) u(place)
+      cross join lateral (
+        select case when v_is_shut and x.budget_ids is not null
+                 then x.quota_ids || x.budget_ids else x.quota_ids end as gate_ids
+        from ff.execution x
+        where x.ctid = u.place
+          and case when x.partition_key = p_partition_key then true else false end offset 0) x
+      cross join lateral unnest(x.gate_ids) g(id)
+      group by g.id
+      order by g.id) s;
+    if v_gates is not null then
+      held := ff._take_slots(p_partition_key, v_gates, v_asked, v_now);
+      if held is not null then
+        return;
+      end if;
+    end if;
   end if;
   if v_has_more then
     select array_agg(e.epoch + 1 order by u.n), array_agg(v_now + e.attempt_timeout order by u.n),
@@ -238,6 +272,7 @@ create function ff._claim_fresh(
   p_generation         integer,
   out is_empty             boolean,
   out vain                 integer,
+  out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],

@@ -9,9 +9,10 @@
 --    (capped), or picked. Picked rows that another worker holds a grant for are left alone.
 -- 5. Rows locked in vain stay locked: once there could be more of them than the limit, candidates
 --    are locked one by one.
--- 6. Picked rows under quotas or budgets are admitted, or put into line (_admit_candidates). Claims
---    also take releases to their gates (_fold_releases) and candidates from open lines. A gate known
---    to be closed keeps its rows out of later rounds, and up to 1 000 of them are put into line.
+-- 6. Picked rows under quotas or budgets are admitted, or put into line (_admit_candidates). With
+--    p_has_lines, candidates come from open lines, too. A gate known to be closed keeps its rows out
+--    of later rounds, and up to 1 000 of them are put into line. p_held are gates that the caller has
+--    locked: null if it has locked none.
 -- 7. Capped rows end: past their deadline (T24), or over the limit of reclaims or crashes (T22).
 -- 8. Picked rows are leased with their events, and lose their grants.
 -- 9. The slot of the worker instance is written, so that a repeat finds the answer.
@@ -34,6 +35,7 @@ create function ff._claim_in_rounds(
   p_slot_ids           uuid[],
   p_vain               integer,
   p_has_lines          boolean,
+  p_held               bigint[],
   p_is_fair            boolean
 )
 returns table (
@@ -80,7 +82,7 @@ declare
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
-  v_gates      bigint[];
+  v_gates      bigint[] := p_held;
   v_admission  record;
   v_closed     bigint[];
 begin
@@ -102,7 +104,6 @@ begin
     into v_reclaiming, v_granted;
 
   if p_has_lines then
-    v_gates := nullif(ff._fold_releases(p_partition_key, p_routes, v_now), '{}');
     -- The floor is one of ready rows: rows in line may come before it.
     v_from_rank := -1::smallint;
     v_from_at := '-infinity';

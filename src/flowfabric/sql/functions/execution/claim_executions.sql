@@ -104,6 +104,7 @@ declare
   v_is_reclaiming boolean;
   v_is_raised     boolean;
   v_has_lines     boolean;
+  v_held          bigint[];
   v_is_fair       boolean;
   v_covered       record;
   v_fresh         record;
@@ -156,7 +157,16 @@ begin
           select from ff.line y
           where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
     end if;
-    if not v_is_reclaiming and not v_has_lines then
+    if v_has_lines then
+      -- Lines that stay closed are as good as none.
+      v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
+      v_has_lines := exists (
+        select from unnest(v_routes) r(id)
+        where exists (
+          select from ff.line y
+          where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
+    end if;
+    if not v_is_reclaiming and not v_has_lines and v_held is null then
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
         v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
@@ -186,6 +196,7 @@ begin
         return;
       end if;
       v_vain := coalesce(v_fresh.vain, 0);
+      v_held := nullif(v_fresh.held, '{}');
       -- Nothing to claim, unless the original of this repeat has claimed since the slot was read.
       if v_fresh.is_empty and not exists (
            select from ff.claim_slot s
@@ -208,7 +219,7 @@ begin
     p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
     p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
     coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_vain,
-    v_has_lines, v_is_fair) with ordinality c
+    v_has_lines, v_held, v_is_fair) with ordinality c
   having count(*) > 0;
 end;
 $$;

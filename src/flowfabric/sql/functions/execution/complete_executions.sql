@@ -55,6 +55,7 @@ declare
   v_done       bigint[];
   v_routes     bigint[];
   v_awaited    uuid[];
+  v_gates      bigint[];
   v_gated      uuid[];
   v_has_hooks  boolean;
   v_wakes      record;
@@ -173,13 +174,17 @@ begin
     from done d
   )
   select array_agg(d.n), array_agg(d.route_id), array_agg(d.execution_id) filter (where d.is_awaited),
-         array_agg(d.execution_id) filter (where d.quota_ids is not null),
+         array_agg(d.quota_ids[1]) filter (where cardinality(d.quota_ids) = 1),
+         array_agg(d.execution_id) filter (where cardinality(d.quota_ids) > 1),
          -- Read here because it costs less than a statement of its own.
          exists (select from ff.hook h
                  where h.removed_at is null and h.kind in ('success', 'end'))
-    into v_done, v_routes, v_awaited, v_gated, v_has_hooks
+    into v_done, v_routes, v_awaited, v_gates, v_gated, v_has_hooks
   from done d;
 
+  if v_gates is not null then
+    perform ff._release_slots(p_partition_key, v_gates);
+  end if;
   if v_gated is not null then
     perform ff._release_gates(p_partition_key, v_gated);
   end if;

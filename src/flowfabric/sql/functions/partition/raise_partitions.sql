@@ -10,7 +10,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the row of the number
+-- Locks:    the row of the number; if there was one partition, all quotas, waiting up to 2 s
 -- Replay:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.raise_partitions;
@@ -93,6 +93,20 @@ begin
     v_raised_at := case when not v_is_unused and p_rest > interval '0' then v_now + p_rest end;
     insert into ff.partition (partition_key)
     select g.n::smallint from generate_series(v_before, p_partitions - 1) g(n);
+    if v_before = 1 then
+      -- Nobody makes a gate meanwhile. Gates that exist keep their limits: the other partitions
+      -- start without a share.
+      if not v_is_distributed then
+        lock table ff.quota in exclusive mode;
+      end if;
+      insert into ff.gate_share (gate_id, share_no, namespace, quota, key, concurrency, rate)
+      select g.gate_id, n, g.namespace, g.quota, g.key,
+             case when n = 0 or g.max_running is null then g.max_running else 0 end,
+             case when n = 0 or g.rate is null then g.rate else 0 end
+      from ff.gate g
+      cross join generate_series(0, p_partitions - 1) n
+      where g.partition_key = 0;
+    end if;
     update ff.meta m set value = case
         when m.name = 'partitions' then p_partitions::text
         when m.name = 'partitions_before' then v_minted::text

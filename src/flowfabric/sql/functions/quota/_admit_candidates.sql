@@ -86,8 +86,9 @@ begin
         returning r.gate_id, r.slots
       )
       update ff.gate g set running = g.running - t.slots
-      from (select b.gate_id, sum(b.slots)::integer as slots from given_back b group by b.gate_id) t
-      where g.partition_key = p_partition_key and g.gate_id = t.gate_id and t.slots <> 0;
+      from (select p_partition_key as pk, b.gate_id, sum(b.slots)::integer as slots
+            from given_back b group by b.gate_id offset 0) t
+      where g.partition_key = t.pk and g.gate_id = t.gate_id and t.slots <> 0;
     end if;
     select array_agg(x.gate_id), array_agg(coalesce(x.max_running - x.running, 2000000000)),
            array_agg(case when x.rate is null then 2000000000 else x.rate - (
@@ -112,13 +113,14 @@ begin
   if v_has_room and (v_shut is null or v_shut = '{}') then
     admitted := p_execution_ids;
     update ff.gate g set running = g.running + t.asked
-    from (select u.id, u.asked from unnest(v_gates, v_asked) u(id, asked) offset 0) t
-    where g.partition_key = p_partition_key and g.gate_id = t.id;
+    from (select p_partition_key as pk, u.id, u.asked
+          from unnest(v_gates, v_asked) u(id, asked) offset 0) t
+    where g.partition_key = t.pk and g.gate_id = t.id;
     if exists (select from ff.line y where y.partition_key = p_partition_key) then
       update ff.line y set is_open = t.is_open, served_at = p_now
-      from (select u.id, u.room > u.asked and u.starts > 0 as is_open
+      from (select p_partition_key as pk, u.id, u.room > u.asked and u.starts > 0 as is_open
             from unnest(v_gates, v_rooms, v_starts, v_asked) u(id, room, starts, asked) offset 0) t
-      where y.partition_key = p_partition_key and y.gate_id = t.id and y.is_open <> t.is_open;
+      where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
     end if;
     return;
   end if;
@@ -175,8 +177,9 @@ begin
   end loop;
 
   update ff.gate g set running = g.running + t.took
-  from (select u.id, u.took from unnest(v_gates, v_took) u(id, took) where u.took > 0 offset 0) t
-  where g.partition_key = p_partition_key and g.gate_id = t.id;
+  from (select p_partition_key as pk, u.id, u.took
+        from unnest(v_gates, v_took) u(id, took) where u.took > 0 offset 0) t
+  where g.partition_key = t.pk and g.gate_id = t.id;
   for v_nth in 1..coalesce(cardinality(v_gates), 0) loop
     if v_began[v_nth] > 0 or (v_began[v_nth] = 0 and v_gates[v_nth] = any (closed)) then
       perform ff._count_starts(p_partition_key, v_gates[v_nth], v_began[v_nth], p_now);
@@ -186,9 +189,9 @@ begin
   -- Under the lock of the gate: a line is closed exactly if its gate has no room.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
     update ff.line y set is_open = t.is_open, served_at = p_now
-    from (select u.id, u.room > 0 and u.starts > 0 as is_open
+    from (select p_partition_key as pk, u.id, u.room > 0 and u.starts > 0 as is_open
           from unnest(v_gates, v_rooms, v_starts) u(id, room, starts) offset 0) t
-    where y.partition_key = p_partition_key and y.gate_id = t.id and y.is_open <> t.is_open;
+    where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
   end if;
 end;
 $$;

@@ -15,13 +15,19 @@ returns void
 language plpgsql
 as $$
 declare
+  v_partitions constant integer := ff._count_partitions();
   v_gates bigint[] := ff._lock_quota_gates(p_partition_key, p_namespace, p_quota, p_key);
 begin
   update ff.gate g set
     max_running = t.concurrency,
     rate = t.rate,
+    wanted_at = null,
     rate_window = t.rate_window,
     is_refusing = t.is_refusing,
+    -- With another rate the next claim looks again when the gate opens.
+    opens_at = case when g.opens_at is not null
+                      and (t.rate, t.rate_window) is distinct from (g.rate, g.rate_window)
+                 then least(g.opens_at, p_now) else g.opens_at end,
     -- The slices of another window mean other times: keep the starts, all in the newest slice.
     slices = case when t.rate is null or g.slices is null then null
                   when g.rate_window = t.rate_window then g.slices
@@ -31,7 +37,12 @@ begin
     slice_base = case when g.rate_window = t.rate_window then g.slice_base
                       else coalesce(t.slice, 0) end
   from (
-    select u.gate_id, w.concurrency, w.rate, w.rate_window, w.is_refusing,
+    select p_partition_key as pk, u.gate_id,
+           case when v_partitions = 1 or w.concurrency is null then w.concurrency
+                else coalesce(s.concurrency, 0) end as concurrency,
+           case when v_partitions = 1 or w.rate is null then w.rate
+                else coalesce(s.rate, 0) end as rate,
+           w.rate_window, w.is_refusing,
            floor(extract(epoch from p_now) * 60 / extract(epoch from w.rate_window))::bigint as slice
     from unnest(v_gates) u(gate_id)
     cross join lateral (
@@ -49,8 +60,9 @@ begin
         where x.namespace = p_namespace and x.quota = p_quota and x.key in (k.key, '')
         order by x.key desc
         limit 1) c on true) w
+    left join ff.gate_share s on s.gate_id = u.gate_id and s.share_no = p_partition_key
     offset 0) t
-  where g.partition_key = p_partition_key and g.gate_id = t.gate_id;
+  where g.partition_key = t.pk and g.gate_id = t.gate_id;
   insert into ff.gate_release (partition_key, gate_id, slots)
   select p_partition_key, u.gate_id, 0 from unnest(v_gates) u(gate_id);
 end;

@@ -34,6 +34,7 @@ begin
         and (q.concurrency, q.rate, q.rate_window, q.overflow) is distinct from
             (excluded.concurrency, excluded.rate, excluded.rate_window, excluded.overflow);
     if found then
+      perform ff._share_quota(p_namespace, v_name, null, p_now);
       for v_partition in 0..ff._count_partitions() - 1 loop
         perform ff._apply_quota(v_partition::smallint, p_namespace, v_name, null, p_now);
       end loop;

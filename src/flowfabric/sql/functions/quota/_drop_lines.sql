@@ -28,8 +28,9 @@ begin
     for update skip locked) l;
   -- A new statement: it sees what was stored before the lock.
   delete from ff.line y
-  using unnest(v_routes, v_gates) u(route_id, gate_id)
-  where y.partition_key = p_partition_key and y.route_id = u.route_id and y.gate_id = u.gate_id
+  using (select p_partition_key as pk, x.route_id, x.gate_id
+         from unnest(v_routes, v_gates) x(route_id, gate_id) offset 0) u
+  where y.partition_key = u.pk and y.route_id = u.route_id and y.gate_id = u.gate_id
     and not exists (
       select from ff.execution e
       where e.partition_key = p_partition_key and e.line_id = u.gate_id

@@ -87,20 +87,21 @@ begin
     running = g.running - t.slots,
     opens_at = case when g.opens_at > p_now then g.opens_at end
   from (
-    select u.id, coalesce((select sum(b.slots)::integer from given_back b where b.gate_id = u.id), 0)
+    select p_partition_key as pk, u.id,
+           coalesce((select sum(b.slots)::integer from given_back b where b.gate_id = u.id), 0)
              as slots
-    from unnest(v_locked) u(id)) t
-  where g.partition_key = p_partition_key and g.gate_id = t.id
+    from unnest(v_locked) u(id) offset 0) t
+  where g.partition_key = t.pk and g.gate_id = t.id
     and (t.slots <> 0 or g.opens_at <= p_now);
   update ff.line y set is_open = true, served_at = p_now
   from (
-    select x.gate_id from unnest(v_locked) u(id)
+    select p_partition_key as pk, x.gate_id from unnest(v_locked) u(id)
     cross join lateral (
       select g.gate_id from ff.gate g
       where g.partition_key = p_partition_key and g.gate_id = u.id
         and coalesce(g.running < g.max_running, true) and g.opens_at is null offset 0) x
     offset 0) t
-  where y.partition_key = p_partition_key and y.gate_id = t.gate_id and not y.is_open;
+  where y.partition_key = t.pk and y.gate_id = t.gate_id and not y.is_open;
   return v_locked;
 end;
 $$;

@@ -1,4 +1,5 @@
--- Create the gate of one key of a quota, unless it exists, with the limits in force.
+-- Create the gate of one key of a quota, unless it exists, with the limits in force, or with this
+-- partition's share of them.
 drop function if exists ff._make_gate;
 create function ff._make_gate(
   p_partition_key smallint,
@@ -11,21 +12,38 @@ returns void
 language plpgsql
 as $$
 declare
-  v_limits record;
-  v_known  record;
+  v_partitions integer;
+  v_limits     record;
+  v_share      record;
+  v_known      record;
 begin
   select g.namespace, g.quota, g.key into v_known
   from ff.gate g where g.partition_key = p_partition_key and g.gate_id = p_gate_id;
   if not found then
     -- Locked, so that a change of the limits comes before or after the new gate.
-    perform 1 from ff.quota q
-    where q.namespace = p_namespace and q.quota = p_quota
-    for share;
+    v_partitions := ff._count_partitions();
+    if v_partitions = 1 then
+      perform 1 from ff.quota q
+      where q.namespace = p_namespace and q.quota = p_quota
+      for share;
+    else
+      perform 1 from ff.quota q
+      where q.namespace = p_namespace and q.quota = p_quota
+      for no key update;
+    end if;
+    if ff._count_partitions() <> v_partitions then
+      raise exception 'the number of partitions was raised at this moment' using errcode = '40001';
+    end if;
     v_limits := ff._read_limits(p_namespace, p_quota, p_key);
+    if v_partitions > 1 then
+      perform ff._split_gate(p_gate_id, p_namespace, p_quota, p_key, v_partitions);
+    end if;
+    v_share := ff._read_share(
+      p_gate_id, p_partition_key, v_partitions, v_limits.concurrency, v_limits.rate);
     insert into ff.gate (
       partition_key, gate_id, namespace, quota, key, is_refusing, max_running, rate, rate_window)
     values (p_partition_key, p_gate_id, p_namespace, p_quota, p_key, v_limits.is_refusing,
-            v_limits.concurrency, v_limits.rate, v_limits.rate_window)
+            v_share.concurrency, v_share.rate, v_limits.rate_window)
     on conflict (partition_key, gate_id) do nothing;
     return;
   end if;

@@ -40,12 +40,12 @@ begin
                           then greatest(p_now, e.transitioned_at) else e.transitioned_at end,
       mutated_at = greatest(p_now, e.mutated_at)
     from (
-      select u.id, u.gate_id,
+      select p_partition_key as pk, u.id, u.gate_id,
              case when u.gate_id < 4611686018427387904 then 'blocked_by_quota'::ff.eligibility
                   else 'blocked_by_budget' end as eligibility
       from unnest(p_execution_ids, p_gate_ids) u(id, gate_id)
       offset 0) t
-    where e.partition_key = p_partition_key and e.execution_id = t.id
+    where e.partition_key = t.pk and e.execution_id = t.id
     returning e.route_id, e.line_id
   )
   select array_agg(d.route_id), array_agg(d.line_id) into v_routes, v_gates

@@ -106,6 +106,11 @@ begin
       perform ff._count_starts(p_partition_key, v_id, 1, v_now);
     end if;
   end if;
+  -- With several partitions, others may have a share to spare.
+  if outcome like '%_exceeded' and ff._count_partitions() > 1 then
+    update ff.gate g set wanted_at = v_now
+    where g.partition_key = p_partition_key and g.gate_id = v_id;
+  end if;
   -- The releases taken in here may have made room for those in line.
   update ff.line y
   set is_open = coalesce(v_gate.running < v_gate.max_running, true) and g.opens_at is null

@@ -58,6 +58,7 @@ begin
   on conflict do nothing;
   v_is_new := found;
   if v_is_new then
+    perform ff._share_quota(p_namespace, p_quota, null, v_now);
     for v_partition in 0..ff._count_partitions() - 1 loop
       perform ff._apply_quota(
         v_partition::smallint, p_namespace, p_quota, null, v_now);

@@ -38,6 +38,7 @@ begin
   if outcome = 'deleted' then
     delete from ff.quota_change c where c.namespace = p_namespace and c.quota = p_quota;
     v_now := ff.now();
+    perform ff._share_quota(p_namespace, p_quota, null, v_now);
     for v_partition in 0..ff._count_partitions() - 1 loop
       perform ff._apply_quota(v_partition::smallint, p_namespace, p_quota, null, v_now);
     end loop;

@@ -46,6 +46,7 @@ begin
   where c.namespace = p_namespace and c.quota = p_quota and c.key = v_key;
   outcome := case when found then 'lifted' else 'unchanged' end;
   if outcome = 'lifted' then
+    perform ff._share_quota(p_namespace, p_quota, nullif(v_key, ''), v_now);
     for v_partition in 0..ff._count_partitions() - 1 loop
       perform ff._apply_quota(
         v_partition::smallint, p_namespace, p_quota, nullif(v_key, ''), v_now);

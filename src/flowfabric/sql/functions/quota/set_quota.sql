@@ -87,6 +87,7 @@ begin
            excluded.changed_by);
   outcome := case when found then 'changed' else 'unchanged' end;
   if outcome = 'changed' then
+    perform ff._share_quota(p_namespace, p_quota, nullif(v_key, ''), v_now);
     for v_partition in 0..ff._count_partitions() - 1 loop
       perform ff._apply_quota(
         v_partition::smallint, p_namespace, p_quota, nullif(v_key, ''), v_now);

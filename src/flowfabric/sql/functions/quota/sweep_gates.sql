@@ -70,14 +70,16 @@ begin
       where y.partition_key = p_partition_key and y.gate_id = r.gate_id offset 0)
     limit p_limit);
   v_gates := ff._lock_gates(p_partition_key, v_asked, false);
+  handled := handled + cardinality(v_gates);
   with given_back as (
     delete from ff.gate_release r
     where r.partition_key = p_partition_key and r.gate_id = any (v_gates)
     returning r.gate_id, r.slots
   )
   update ff.gate g set running = g.running - t.slots
-  from (select b.gate_id, sum(b.slots)::integer as slots from given_back b group by b.gate_id) t
-  where g.partition_key = p_partition_key and g.gate_id = t.gate_id and t.slots <> 0;
+  from (select p_partition_key as pk, b.gate_id, sum(b.slots)::integer as slots
+        from given_back b group by b.gate_id offset 0) t
+  where g.partition_key = t.pk and g.gate_id = t.gate_id and t.slots <> 0;
 
   -- A claim may have put an execution into the line of a budget that was opening at that moment.
   v_asked := array(
@@ -99,6 +101,7 @@ begin
   if v_routes <> '{}' then
     perform ff._hint_ready(p_partition_key, v_routes);
   end if;
+  handled := least(handled, p_limit);
   due_in := (
     select least(
       (select h.expires_at - v_now from ff.gate_hold h

@@ -16,13 +16,18 @@ begin
   if octet_length(p_condition::text) > 65536 then
     return 'must be at most 64 KiB';
   end if;
+  if p_condition ? 'schema' and (jsonb_typeof(p_condition -> 'schema') <> 'number'
+                                 or (p_condition ->> 'schema') !~ '^[0-9]{1,18}$'
+                                    and (p_condition ->> 'schema') !~ '^[1-9][0-9]{18}$') then
+    return 'schema must be an id of ff.register_signal_schemas';
+  end if;
   if p_condition ? 'operator' then
     return case
       when p_condition <> '{"operator": true}' then 'must be {"operator": true}'
       when p_depth > 0 then 'an operator''s condition stands alone' end;
   elsif p_condition ? 'waitpoint' then
     return case
-      when p_condition - 'waitpoint' - 'name' <> '{}'
+      when p_condition - 'waitpoint' - 'name' - 'schema' <> '{}'
         or coalesce(p_condition ->> 'waitpoint', '')
            !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
         then 'must be an object with the id of a waitpoint, and at most a name'
@@ -30,7 +35,8 @@ begin
         then 'name ' || ff._signal_name_problem(p_condition ->> 'name') end;
   elsif p_condition ? 'signal' then
     return case
-      when jsonb_typeof(p_condition -> 'signal') <> 'string' or p_condition - 'signal' <> '{}'
+      when jsonb_typeof(p_condition -> 'signal') <> 'string'
+        or p_condition - 'signal' - 'schema' <> '{}'
         then 'must be an object with the name of a signal: {"signal": "approve"}'
       when ff._signal_name_problem(p_condition ->> 'signal') is not null
         then 'signal ' || ff._signal_name_problem(p_condition ->> 'signal') end;

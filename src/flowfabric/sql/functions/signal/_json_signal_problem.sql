@@ -12,6 +12,8 @@ begin
   foreach v_field in array array['execution_id', 'signal_id'] loop
     perform (p_signal ->> v_field)::uuid;
   end loop;
+  v_field := 'schema_id';
+  perform (p_signal ->> v_field)::bigint;
   v_field := 'payload_base64';
   perform decode(p_signal ->> v_field, 'base64');
   return null;

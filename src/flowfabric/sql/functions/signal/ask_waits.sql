@@ -152,7 +152,7 @@ begin
     v_waitpoints := ff._waitpoints_in(v_condition);
     if v_step.taken_as is null and v_waitpoints is not null then
       perform ff._activate_waitpoints(
-        p_partition_key, v_verdict.execution_id, v_waitpoints, v_at);
+        p_partition_key, v_verdict.execution_id, v_waitpoints, v_condition, v_at);
     end if;
     if v_step.taken_as is null then
       v_signal := ff._read_candidate(

@@ -2,13 +2,14 @@
 -- for a signal that is sent if and only if the caller's transaction commits. No execution is locked.
 --
 -- The signal is an object with execution_id, signal_id, name, payload_base64, payload_encoding,
--- dedup_key, source_type and source_identity. Returns {"database": …, "outcome": …} with signal_id,
+-- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …} with signal_id,
 -- effect and detail. p_database is the intended database, as an earlier answer named it; a call
 -- without a signal only returns the name.
 --
 -- Moves:    nothing; ff.notice_signals wakes the execution after the commit
 -- Refuses:  WF001 invalid_input · as outcome: busy · duplicate · not_found · not_signalable
 --           · signal_limit_exceeded · payload_too_large · invalid (field, problem)
+--           · schema_required (schema_id, document)
 -- Locks:    none
 -- Replay:   `duplicate`, with the id of the stored signal
 -- Rights:   app
@@ -66,6 +67,7 @@ begin
                       then array[p_signal ->> 'dedup_key'] end,
     p_source_types => array[p_signal ->> 'source_type'],
     p_source_identities => array[p_signal ->> 'source_identity'],
+    p_schema_ids => array[(p_signal ->> 'schema_id')::bigint],
     p_join => true) r;
   return jsonb_build_object(
     'database', v_database, 'outcome', v_answer.outcome, 'signal_id', v_answer.signal_id,

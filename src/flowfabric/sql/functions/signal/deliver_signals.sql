@@ -11,14 +11,16 @@
 -- waits for the row of an execution: if the row is locked, or with p_join (the call is part of the
 -- caller's transaction), the signal is only stored, and ff.notice_signals wakes the execution after
 -- the commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
--- yet). Items with a dedup key may be answered `busy`: repeat such an item alone, with p_wait.
+-- yet). Where the wait, the waitpoint or the task has declared the type of the value, p_schema_ids has
+-- to name the schema that the sender has checked it with. Otherwise the item is answered
+-- schema_required, with the schema, and nothing is stored. Items with a dedup key may be answered `busy`: repeat such an item alone, with p_wait.
 -- Returns a row for every item.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
 --           · not_signalable (it has ended) · signal_limit_exceeded (10 000 untaken)
 --           · payload_too_large (64 KiB) · invalid_token · token_expired · waitpoint_closed
---           · already_answered (decision)
+--           · already_answered (decision) · schema_required (schema_id, document)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting
 -- Replay:   `duplicate`, with the id of the stored signal
@@ -39,7 +41,8 @@ create function ff.deliver_signals(
   p_correlation_ids   text[] default null,
   p_join              boolean default false,
   p_wait              boolean default false,
-  p_tokens            text[] default null
+  p_tokens            text[] default null,
+  p_schema_ids        bigint[] default null
 )
 returns table (item integer, outcome text, signal_id uuid, effect text, detail jsonb)
 language plpgsql
@@ -56,6 +59,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  v_xid    constant xid8 := pg_current_xact_id();
   v_now    timestamptz;
   v_locked uuid[] := '{}';
   v_words  text[];
@@ -64,6 +68,8 @@ declare
   v_verified   text[];
   v_waitpoints uuid[];
   v_approvals  boolean[];
+  -- The schema that each item has to be checked with; null for any value.
+  v_schemas    bigint[];
   v_row        record;
   v_full   uuid[];
   v_busy   integer[];
@@ -78,10 +84,12 @@ begin
     cardinality(p_signal_ids), cardinality(p_names), cardinality(p_payloads),
     cardinality(p_payload_encodings), cardinality(p_dedup_keys), cardinality(p_source_types),
     cardinality(p_source_identities), cardinality(p_categories),
-    cardinality(p_correlation_ids), cardinality(p_tokens)], p_wait);
+    cardinality(p_correlation_ids), cardinality(p_tokens), cardinality(p_schema_ids)],
+    p_wait);
   v_names := p_names;
   v_waitpoints := array_fill(null::uuid, array[cardinality(p_execution_ids)]);
   v_approvals := array_fill(false, array[cardinality(p_execution_ids)]);
+  v_schemas := array_fill(null::bigint, array[cardinality(p_execution_ids)]);
   if p_tokens is not null then
     v_verified := ff._verify_tokens(p_partition_key, p_execution_ids, p_tokens);
   end if;
@@ -101,10 +109,10 @@ begin
 
   for v_row in
     select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed,
-           w.is_approval
+           w.is_approval, coalesce(w.schema_id, s.schema_id) as schema_id
     from unnest(p_execution_ids, p_names, v_verified) with ordinality u(id, name, word, n)
     left join lateral (
-      select x.waitpoint_id, x.key, x.approval_id is not null as is_approval,
+      select x.waitpoint_id, x.key, x.approval_id is not null as is_approval, x.schema_id,
              x.closed_at is not null or (x.activated_at is null and x.expires_at <= v_now)
                as is_closed
       from ff.waitpoint x
@@ -116,9 +124,20 @@ begin
                  else x.waitpoint_id::text = u.word end
       order by x.created_at, x.waitpoint_id
       limit 1) w on true
+    left join lateral (
+      -- A type that an open wait has declared.
+      select (jsonb_path_query_first(
+                x.condition, 'strict $.** ? (@.signal == $name).schema',
+                jsonb_build_object('name', u.name), silent => true) #>> '{}')::bigint as schema_id
+      from ff.step x
+      where u.word is null and x.partition_key = p_partition_key and x.execution_id = u.id
+        and x.kind = 'wait' and x.taken_as is null and x.opened_at is not null
+      order by 1 nulls last
+      limit 1) s on w.waitpoint_id is null
     where u.word is null or u.word not in ('invalid_token', 'token_expired')
   loop
     v_waitpoints[v_row.item] := v_row.waitpoint_id;
+    v_schemas[v_row.item] := v_row.schema_id;
     if v_row.word is not null then
       v_verified[v_row.item] := case
         when v_row.waitpoint_id is null then 'invalid_token'
@@ -138,17 +157,29 @@ begin
         when e.phase is null then 'not_found'
         when e.phase = 'terminal' then 'not_signalable'
         when u.verified = 'waitpoint_closed' then u.verified
-        when octet_length(u.payload) > 65536 then 'payload_too_large' end
+        when octet_length(u.payload) > 65536 then 'payload_too_large'
+        when u.verified is null and t.signals is not null and not t.signals ? u.name
+          then 'unknown_signal ' || (
+            select string_agg(d.name, ', ' order by d.name)
+            from jsonb_object_keys(t.signals) d(name))
+        when coalesce(u.expected, (t.signals ->> u.name)::bigint) <> coalesce(u.schema_id, -1)
+          then 'schema_required ' || coalesce(u.expected, (t.signals ->> u.name)::bigint) end
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_verified, v_approvals)
+                p_correlation_ids, v_verified, v_approvals, v_schemas, p_schema_ids)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
-                        source_identity, category, correlation_id, verified, is_approval, n)
+                        source_identity, category, correlation_id, verified, is_approval,
+                        expected, schema_id, n)
     left join lateral (
-      select x.phase from ff.execution x
+      select x.phase, x.route_id from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = u.id
         and case when p_namespace is null then true else x.namespace = p_namespace end
       offset 0) e on true
+    left join lateral (
+      select k.signals from ff.route r join ff.task k
+        on k.namespace = r.namespace and k.task = r.task
+      where r.route_id = e.route_id
+      offset 0) t on u.verified is null
     cross join lateral (
       select ff._signal_problem(u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
                                 u.source_identity, u.category, u.correlation_id,
@@ -184,13 +215,13 @@ begin
     insert into ff.signal (
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
-      noticed_at, effect)
+      noticed_at, effect, xid)
     select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id,
            case when u.is_approval then 'approval' else u.category end,
            coalesce(u.source_type, 'caller'), u.source_identity, u.correlation_id, u.dedup_key,
            u.payload, u.encoding, v_now,
            case when u.id = any (v_locked) then v_now end,
-           case when u.id = any (v_locked) then 'buffered' end
+           case when u.id = any (v_locked) then 'buffered' end, v_xid
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
                 p_correlation_ids, v_words, v_waitpoints, v_approvals)
@@ -247,6 +278,8 @@ begin
   return query
   select u.n::integer,
          case when u.n = any (v_stored) then 'accepted'
+              when u.word like 'unknown_signal %' then 'invalid'
+              when u.word like 'schema_required %' then 'schema_required'
               when u.word is not null then u.word
               when u.n = any (v_busy) then 'busy'
               when u.is_approval and o.name <> u.name then 'already_answered'
@@ -259,6 +292,13 @@ begin
                 from (select ff._signal_problem(
                         u.id, u.signal_id, u.name, u.encoding, u.dedup_key, u.source_type,
                         u.source_identity, u.category, u.correlation_id, u.is_approval) as words) p)
+              when u.word like 'schema_required %' then (
+                select jsonb_build_object('schema_id', d.schema_id, 'document', d.document)
+                from ff.signal_schema d
+                where d.schema_id = split_part(u.word, ' ', 2)::bigint)
+              when u.word like 'unknown_signal %' then jsonb_build_object(
+                'field', 'name', 'problem', format(
+                  'the task takes no signal %s; it takes %s', u.name, substr(u.word, 16)))
               when u.word = 'payload_too_large' then jsonb_build_object(
                 'bytes', octet_length(u.payload), 'limit', 65536)
               when u.word is null and o.signal_id is null then jsonb_build_object('limit', 10000)

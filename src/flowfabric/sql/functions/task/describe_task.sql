@@ -1,5 +1,5 @@
 -- Describe a task as its app registered it: its version, the JSON Schema of its arguments and of its
--- result, and its limits. There is no row if no app has registered the task.
+-- result, its limits, and the schemas of the signals it takes. There is no row if no app has registered the task.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
@@ -18,7 +18,8 @@ returns table (
   lanes         text[],
   app_version   integer[],
   registered_at timestamptz,
-  changed_at    timestamptz
+  changed_at    timestamptz,
+  signals       jsonb
 )
 language plpgsql
 stable
@@ -33,7 +34,10 @@ begin
          array(select distinct r.lane collate "C" from ff.route r
                where r.namespace = t.namespace and r.task = t.task and r.code_version is null
                order by 1),
-         t.app_version, t.registered_at, t.changed_at
+         t.app_version, t.registered_at, t.changed_at,
+         (select jsonb_object_agg(d.name, s.document)
+          from jsonb_each_text(t.signals) d(name, schema_id)
+          left join ff.signal_schema s on s.schema_id = d.schema_id::bigint)
   from ff.task t
   where t.task = p_task and (p_namespace is null or t.namespace = p_namespace)
   order by t.namespace collate "C";

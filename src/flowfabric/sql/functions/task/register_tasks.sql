@@ -4,7 +4,8 @@
 -- Item n describes p_tasks[n]. p_arguments and p_results are JSON Schemas; null keeps the known one.
 -- p_limits are lists of {"kind": "quota" or "budget", "name", "is_keyed", "argument"}; argument is
 -- the argument that is the key, or null if the key is computed or there is none. A submit of the task
--- must then name each limit, with its key. The newest version of an app decides about a task; within
+-- must then name each limit, with its key. p_signals are objects from the name of a signal to the JSON
+-- Schema of its value, or to null for any value; a task that has one takes no other signals. The newest version of an app decides about a task; within
 -- one version, the last caller does. Answers `registered` (new), `changed`, `unchanged`, or `newer`:
 -- a newer version of the app has registered the task, and nothing changed.
 --
@@ -22,7 +23,8 @@ create function ff.register_tasks(
   p_versions  text[] default null,
   p_arguments jsonb[] default null,
   p_results   jsonb[] default null,
-  p_limits    jsonb[] default null
+  p_limits    jsonb[] default null,
+  p_signals   jsonb[] default null
 )
 returns table (task text, outcome text)
 language plpgsql
@@ -39,6 +41,8 @@ declare
   v_which   text;
   v_item    record;
   v_limits  jsonb;
+  v_signals jsonb;
+  v_signal  record;
 begin
   perform ff._check_namespace(p_namespace);
   if p_namespace is null or p_namespace = '' or octet_length(p_namespace) > 256
@@ -51,12 +55,12 @@ begin
     v_field := 'tasks'; v_problem := 'must be at most 10000';
   elsif cardinality(p_tasks) <> any (array[
           cardinality(p_versions), cardinality(p_arguments), cardinality(p_results),
-          cardinality(p_limits)]) then
+          cardinality(p_limits), cardinality(p_signals)]) then
     v_field := 'tasks'; v_problem := 'arrays of one call must have the same length';
   else
     select w.words[1], w.words[2], u.task into v_field, v_problem, v_which
-    from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits)
-      with ordinality u(task, version, arguments, result, limits, n)
+    from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits, p_signals)
+      with ordinality u(task, version, arguments, result, limits, signals, n)
     cross join lateral (
       select case
           when u.task is null or u.task = '' or octet_length(u.task) > 256
@@ -68,6 +72,13 @@ begin
             then array['arguments', 'must be at most 256 KiB']
           when octet_length(u.result::text) > 262144
             then array['results', 'must be at most 256 KiB']
+          when jsonb_typeof(u.signals) <> 'object' or octet_length(u.signals::text) > 262144
+            or exists (
+              select from jsonb_each(case when jsonb_typeof(u.signals) = 'object' then u.signals end)
+                d(name, document)
+              where ff._signal_name_problem(d.name) is not null
+                or jsonb_typeof(d.document) not in ('object', 'null'))
+            then array['signals', 'must map names to JSON Schemas or null, in at most 256 KiB']
           else ff._limits_problem(u.limits)
         end as words) w
     where w.words is not null
@@ -94,28 +105,38 @@ begin
         order by 1 offset 0) u;
   -- In the order of the key: workers that start together wait for each other here.
   for v_item in
-    select u.task, u.version, u.arguments, u.result, u.limits, u.n
-    from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits)
-      with ordinality u(task, version, arguments, result, limits, n)
+    select u.task, u.version, u.arguments, u.result, u.limits, u.signals, u.n
+    from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits, p_signals)
+      with ordinality u(task, version, arguments, result, limits, signals, n)
     order by u.task collate "C"
   loop
     task := v_item.task;
     v_limits := coalesce(v_item.limits, '[]');
+    v_signals := null;
+    for v_signal in
+      select d.name, d.document from jsonb_each(v_item.signals) d(name, document)
+    loop
+      v_signals := coalesce(v_signals, '{}') || jsonb_build_object(
+        v_signal.name, case when jsonb_typeof(v_signal.document) = 'object'
+                         then ff._store_schema(v_signal.document) end);
+    end loop;
     v_now := ff.now();
     insert into ff.task as t (
-      namespace, task, app_version, version, arguments, result, limits, registered_at, changed_at)
+      namespace, task, app_version, version, arguments, result, limits, signals, registered_at,
+      changed_at)
     values (p_namespace, v_item.task, p_version, v_item.version, v_item.arguments, v_item.result,
-            v_limits, v_now, v_now)
+            v_limits, v_signals, v_now, v_now)
     on conflict (namespace, task) do update set
       app_version = excluded.app_version, version = excluded.version,
       arguments = coalesce(excluded.arguments, t.arguments),
       result = coalesce(excluded.result, t.result), limits = excluded.limits,
+      signals = excluded.signals,
       changed_at = greatest(excluded.changed_at, t.changed_at)
     where ff._comparable_version(t.app_version) <= ff._comparable_version(excluded.app_version)
-      and (t.app_version, t.version, t.arguments, t.result, t.limits)
+      and (t.app_version, t.version, t.arguments, t.result, t.limits, t.signals)
           is distinct from (excluded.app_version, excluded.version,
                             coalesce(excluded.arguments, t.arguments),
-                            coalesce(excluded.result, t.result), excluded.limits)
+                            coalesce(excluded.result, t.result), excluded.limits, excluded.signals)
     -- xmax is 0 only for a new row.
     returning case when t.xmax = 0 then 'registered' else 'changed' end into outcome;
     if not found then

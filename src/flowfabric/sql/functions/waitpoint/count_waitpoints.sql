@@ -25,7 +25,7 @@ begin
       and exists (
         select from ff.execution e
         where e.partition_key = p_partition_key and e.execution_id = w.execution_id
-          and case when p_namespace is null then true else e.namespace = p_namespace end
+          and e.phase <> 'terminal' and case when p_namespace is null then true else e.namespace = p_namespace end
         offset 0)
     limit 100000) o
   group by o.kid;

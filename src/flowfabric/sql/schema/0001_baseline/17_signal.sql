@@ -5,6 +5,15 @@
 -- signal. A sender stores and, if it can lock the execution, wakes it. A sender that cannot lock the
 -- row leaves a row in ff.signal_inbox, and ff.notice_signals wakes the execution later.
 
+-- The types of values that waits and tasks have declared, as JSON Schema. The id is a hash of the
+-- document.
+create table ff.signal_schema (
+  schema_id     bigint      primary key,
+  document      jsonb       not null,
+  registered_at timestamptz not null
+);
+
+
 create table ff.signal (
   partition_key    smallint    not null,
   execution_id     uuid        not null,
@@ -30,6 +39,8 @@ create table ff.signal (
   taken_at         timestamptz,
   wait_name        text,
   wait_occurrence  integer,
+  -- the transaction that stored it: the feed of signals is read by snapshots
+  xid              xid8        not null,
   primary key (partition_key, execution_id, signal_id),
   constraint signal_limits check (
     octet_length(name) between 1 and 256 and octet_length(payload) <= 65536),
@@ -49,6 +60,8 @@ create index signal_waitpoint on ff.signal
 create unique index signal_dedup on ff.signal
   (partition_key, execution_id, name, waitpoint_id, dedup_key) nulls not distinct
   where dedup_key is not null;
+
+create index signal_feed_order on ff.signal (partition_key, xid, signal_id);
 
 -- An approver answers once.
 create unique index signal_approval on ff.signal (partition_key, execution_id, waitpoint_id)

@@ -21,6 +21,8 @@ create table ff.waitpoint (
   close_reason    text,
   -- the approval that it belongs to; its key is then the approver who has the token
   approval_id     uuid,
+  -- the type of the answer, once a wait has declared it
+  schema_id       bigint,
   primary key (partition_key, execution_id, waitpoint_id),
   constraint waitpoint_limits check (octet_length(key) between 1 and 256),
   constraint waitpoint_closed_for_a_reason check ((closed_at is null) = (close_reason is null))

@@ -49,8 +49,8 @@ create table ff.quota_change (
   primary key (namespace, quota, key)
 );
 
--- One counter of a quota. max_running and the rate are the limits in force. running counts leases
--- and holds, less the rows of gate_release.
+-- One counter of a quota. max_running and the rate are the limits in force, or with several partitions
+-- this partition's share of them. running counts leases and holds, less the rows of gate_release.
 create table ff.gate (
   partition_key smallint not null,
   -- 62-bit hash of namespace, quota and key
@@ -68,12 +68,32 @@ create table ff.gate (
   slice_base    bigint   not null default 0,
   -- when the rate has room again; set while someone waits for it
   opens_at      timestamptz,
+  -- when a caller outside an execution found no room in this partition, until shares are balanced
+  wanted_at     timestamptz,
   primary key (partition_key, gate_id),
   constraint gate_id_is_62_bits check (gate_id between 0 and 4611686018427387903)
 ) with (fillfactor = 20);
 
+create index gate_wanted on ff.gate (partition_key, gate_id) where wanted_at is not null;
 create unique index gate_key on ff.gate (partition_key, namespace, quota, key);
 create index gate_opens on ff.gate (partition_key, opens_at) where opens_at is not null;
+
+-- With several partitions: which share of the limits of a gate each partition has. Written only under
+-- the lock of the quota. The sum of the shares is never above the limit.
+create table ff.gate_share (
+  gate_id     bigint   not null,
+  -- the number of the partition
+  share_no    smallint not null,
+  namespace   text     not null,
+  quota       text     not null,
+  key         text     not null,
+  concurrency integer,
+  rate        integer,
+  primary key (gate_id, share_no),
+  constraint shares_are_not_negative check (concurrency >= 0 and rate >= 0)
+);
+
+create index gate_share_quota on ff.gate_share (namespace, quota, key);
 
 -- Slots given back, not yet subtracted from gate.running. Rows are inserted and deleted only.
 create table ff.gate_release (

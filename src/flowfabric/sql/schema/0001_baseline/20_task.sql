@@ -13,6 +13,9 @@ create table ff.task (
   result        jsonb,
   -- one object per limit: kind (quota or budget), name, is_keyed, and the argument that is the key
   limits        jsonb       not null default '[]',
+  -- the signals that the task takes, by name: the id of the schema of each value, or null for any;
+  -- null if the task has not declared its signals
+  signals       jsonb,
   registered_at timestamptz not null,
   changed_at    timestamptz not null,
   primary key (namespace, task),

@@ -1,0 +1,164 @@
+"""Check JSON values against JSON Schema, as far as the schemas of Python types use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Deeper values are not looked into: the handler checks the whole value when it takes it.
+_MAX_DEPTH = 64
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+_WORDS = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
+def find_problem(document: Any, value: Any) -> str | None:
+    """Return the first part of a value that does not fit, and why; None if it fits.
+
+    Knows the keywords that name types, members and limits. Others, such as `pattern` and `format`,
+    are left to the handler.
+    """
+    found = _problem(document, value, document, "", 0)
+    if found is None:
+        return None
+    path, words = found
+    return f"{path.lstrip('.')}: {words}" if path else words
+
+
+def _problem(schema: Any, value: Any, root: Any, path: str, depth: int) -> tuple[str, str] | None:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return None
+    if (name := schema.get("$ref")) is not None:
+        prefix = "#/$defs/"
+        known = root.get("$defs", {}) if isinstance(root, dict) else {}
+        if isinstance(name, str) and name.startswith(prefix):
+            found = _problem(known.get(name.removeprefix(prefix)), value, root, path, depth + 1)
+            if found is not None:
+                return found
+    for one in schema.get("allOf", ()):
+        if (found := _problem(one, value, root, path, depth + 1)) is not None:
+            return found
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    if choices:
+        tried = [_problem(one, value, root, path, depth + 1) for one in choices]
+        if None not in tried:
+            # The choice that fits best says what is wrong: it failed deepest inside the value.
+            return max((one for one in tried if one), key=lambda one: one[0].count("."))
+    return (
+        _type_problem(schema, value, path)
+        or _number_problem(schema, value, path)
+        or _object_problem(schema, value, root, path, depth)
+        or _list_problem(schema, value, root, path, depth)
+    )
+
+
+def _type_problem(schema: Mapping[str, Any], value: Any, path: str) -> tuple[str, str] | None:
+    if "const" in schema and not _is_same(value, schema["const"]):
+        return path, f"must be {schema['const']!r}"
+    if "enum" in schema and not any(_is_same(value, one) for one in schema["enum"]):
+        return path, f"must be one of {', '.join(map(repr, schema['enum']))}"
+    names = schema.get("type")
+    if names is None:
+        return None
+    several = names if isinstance(names, list) else [names]
+    if any(_has_type(value, name) for name in several):
+        return None
+    wanted = " or ".join(_WORDS.get(name, str(name)) for name in several)
+    return path, f"must be {wanted}, not {_word_for(value)}"
+
+
+def _number_problem(schema: Mapping[str, Any], value: Any, path: str) -> tuple[str, str] | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        if "minimum" in schema and value < schema["minimum"]:
+            return path, f"must be at least {schema['minimum']}"
+        if "maximum" in schema and value > schema["maximum"]:
+            return path, f"must be at most {schema['maximum']}"
+        if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+            return path, f"must be more than {schema['exclusiveMinimum']}"
+        if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
+            return path, f"must be less than {schema['exclusiveMaximum']}"
+    if isinstance(value, str):
+        if len(value) < schema.get("minLength", 0):
+            return path, f"must have at least {schema['minLength']} characters"
+        if "maxLength" in schema and len(value) > schema["maxLength"]:
+            return path, f"must have at most {schema['maxLength']} characters"
+    return None
+
+
+def _object_problem(
+    schema: Mapping[str, Any], value: Any, root: Any, path: str, depth: int
+) -> tuple[str, str] | None:
+    if not isinstance(value, dict):
+        return None
+    known = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            return f"{path}.{name}", "is missing"
+    others = schema.get("additionalProperties", True)
+    for name, one in value.items():
+        if name in known:
+            found = _problem(known[name], one, root, f"{path}.{name}", depth + 1)
+        elif others is False:
+            found = f"{path}.{name}", "is not expected"
+        else:
+            found = _problem(others, one, root, f"{path}.{name}", depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _list_problem(
+    schema: Mapping[str, Any], value: Any, root: Any, path: str, depth: int
+) -> tuple[str, str] | None:
+    if not isinstance(value, list):
+        return None
+    if len(value) < schema.get("minItems", 0):
+        return path, f"must have at least {schema['minItems']} items"
+    if "maxItems" in schema and len(value) > schema["maxItems"]:
+        return path, f"must have at most {schema['maxItems']} items"
+    first = schema.get("prefixItems", ())
+    for n, one in enumerate(value):
+        part = first[n] if n < len(first) else schema.get("items")
+        if (found := _problem(part, one, root, f"{path}.{n}", depth + 1)) is not None:
+            return found
+    return None
+
+
+def _has_type(value: Any, name: str) -> bool:
+    if name in ("integer", "number") and isinstance(value, bool):
+        return False
+    if name == "integer" and isinstance(value, float):
+        return value.is_integer()
+    # A type that is not known here fits: the handler decides.
+    return isinstance(value, _TYPES.get(name, (object,)))
+
+
+def _word_for(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    for name, types in _TYPES.items():
+        if isinstance(value, types):
+            return _WORDS[name]
+    return type(value).__name__
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)

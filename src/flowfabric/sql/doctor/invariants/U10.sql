@@ -1,0 +1,11 @@
+-- One key signs new tokens.
+--
+-- Without one, no waitpoint can be created. Retired keys have a time when they lapse.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric key rotate NAME`.
+select 'U10' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('%s keys sign tokens', k.number) as problem
+from (select count(*) as number from ff.hmac_key x where x.is_active) k
+where k.number <> 1

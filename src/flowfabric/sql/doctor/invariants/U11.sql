@@ -1,0 +1,14 @@
+-- The two blocks of a key belong to one secret.
+--
+-- Both are the secret, each combined with its own constant byte, so they differ by one constant.
+-- A key with other blocks signs tokens that no other database with the same secret accepts.
+--
+-- Holds:   always
+-- Reads:   the database
+-- Remedy:  `flowfabric key rotate NAME`; restore the row from a backup to keep its tokens valid.
+select 'U11' as name, null::smallint as partition_key, null::uuid as execution_id,
+       format('the blocks of key %s do not belong together', k.kid) as problem
+from ff.hmac_key k
+where exists (
+  select from generate_series(0, 63) i
+  where (get_byte(k.inner_block, i) # get_byte(k.outer_block, i)) <> 106)

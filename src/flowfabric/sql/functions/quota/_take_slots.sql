@@ -1,0 +1,101 @@
+-- Take slots of gates for executions that start their first attempt, if there is room for all of them
+-- and no budget is shut; then it returns null. Else nothing has changed, and it returns the gates that
+-- stay locked.
+--
+-- This is the transaction's first lock of gates, so it waits for them. The update is the lock: a
+-- statement that locks first would cost half as much again. Releases are added only if there is no
+-- room without them.
+--
+-- Locks: gates in id order
+drop function if exists ff._take_slots;
+create function ff._take_slots(
+  p_partition_key smallint,
+  p_gate_ids      bigint[],
+  p_asked         integer[],
+  p_now           timestamptz
+)
+returns bigint[]
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_full  bigint[];
+  v_rated bigint[];
+begin
+  -- Read only: a claim never waits for a report of usage.
+  if p_gate_ids[cardinality(p_gate_ids)] >= 4611686018427387904 and exists (
+       select from unnest(p_gate_ids) u(id)
+       where u.id >= 4611686018427387904 and exists (
+         select from ff.budget b where b.budget_id = u.id and b.is_shut offset 0)) then
+    return '{}';
+  end if;
+  with took as (
+    update ff.gate g set running = g.running + t.asked
+    from (select p_partition_key as pk, u.id, u.asked
+          from unnest(p_gate_ids, p_asked) u(id, asked)
+          where u.id < 4611686018427387904 order by u.id offset 0) t
+    where g.partition_key = t.pk and g.gate_id = t.id
+    returning g.gate_id, g.running, g.max_running, g.rate
+  )
+  select array_agg(k.gate_id) filter (where k.running > coalesce(k.max_running, 1000)),
+         array_agg(k.gate_id) filter (where k.rate is not null)
+    into v_full, v_rated
+  from took k;
+  if v_full is not null then
+    with given_back as (
+      delete from ff.gate_release r
+      where r.partition_key = p_partition_key and r.gate_id = any (v_full)
+      returning r.gate_id, r.slots
+    )
+    update ff.gate g set running = g.running - t.slots
+    from (select p_partition_key as pk, b.gate_id, sum(b.slots)::integer as slots
+          from given_back b group by b.gate_id offset 0) t
+    where g.partition_key = t.pk and g.gate_id = t.gate_id;
+    v_full := array(
+      select x.gate_id from unnest(v_full) u(id)
+      cross join lateral (
+        select g.gate_id from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = u.id
+          and case when g.running > g.max_running then true else false end offset 0) x);
+  end if;
+  if v_rated is not null then
+    v_full := v_full || array(
+      select u.id from unnest(p_gate_ids, p_asked) u(id, asked)
+      cross join lateral (
+        select g.rate, g.rate_window, g.slices, g.slice_base from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
+      where u.id = any (v_rated) and u.asked > x.rate - (
+        select sum(s.n) from unnest(ff._roll_slices(
+          x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)));
+  end if;
+  if v_full <> '{}' then
+    update ff.gate g set running = g.running - t.asked
+    from (select p_partition_key as pk, u.id, u.asked
+          from unnest(p_gate_ids, p_asked) u(id, asked) offset 0) t
+    where g.partition_key = t.pk and g.gate_id = t.id;
+    return p_gate_ids;
+  end if;
+  for v_nth in 1..coalesce(cardinality(v_rated), 0) loop
+    perform ff._count_starts(
+      p_partition_key, v_rated[v_nth], p_asked[array_position(p_gate_ids, v_rated[v_nth])], p_now);
+  end loop;
+  if exists (select from ff.line y where y.partition_key = p_partition_key) then
+    update ff.line y set is_open = t.is_open, served_at = p_now
+    from (
+      select p_partition_key as pk, u.id,
+             coalesce(x.running < x.max_running, true) and x.opens_at is null as is_open
+      from unnest(p_gate_ids) u(id)
+      cross join lateral (
+        select g.running, g.max_running, g.opens_at from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
+      offset 0) t
+    where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
+  end if;
+  return null;
+end;
+$$;

@@ -1,0 +1,105 @@
+"""The feed of signals: every committed signal is read once, whatever transactions overlap."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.factories import refused
+from support.proofs import drawn
+
+
+async def read(engine, cursor=None, limit=500, namespace=None):
+    *rows, last = await engine.connection.fetch(
+        "select * from ff.read_signals(0::smallint, $1, $2, $3)", namespace, cursor, limit
+    )
+    return [row["signal_id"] for row in rows], last["next_cursor"]
+
+
+async def test_the_feed_says_who_sent_what_to_whom_and_what_it_did(engine, make, db):
+    execution = await make.execution("suspended")
+    await engine.signal(execution.id, source_identity="ada")
+    *rows, last = await db.fetch("select * from ff.read_signals(0::smallint, 'test')")
+    (one,) = rows
+    assert (one["execution_id"], one["name"], one["source_identity"], one["effect"]) == (
+        execution.id,
+        "approve",
+        "ada",
+        "woken",
+    )
+    assert (one["namespace"], last["signal_id"]) == ("test", None)
+    assert (await read(engine, namespace="another"))[0] == []
+    (row,) = await db.fetch("select * from ff.signal_feed")
+    assert "payload" not in dict(row)
+    assert row["signal_id"] == one["signal_id"]
+
+
+async def test_a_cursor_moves_only_to_what_was_delivered(engine, make, db):
+    execution = await make.execution("leased")
+    found, cursor = await read(engine)
+    assert (found, (await read(engine, cursor))[1]) == ([], cursor)
+    late = engine.on(await db.connect())
+    transaction = late.connection.transaction()
+    await transaction.start()
+    first = (await late.signal(execution.id, join=True)).signal_id
+    second = (await engine.signal(execution.id)).signal_id
+    found, cursor = await read(engine, cursor)
+    assert found == [second]
+    assert (await read(engine, cursor))[0] == []
+    await transaction.commit()
+    found, after = await read(engine, cursor)
+    assert found == [first]
+    assert (await read(engine, after))[0] == []
+    # The same cursor again gets the same signals again.
+    assert (await read(engine, cursor))[0] == [first]
+
+
+async def test_now_reads_only_what_comes_later(engine, make):
+    execution = await make.execution("leased")
+    await engine.signal(execution.id)
+    _, cursor = await read(engine, "now")
+    later = (await engine.signal(execution.id)).signal_id
+    assert (await read(engine, cursor))[0] == [later]
+
+
+async def test_overlapping_senders_and_small_pages_miss_nothing_and_repeat_nothing(
+    engine, make, db
+):
+    chance = drawn("overlapping senders of the feed")
+    execution = await make.execution("leased")
+    senders = [engine.on(await db.connect()) for _ in range(4)]
+    open_ = {}
+    sent, found, cursor = set(), [], None
+    for _ in range(60):
+        sender = chance.choice(senders)
+        if sender in open_:
+            transaction, ids = open_.pop(sender)
+            if chance.random() < 0.7:
+                await transaction.commit()
+                sent |= ids
+            else:
+                await transaction.rollback()
+        else:
+            transaction = sender.connection.transaction()
+            await transaction.start()
+            ids = {
+                (await sender.signal(execution.id, join=True)).signal_id
+                for _ in range(chance.randrange(1, 4))
+            }
+            open_[sender] = transaction, ids
+        if chance.random() < 0.5:
+            page, cursor = await read(engine, cursor, limit=chance.randrange(1, 4))
+            found += page
+    for transaction, ids in open_.values():
+        await transaction.commit()
+        sent |= ids
+    while page := (await read(engine, cursor, limit=2))[0]:
+        found += page
+        _, cursor = await read(engine, cursor, limit=2)
+    assert len(found) == len(set(found))
+    assert set(found) == sent
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "9:3:", "1:2:3", "5:9:7,6"])
+async def test_a_text_that_is_no_cursor_is_refused(engine, cursor):
+    with refused("WF001", field="cursor"):
+        await read(engine, cursor)
