@@ -42,6 +42,7 @@ VARIABLES = frozenset(
         "FLOWFABRIC_WAITPOINT_SECRET",
         "FLOWFABRIC_WAITPOINT_SECRET_FILE",
         "FLOWFABRIC_VERSION_GRACE",
+        "FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS",
         "FLOWFABRIC_LOG_FORMAT",
         "FLOWFABRIC_LOG_LEVEL",
         "FLOWFABRIC_PG_BINARIES",
@@ -66,6 +67,8 @@ class Settings:
     version_grace: timedelta = DEFAULT_GRACE
     # Where people and other systems reach the server: the beginning of the links of waitpoints.
     public_url: str | None = None
+    # Whether the dashboard hides payloads, results and values from visitors who may only read.
+    dashboard_hide_payloads: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
 
@@ -115,6 +118,9 @@ class Settings:
                 )
         elif env.get("FLOWFABRIC_DATABASE_URL"):
             given.pop("embedded", None)
+        if env.get("FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS"):
+            variable = "FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS"
+            given["dashboard_hide_payloads"] = _truth(variable, env[variable])
         if given.get("embedded"):
             # The user chose the embedded server; DATABASE_URL may be for another program.
             given.pop("database_url", None)

@@ -13,7 +13,7 @@ from flowfabric.core.states import PublicState
 from flowfabric.dashboard.timeline import draw_timeline
 from flowfabric.drawing.plain import body_text
 from flowfabric.drawing.text import printable
-from flowfabric.drawing.times import exact, relative, short
+from flowfabric.drawing.times import exact, short
 
 # A state has a shape besides its colour, so that nobody needs to tell colours apart.
 SHAPES = {
@@ -67,6 +67,11 @@ def _age(since: datetime, now: datetime) -> str:
     return short(max(now - since, timedelta()))
 
 
+def _near(moment: datetime, now: datetime) -> str:
+    """Return how far a moment is from now; the page shows the exact time on hover."""
+    return f"in {short(moment - now)}" if moment > now else f"{short(now - moment)} ago"
+
+
 _environment = Environment(
     loader=PackageLoader("flowfabric.dashboard"),
     autoescape=True,
@@ -77,11 +82,13 @@ _environment = Environment(
 _environment.filters |= {
     "body": _body,
     "exact": exact,
-    "relative": relative,
+    "near": _near,
+    "tail": lambda id: "…" + str(id.uuid)[-12:],
     "age": _age,
     "short": short,
     "number": _count,
     "printable": lambda value: printable(str(value)),
+    "printable_lines": lambda value: "\n".join(map(printable, str(value).split("\n"))),
     "word": lambda value: str(value).replace("_", " "),
     "iso": lambda moment: moment.isoformat(),
 }

@@ -29,9 +29,7 @@ class Bar:
     title: str
 
 
-def draw_timeline(
-    info: ExecutionInfo, attempts: Sequence[AttemptInfo], now: datetime
-) -> list[Bar]:
+def draw_timeline(info: ExecutionInfo, attempts: Sequence[AttemptInfo], now: datetime) -> list[Bar]:
     """Return the bars of an execution from its creation to its end, or to now."""
     begin = info.created_at
     end = max([info.terminal_at or now, begin, *(one.ended_at or begin for one in attempts)])

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from flowfabric.app.app import App
 from flowfabric.app.task import Task
 from flowfabric.core.errors import FlowFabricError, InvalidInput
-from flowfabric.server import executions, health, tokens
+from flowfabric.server import dashboard, executions, health, tokens
 from flowfabric.server.guard import Guard, request_id_of
 from flowfabric.server.principals import Auth, Authenticate, NoAuth, TokenAuth
 from flowfabric.server.problems import Problem, answer, from_http, from_validation, status_of
@@ -27,7 +27,7 @@ from flowfabric.server.routing import GuardedRoute
 
 LOGGER = logging.getLogger("flowfabric.server")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-GROUPS = (executions.routes, tokens.routes, health.routes)
+GROUPS = (executions.routes, tokens.routes, health.routes, dashboard.routes)
 
 
 class Backend:
@@ -35,6 +35,7 @@ class Backend:
 
     def __init__(self, app: App, authenticate: Authenticate) -> None:
         self.app = app
+        self.hides_payloads = app.settings.dashboard_hide_payloads
         self.authenticate = authenticate
         self._tasks: dict[tuple[str, str], Task[..., Any, Any]] = {}
 
@@ -129,11 +130,17 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, FlowFabricError)
     if status_of(error) >= 500:
         LOGGER.warning("request refused: %s, request=%s", error, request_id_of(request.scope))
-    return answer(error, request_id_of(request.scope))
+    return _shown(request, error)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
+    return _shown(request, error)
+
+
+def _shown(request: Request, error: FlowFabricError | Problem) -> Response:
+    if dashboard.is_page(request):
+        return dashboard.problem_page(request, error)
     return answer(error, request_id_of(request.scope))
 
 
