@@ -393,6 +393,7 @@ WHEN = {
     "priority_changed": "An operator changed the priority.",
     "replayed": "An ended execution runs again.",
     "flow_cancel_requested": "A flow was cancelled; its members follow.",
+    "webhook_disabled": "A webhook was disabled after too many failures.",
     "blocked": "An operator, a budget, a quota or a route blocks the execution.",
     "unblocked": "The execution is no longer blocked.",
     "promoted": "An actor made a delayed execution eligible before its time.",

@@ -18,6 +18,7 @@ import flowfabric
 from flowfabric import testing
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
+from flowfabric.handlers.streams import HandlerStream
 
 # The methods that users call, in the order of the page. Other attributes are internal.
 APP = """task cron every middleware provide overriding on_startup on_shutdown on_success on_failure
@@ -27,12 +28,14 @@ run_worker prepare check_journals fire_schedules database_url client close"""
 TASK = """__call__ submit submit_sync submit_many submit_many_sync get using on_success on_failure
 on_cancel on_end name function app"""
 RUN = """id is_duplicate task result result_sync signal signal_sync pending pending_sync state
-state_sync progress progress_sync events events_sync cancel cancel_sync"""
+state_sync progress progress_sync stream stream_sync summary summary_sync events events_sync cancel
+cancel_sync"""
 CONTEXT = """step step_sync sleep sleep_sync sleep_until sleep_until_sync now now_sync random submit
-submit_sync flow progress progress_sync usage usage_sync scheduled_at scheduled_at_sync patched
-patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for wait_for_sync
-waitpoint waitpoint_sync approval approval_sync deprecate_patch deprecate_patch_sync execution_id
-task attempt epoch cancelled"""
+submit_sync flow stream progress progress_sync usage usage_sync scheduled_at scheduled_at_sync
+patched patched_sync wait_for_signal wait_for_signal_sync signal signals signals_sync wait_for
+wait_for_sync waitpoint waitpoint_sync approval approval_sync deprecate_patch deprecate_patch_sync
+execution_id task attempt epoch cancelled"""
+STREAM = "send send_sync summary summary_sync best_effort best_effort_sync logs"
 FLOW = "add using submit submit_sync name nodes run is_stored"
 NODE = "result after name id task"
 FLOW_RUN = """id name is_duplicate result result_sync results results_sync wait wait_sync state
@@ -53,6 +56,7 @@ MADE_BY_USERS = (
     flowfabric.FlowFabric,
     flowfabric.Limit,
     flowfabric.Retry,
+    flowfabric.StreamPolicy,
 )
 
 WIDTH = 88
@@ -94,11 +98,15 @@ def python_page(note: str) -> str:
         *_class(flowfabric.App, APP),
         *_class(flowfabric.Task, TASK),
         *_class(flowfabric.Run, RUN),
+        *_class(flowfabric.Frame, "text"),
+        *_class(flowfabric.Rewind, ""),
+        *_class(flowfabric.Truncated, ""),
         *_class(flowfabric.Ended, ""),
         *_class(flowfabric.EndedError, ""),
         "## In a handler",
         "",
         *_class(flowfabric.Context, CONTEXT),
+        *_class(HandlerStream, STREAM),
         *_value(
             "current", "The context of the running handler, for code without a context parameter."
         ),
@@ -119,6 +127,7 @@ def python_page(note: str) -> str:
         *_class(flowfabric.GiveUp, ""),
         *_class(flowfabric.Limit, ""),
         *_class(flowfabric.Budget, ""),
+        *_class(flowfabric.StreamPolicy, ""),
         "## Flows",
         "",
         *_class(flowfabric.Flow, FLOW),

@@ -47,10 +47,11 @@ if _typing.TYPE_CHECKING:
     from flowfabric.core.flow import FlowState
     from flowfabric.core.ids import ExecutionId, FlowId
     from flowfabric.core.limit import Budget, Limit
-    from flowfabric.core.policy import Exponential, Fixed, Retry
+    from flowfabric.core.policy import Exponential, Fixed, Retry, StreamPolicy
     from flowfabric.core.retry_errors import GiveUp, RetryAfter
     from flowfabric.core.signal import ApprovalAnswer
     from flowfabric.core.states import Outcome, PublicState
+    from flowfabric.core.stream import Frame, Rewind, Truncated
     from flowfabric.handlers import (
         Approval,
         ApprovalRequest,
@@ -88,6 +89,7 @@ __all__ = [
     "FlowId",
     "FlowRun",
     "FlowState",
+    "Frame",
     "GiveUp",
     "InvalidInput",
     "KeyReused",
@@ -101,14 +103,17 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryAfter",
+    "Rewind",
     "Run",
     "SchemaMismatch",
     "StepFailed",
+    "StreamPolicy",
     "SubscribedEvent",
     "Subscription",
     "SubscriptionLost",
     "Task",
     "TooManySteps",
+    "Truncated",
     "Unavailable",
     "WaitTimeout",
     "all_of",
@@ -148,10 +153,11 @@ _MODULES = {
     "core.flow": "FlowState",
     "core.ids": "ExecutionId FlowId",
     "core.limit": "Budget Limit",
-    "core.policy": "Exponential Fixed Retry",
+    "core.policy": "Exponential Fixed Retry StreamPolicy",
     "core.retry_errors": "GiveUp RetryAfter",
     "core.signal": "ApprovalAnswer",
     "core.states": "Outcome PublicState",
+    "core.stream": "Frame Rewind Truncated",
     "handlers": "Approval ApprovalRequest Context answer at_least current every signal",
     "tasks": "CallNext provided",
 }

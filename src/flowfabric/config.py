@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from flowfabric.core.code_version import DEFAULT_GRACE, check_code_version
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
+from flowfabric.core.webhook import Allowed
 
 DATABASE_URL_VARIABLES = ("FLOWFABRIC_DATABASE_URL", "DATABASE_URL")
 LOG_FORMATS = ("text", "json")
@@ -43,6 +44,8 @@ VARIABLES = frozenset(
         "FLOWFABRIC_WAITPOINT_SECRET_FILE",
         "FLOWFABRIC_VERSION_GRACE",
         "FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS",
+        "FLOWFABRIC_WEBHOOK_HOSTS",
+        "FLOWFABRIC_WEBHOOK_NETWORKS",
         "FLOWFABRIC_LOG_FORMAT",
         "FLOWFABRIC_LOG_LEVEL",
         "FLOWFABRIC_PG_BINARIES",
@@ -69,6 +72,9 @@ class Settings:
     public_url: str | None = None
     # Whether the dashboard hides payloads, results and values from visitors who may only read.
     dashboard_hide_payloads: bool = False
+    # The hosts that a worker may post events to, and networks that are allowed though private.
+    webhook_hosts: str = ""
+    webhook_networks: str = ""
     log_format: str = "text"
     log_level: str = "INFO"
 
@@ -90,6 +96,7 @@ class Settings:
             raise InvalidInput(field="version_grace", problem="must be between zero and seven days")
         if self.public_url is not None and not re.match(r"https?://[^/\s]", str(self.public_url)):
             raise InvalidInput(field="public_url", problem="must begin with https:// or http://")
+        Allowed.parse(self.webhook_hosts, self.webhook_networks)
         if self.log_format not in LOG_FORMATS:
             raise InvalidInput(field="log_format", problem=f"must be one of {LOG_FORMATS}")
 
@@ -128,6 +135,8 @@ class Settings:
             ("namespace", "FLOWFABRIC_NAMESPACE"),
             ("code_version", "FLOWFABRIC_CODE_VERSION"),
             ("public_url", "FLOWFABRIC_PUBLIC_URL"),
+            ("webhook_hosts", "FLOWFABRIC_WEBHOOK_HOSTS"),
+            ("webhook_networks", "FLOWFABRIC_WEBHOOK_NETWORKS"),
             ("log_format", "FLOWFABRIC_LOG_FORMAT"),
             ("log_level", "FLOWFABRIC_LOG_LEVEL"),
         ):

@@ -15,6 +15,7 @@ HOUSEKEEPING = {
     "cancel_siblings",
     "expire_executions",
     "expire_leases",
+    "expire_streams",
     "expire_suspensions",
     "expire_waitpoints",
     "notice_signals",

@@ -1,4 +1,4 @@
-"""`subscription`: what an operator sees of subscriptions, and does to them."""
+"""`subscription` and `webhook`: what an operator sees of them, and does to them."""
 
 from __future__ import annotations
 
@@ -74,3 +74,45 @@ async def test_a_subscription_is_removed(ff, client):
     await consume(client)
     assert (await ff("subscription", "rm", "billing")).code == 0
     assert await client.subscriptions.list() == []
+
+
+async def test_a_webhook_is_added_listed_and_removed(ff, client):
+    url = "https://hooks.example.com/x"
+    line = (await ff("webhook", "add", url, "--kinds", "completed,failed", "--actor", "ann")).line
+    assert (line["name"], line["host"]) == ("hooks.example.com", "hooks.example.com:443")
+    assert line["secret"].startswith("whsec_")
+    (line,) = (await ff("webhook", "ls")).lines
+    assert (line["url"], line["kinds"], line["state"]) == (url, ["completed", "failed"], "enabled")
+    assert "secret" not in line
+    table = (await ff("webhook", "ls", "-o", "table")).out.splitlines()
+    assert table[0].split() == [
+        "WEBHOOK", "STATE", "HOST", "KINDS", "POSTED", "BEHIND", "FAILURES", "RETRY", "ANSWER",
+    ]  # fmt: skip
+    assert (await ff("webhook", "enable", "hooks.example.com")).line["state"] == "enabled"
+    assert (await ff("webhook", "rm", "hooks.example.com")).code == 0
+    assert "no webhooks" in (await ff("webhook", "ls", "-o", "table")).err
+
+
+async def test_a_test_post_obeys_the_rules_of_a_worker(ff, client):
+    await client.webhooks.add("crm", "https://hooks.example.com/x")
+    found = await ff("webhook", "test", "crm")
+    assert found.code == 1
+    assert "hooks.example.com:443 is not in FLOWFABRIC_WEBHOOK_HOSTS" in found.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("add", "http://hooks.example.com"), 2, "https://"),
+        (("add", "https://127.1/"), 2, "203.0.113.7"),
+        (("add", "https://hooks.example.com", "--kinds", "nope"), 2, "kinds"),
+        (("enable", "crm"), 3, "no such webhook"),
+        (("rm", "crm"), 3, "no such webhook"),
+        (("test", "crm"), 3, "no such webhook"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
+)
+async def test_a_mistake_with_a_webhook_is_told_with_its_exit_code(ff, db, arguments, code, said):
+    found = await ff("webhook", *arguments)
+    assert found.code == code
+    assert said in found.err

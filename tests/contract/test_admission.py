@@ -22,7 +22,7 @@ def test_every_function_that_ends_a_lease_gives_its_slots_back():
         for name, code in FUNCTIONS.items()
         if re.search(r"\blease_id = null,", code)
         or re.search(r"ownership = 'lease_expired_reclaimable',\n", code)
-    }
+    } - {"_close_streams"}  # which clears the lease of the stream, not that of the execution
     assert ends == {
         "_end_executions",
         "_expire_leases",
@@ -35,6 +35,8 @@ def test_every_function_that_ends_a_lease_gives_its_slots_back():
     # An admitted candidate that ends before it is leased gives back what it took.
     assert calling("_release_gates") == ends | {"_claim_in_rounds"}
     assert calling("_release_slots") == {"_release_gates", "complete_executions"}
+    # And closes the stream (V03): no frame may follow the end of its lease.
+    assert calling("_close_streams") == ends
 
 
 def test_every_function_that_leases_admits_first():

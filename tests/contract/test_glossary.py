@@ -13,7 +13,8 @@ from .sources import PACKAGE, ROOT
 
 # Words that mean in a name what they mean in any program.
 ORDINARY_TEXT = """
-admin amounts day delete facts has hour interval month numbers parsed reached status tz week
+admin amounts before bytes correlation data day delete facts has hour interval month
+numbers parsed reached status tz week
 add after all allows and any apply as at by call callback capable change changed check
 close conclude count create created current dead declare decode describe due error
 evaluate every exists explain explained exponential fabric fallback find fixed for forget
@@ -22,7 +23,7 @@ is issue jitter last let list locality lost many mark match max maximum message 
 moment position work
 multiplier name never next of on once only open options overriding pending permanent prepare
 project random read record register registered remaining report resolve respect reused
-satisfied seconds set shutdown stage startup stored summarise summary swept sync to too tool trace
+satisfied seconds sent set shutdown stage startup stored summarise swept sync text to too tool trace
 transient
 type unavailable unfinished unsatisfied use using view when window within woken
 """

@@ -22,7 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from docs.conftest import for_sqlalchemy
 from docs.pages import NOT_RUN, PAGES, ROOT, blocks, name_of, same
-from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
+from flowfabric import Context, ExecutionFailed, FlowFabric, InvalidInput, PublicState
 from flowfabric.cli.init import TEMPLATE
 from flowfabric.config import Settings
 from flowfabric.telemetry import JsonFormatter, TextFormatter
@@ -50,6 +50,7 @@ TESTED = {
             "schedules",
             "signals",
             "steps",
+            "streams",
             "subscriptions",
             "tasks",
             "testing",
@@ -57,6 +58,7 @@ TESTED = {
             "transactional-steps",
             "transactional-submit",
             "web-applications",
+            "webhooks",
         )
     ),
 }
@@ -284,6 +286,23 @@ async def test_signals(program):
         assert await collected.result(timeout=60) == ["a", "b"]
 
 
+async def test_streams(program):
+    await program.run(GUIDE / "streams.md")
+    app, names = program.names["app"], program.names
+    async with working(app):
+        assert await names["show"]("why durable") == "You asked: why durable "
+        run = await names["write"].submit("why")
+        assert await run.result(timeout=60) == "You asked: why"
+        assert [one.kind async for one in run.stream()] == ["text"] * 3 + ["progress"]
+        cleaned = await names["clean"].submit(["a", "b"])
+        assert await cleaned.result(timeout=60) == 2
+        lines = [one.data["message"] async for one in cleaned.stream(kinds=["log"])]
+        assert lines == ["cleaned a", "cleaned b"]
+        watched = await names["watch"].submit()
+        await watched.result(timeout=60)
+        assert [one.data["x"] async for one in watched.stream()] == [0, 1, 2]
+
+
 async def test_subscriptions(program, capsys):
     await program.run(GUIDE / "subscriptions.md")
     names = program.names
@@ -306,6 +325,24 @@ again = await bill_what_is_there()
     )
     assert (names["first"], names["later"], names["again"]) == (0, 12, 0)
     assert capsys.readouterr().out.count("completed shop.pay") == 12
+
+
+async def test_webhooks(program, db):
+    """The function of the page accepts a signature of the database, and nothing else."""
+    await program.run(GUIDE / "webhooks.md")
+    is_genuine = program.names["is_genuine"]
+    async with FlowFabric(db.url) as client:
+        secret = await client.webhooks.add("crm", "https://hooks.example.com/")
+        (signed,) = await client.webhooks.sign("crm", ["x.1"], [b"{}"])
+    headers = {
+        "webhook-id": "x.1",
+        "webhook-timestamp": str(int(signed.signed_at.timestamp())),
+        "webhook-signature": signed.signature,
+    }
+    assert is_genuine(secret, headers, b"{}")
+    assert not is_genuine(secret, headers, b"{ }")
+    assert not is_genuine(secret, headers | {"webhook-id": "x.2"}, b"{}")
+    assert not is_genuine(secret, headers | {"webhook-timestamp": "7"}, b"{}")
 
 
 async def test_steps(program):

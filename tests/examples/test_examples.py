@@ -84,6 +84,18 @@ async def test_customers_share_a_model_under_limits_and_budgets(db):
     ]
 
 
+async def test_an_answer_is_streamed_and_a_crash_shows_as_a_rewind(db):
+    lines = await run(db, "chat_stream.py")
+    answer = "Why durable execution? Because Postgres is enough."
+    assert lines == [
+        "-- attempt 2: forget 4 frames",
+        "progress: searching",
+        f"answer:   {answer} ",
+        "summary:  {'done': True, 'pages': 3, 'prompt': 'Why durable execution', 'tokens': 7}",
+        f"result:   {answer}",
+    ]
+
+
 async def test_executions_are_mirrored_into_another_table(db):
     assert await run(db, "mirror_executions.py") == [
         "4 changes mirrored",

@@ -29,8 +29,9 @@ from flowfabric.core.limit import Budget, Gate, Limit
 from flowfabric.core.policy import Fixed, Retry, policy_json
 from flowfabric.core.schedule import every_rule
 from flowfabric.core.signal import Signal, Wait
-from flowfabric.core.states import FailureClass, HookKind
+from flowfabric.core.states import FailureClass, HookKind, StreamMode
 from flowfabric.core.step import Step
+from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame
 from flowfabric.core.subscription import Wishes
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
@@ -91,6 +92,10 @@ create trigger gate after insert or update on ff.step
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.waitpoint
   for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.stream
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or delete on ff.stream_chunk
+  for each statement execute function ff_test.gate();
 create trigger gate after insert on ff.signal
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update or delete on ff.run_wait
@@ -141,6 +146,9 @@ union all select 'waits', count(*) from ff.run_wait
 union all select 'waitpoints ' || coalesce(w.close_reason, 'open'), count(*) from ff.waitpoint w
 group by 1
 union all select 'signals', count(*) from ff.signal
+union all select 'streams', count(*) from ff.stream
+union all select 'chunks ' || c.mode, count(*) from ff.stream_chunk c group by 1
+union all select 'summaries of version ' || y.version, count(*) from ff.stream_summary y group by 1
 union all select 'signals in the inbox', count(*) from ff.signal_inbox
 union all select 'suspensions ' || coalesce(p.close_reason, 'open'), count(*) from ff.suspension p
 group by 1
@@ -174,6 +182,8 @@ union all select 'starts', coalesce(sum(n), 0) from ff.gate g cross join unnest(
 union all select 'holds', count(*) from ff.gate_hold
 union all select 'subscriptions', count(*) from ff.subscription
 union all select 'subscriptions that are held', count(s.holder_id) from ff.subscription s
+union all select 'failures of webhooks', coalesce(sum(s.failure_count), 0) from ff.subscription s
+union all select 'webhooks disabled', count(s.disabled_at) from ff.subscription s
 union all select 'acknowledgements', coalesce(sum(s.ack_no), 0) from ff.subscription s
 union all select 'events acknowledged', coalesce(sum(s.acked_count), 0) from ff.subscription s
 union all select 'budgets', count(*) from ff.budget
@@ -430,6 +440,31 @@ async def _record(stage: Stage) -> Any:
     found = await asyncio.gather(*(stage.client.steps.record(claimed, one) for one in steps))
     stored = await stage.client.steps.list(claimed.id)
     return [one.value for one in found], [one.value for one in stored], found == stored
+
+
+async def _stream(stage: Stage) -> Any:
+    (claimed,) = stage.state["claimed"]
+    queue = stage.client.streams.sender.queue(claimed, 0)
+    for payload, mode in ((b"a", "durable"), (b"b", "durable"), (b'{"a": 1}', "summary")):
+        queue.put_nowait(OutgoingFrame(payload, FrameEncoding.TEXT, "text", StreamMode(mode)))
+    await queue.flush()
+    items, _ = await stage.client.streams.read(claimed.id)
+    summary = await stage.client.streams.summary(claimed.id)
+    assert summary is not None
+    return [one.payload for one in items if isinstance(one, Frame)], summary.version
+
+
+async def _stream_expired(stage: Stage) -> None:
+    await stage.claimed()
+    await _stream(stage)
+    (claimed,) = stage.state["claimed"]
+    await stage.db.execute(
+        "update ff.stream set expires_at = ff.now() where execution_id = $1", claimed.execution_id
+    )
+
+
+async def _expire_streams(stage: Stage) -> Any:
+    return (await stage.client.streams.expire())[0]
 
 
 def _wait(take: bool = False) -> Wait:
@@ -1221,6 +1256,52 @@ async def _remove(stage: Stage) -> None:
     await stage.client.subscriptions.remove(_name(stage))
 
 
+async def _add_webhook(stage: Stage) -> Any:
+    secret = await stage.client.webhooks.add(_name(stage), "https://hooks.example.com/")
+    return len(secret)
+
+
+async def _webhook(stage: Stage) -> None:
+    await _add_webhook(stage)
+
+
+async def _hold_webhook(stage: Stage) -> Any:
+    holder = stage.state.setdefault("holder", uuid4())
+    hold = await stage.client.webhooks.hold(
+        _name(stage), holder, held_by="tests", ttl=timedelta(hours=1)
+    )
+    stage.state["epoch"] = hold.epoch
+    return hold.outcome, hold.epoch
+
+
+async def _held_webhook(stage: Stage) -> None:
+    await _webhook(stage)
+    await _hold_webhook(stage)
+
+
+async def _fail_webhook(stage: Stage) -> Any:
+    return await stage.client.webhooks.fail(
+        _name(stage), stage.state["holder"], stage.state["epoch"], ack_no=1, answer="HTTP 500"
+    )
+
+
+async def _last_failure(stage: Stage) -> None:
+    await _held_webhook(stage)
+    await stage.db.execute(
+        "update ff.subscription set failure_count = 23 where name = $1", _name(stage)
+    )
+
+
+async def _disabled_webhook(stage: Stage) -> None:
+    await _last_failure(stage)
+    await _fail_webhook(stage)
+
+
+async def _enable_webhook(stage: Stage) -> Any:
+    await stage.client.webhooks.enable(_name(stage))
+    return (await stage.client.webhooks.get(_name(stage))).state
+
+
 async def _create_quota(stage: Stage) -> Any:
     await stage.client.quotas.create(Limit(_name(stage), concurrency=2, rate="10/min"))
     info = await stage.client.quotas.get(_name(stage))
@@ -1514,6 +1595,21 @@ SCENARIOS = (
         _by_holder("wait_children"),
         ("execution", "event"),
     ),
+    Scenario(
+        "append frames",
+        "append_frames",
+        lambda stage: stage.claimed(),
+        _stream,
+        ("stream", "stream_chunk"),
+    ),
+    Scenario(
+        "expire streams",
+        "expire_streams",
+        _stream_expired,
+        _expire_streams,
+        ("stream_chunk",),
+        is_sweep=True,
+    ),
     Scenario("ask", "ask_waits", _with_signal, _ask, ("step",)),
     Scenario("suspend", "suspend_execution", _with_open_wait, _suspend, ("execution", "event")),
     Scenario("deliver", "deliver_signals", _suspended, _deliver, ("signal", "execution", "event")),
@@ -1702,6 +1798,15 @@ SCENARIOS = (
     Scenario("let go", "release_subscription", _holding, _release_hold, ("subscription",)),
     Scenario("reset a subscription", "reset_subscription", _holding, _reset, ("subscription",)),
     Scenario("remove one", "remove_subscription", _holding, _remove, ("subscription",)),
+    Scenario("add a webhook", "add_webhook", _nothing, _add_webhook, ("subscription",)),
+    Scenario("hold a webhook", "hold_webhook", _webhook, _hold_webhook, ("subscription",)),
+    Scenario("fail", "fail_webhook", _held_webhook, _fail_webhook, ("subscription",)),
+    Scenario(
+        "disable a webhook", "fail_webhook", _last_failure, _fail_webhook, ("subscription", "event")
+    ),
+    Scenario(
+        "enable a webhook", "enable_webhook", _disabled_webhook, _enable_webhook, ("subscription",)
+    ),
     Scenario("create a quota", "create_quota", _nothing, _create_quota, ("quota",)),
     Scenario("set a quota", "set_quota", _quota, _set_quota, ("quota_change",)),
     Scenario("lift a quota", "lift_quota", _changed_quota, _lift_quota, ("quota_change",)),
@@ -1912,6 +2017,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         submission = Submission(id=mint(), route=route, payload=b"null")
         known = (await client.executions.submit(submission)).id.uuid
         await client.quotas.create(Limit("known", concurrency=1))
+        await client.webhooks.add("known", "https://hooks.example.com/")
         await client.budgets.create(Budget("known", tokens=1))
     reads = {
         "now": "ff.now()",
@@ -1930,6 +2036,11 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_expired_leases": "ff.list_expired_leases(0::smallint, null)",
         "list_steps": f"ff.list_steps(0::smallint, null, array['{known}'::uuid])",
         "list_signals": f"ff.list_signals(0::smallint, null, '{known}')",
+        "read_streams": (
+            f"ff.read_streams(0::smallint, null, array['{known}'::uuid], array[0::bigint],"
+            " array[0])"
+        ),
+        "read_summary": f"ff.read_summary(0::smallint, null, '{known}')",
         "read_signals": "ff.read_signals(0::smallint, null)",
         "list_approvals": "ff.list_approvals(0::smallint, null)",
         "list_suspended": "ff.list_suspended(0::smallint, null)",
@@ -1966,6 +2077,11 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_schedules": "ff.list_schedules(null)",
         "list_subscriptions": "ff.list_subscriptions(null)",
         "read_lags": "ff.read_lags(0::smallint, null)",
+        "list_webhooks": "ff.list_webhooks(null)",
+        "due_webhooks": "ff.due_webhooks(null)",
+        "sign_webhook": (
+            "ff.sign_webhook('default', 'known', null, null, array['x'], array[''::bytea])"
+        ),
     }
     # This one needs a lease: tests/sql/signal calls it.
     held = {"observe_signals"}

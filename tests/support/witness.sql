@@ -175,6 +175,13 @@ begin
                           where x.partition_key = v.partition_key
                             and x.execution_id = v.execution_id) <> v.version
                  then 'an event of no flow that was just cancelled' end
+             when v.kind = 'webhook_disabled' then
+               case when v.version <> 1 or e.execution_id is not null
+                      or not exists (
+                        select from ff.subscription s
+                        where s.namespace = v.namespace and s.name = v.detail ->> 'webhook'
+                          and s.disabled_at = v.occurred_at)
+                 then 'an event of no webhook that was just disabled' end
              when e.execution_id is null then 'an event of no execution'
              when v.version <> e.version then 'an event without a transition'
              when v.xid <> pg_current_xact_id() then 'an event of another transaction'
@@ -250,6 +257,12 @@ begin
   where p.partition_key = p_partition_key and p.execution_id = p_execution_id;
   delete from ff.waitpoint w
   where w.partition_key = p_partition_key and w.execution_id = p_execution_id;
+  delete from ff.stream s
+  where s.partition_key = p_partition_key and s.execution_id = p_execution_id;
+  delete from ff.stream_chunk c
+  where c.partition_key = p_partition_key and c.execution_id = p_execution_id;
+  delete from ff.stream_summary y
+  where y.partition_key = p_partition_key and y.execution_id = p_execution_id;
   insert into ff.event_trim (partition_key, due_at, execution_id)
   values (p_partition_key, ff.now() + interval '100 years', p_execution_id);
 end;

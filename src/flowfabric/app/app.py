@@ -46,6 +46,7 @@ from flowfabric.app.schedules import (
     home_name,
 )
 from flowfabric.app.task import Task
+from flowfabric.app.webhooks import WebhookDelivery, is_installed
 from flowfabric.client import FlowFabric
 from flowfabric.client.consumer import SubscribedEvent, Subscription
 from flowfabric.client.subscriptions import Subscriptions, subscription
@@ -56,11 +57,12 @@ from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_name
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
 from flowfabric.core.limit import Budget, Key, Limit, check_key, several
-from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry
+from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry, StreamPolicy
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
 from flowfabric.core.signal import Delivered, Signal, decision_name, encode_comment
 from flowfabric.core.states import EventKind, HookKind
 from flowfabric.core.subscription import DEFAULT_KEEP, OnExpiry
+from flowfabric.core.webhook import Allowed
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
@@ -78,6 +80,7 @@ from flowfabric.tasks import (
     encode_signal,
     task_name,
 )
+from flowfabric.telemetry import ENGINE_LOGGER
 from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
 
 P = ParamSpec("P")
@@ -217,6 +220,8 @@ class App:
         version: str | None = None,
         on_change: OnChange = "hold",
         signals: Mapping[str, Any] | None = None,
+        streams: Any = Any,
+        stream_policy: StreamPolicy | None = None,
         limit: Limit | Sequence[Limit] | None = None,
         budget: Budget | Sequence[Budget] | None = None,
         fair_by: Key = None,
@@ -240,6 +245,8 @@ class App:
         version: str | None = None,
         on_change: OnChange = "hold",
         signals: Mapping[str, Any] | None = None,
+        streams: Any = Any,
+        stream_policy: StreamPolicy | None = None,
         limit: Limit | Sequence[Limit] | None = None,
         budget: Budget | Sequence[Budget] | None = None,
         fair_by: Key = None,
@@ -251,8 +258,9 @@ class App:
         execution, to show later which code submitted it. `on_change` decides what happens if the
         code no longer fits the recorded steps of an execution: it is held, or it starts again
         without steps. `signals` declares the signals that the task takes and their types, as
-        `{"approve": bool}`; others are refused where they are sent. `limit` and
-        `budget` limit how many executions of the task run or start, and what they may spend.
+        `{"approve": bool}`; others are refused where they are sent. `streams` is the type of
+        the values that it streams as JSON, `stream_policy` how much of its stream is kept. `limit`
+        and `budget` limit how many executions of the task run or start, and what they may spend.
         `fair_by` names the argument whose values take turns in a lane.
         """
         check_key("fair_by", fair_by)
@@ -274,6 +282,8 @@ class App:
                 version=version,
                 on_change=on_change,
                 signals={} if signals is None else signals,
+                streams=streams,
+                stream_policy=stream_policy,
                 limits=limits,
                 providers=self._extensions.providers,
             )
@@ -592,7 +602,7 @@ class App:
             is_stored=False,
             find_decoder=find_decoder,
             call=self.portal.call,
-            encode_signal=self.encode_signal,
+            find_spec=self._find_spec,
         )
         return run
 
@@ -796,7 +806,7 @@ class App:
             self._decoder(task),
             is_stored=is_stored,
             call=self.portal.call,
-            encode_signal=self.encode_signal,
+            find_spec=self._find_spec,
         )
 
     def encode_signal(self, task: str, name: str, value: Any) -> bytes:
@@ -864,6 +874,7 @@ class App:
             )
             if not is_paced:
                 process.keep_schedules(scheduler)
+                self._serve_webhooks(process, client)
             self.portal.host = loop
         return process.worker(
             {name: task.spec for name, task in self.tasks.items()},
@@ -876,6 +887,19 @@ class App:
             code=self._code,
             finish_only=finish_only,
         )
+
+    def _serve_webhooks(self, process: Process, client: FlowFabric) -> None:
+        """Post the events of webhooks whose hosts the settings list; by default there are none."""
+        allowed = Allowed.parse(self.settings.webhook_hosts, self.settings.webhook_networks)
+        if not allowed.hosts:
+            return
+        if not is_installed():
+            ENGINE_LOGGER.warning(
+                "webhooks are not served: FLOWFABRIC_WEBHOOK_HOSTS is set, but a library is "
+                "missing; pip install 'flowfabric[webhooks]'"
+            )
+            return
+        process.serve_webhooks(WebhookDelivery(client, allowed))
 
     def _place(self, client: FlowFabric) -> str:
         server = self._server

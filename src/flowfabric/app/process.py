@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from flowfabric.app.schedules import Scheduler
+from flowfabric.app.webhooks import WebhookDelivery
 from flowfabric.client import FlowFabric
 from flowfabric.core.code_version import CodeVersion
 from flowfabric.reconcilers.loop import run_reconcilers
@@ -50,6 +51,7 @@ class Process:
         self._heartbeat.start()
         self._reconcilers: asyncio.Task[None] | None = None
         self._schedules: asyncio.Task[None] | None = None
+        self._webhooks: asyncio.Task[None] | None = None
         if is_paced:
             return
         # Everything that is loaded now stays loaded. Freeze it, so that the garbage collector does
@@ -64,6 +66,10 @@ class Process:
     def keep_schedules(self, scheduler: Scheduler) -> None:
         """Declare an app's schedules and fire them until the process closes."""
         self._schedules = asyncio.create_task(scheduler.run())
+
+    def serve_webhooks(self, delivery: WebhookDelivery) -> None:
+        """Post the events of webhooks until the process closes."""
+        self._webhooks = asyncio.create_task(delivery.run())
 
     def worker(
         self,
@@ -101,9 +107,10 @@ class Process:
     async def close(self) -> None:
         """Let the workers finish or release their executions, then close everything that they
         share."""
-        if self._schedules is not None:
-            self._schedules.cancel()
-            await asyncio.wait([self._schedules])
+        for task in (self._schedules, self._webhooks):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         for worker in self._workers:
             worker.stop()
         for worker in self._workers:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -24,13 +25,15 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import CANCEL_SOURCES, Ending, Event, Progress
 from flowfabric.core.ids import ExecutionId, as_uuid
 from flowfabric.core.signal import Delivered, PendingWait, Signal
-from flowfabric.core.states import EventKind, FailureClass, PublicState
+from flowfabric.core.states import EventKind, FailureClass, PublicState, StreamMode
+from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Truncated
 from flowfabric.core.trace import facts_of
 from flowfabric.handlers import OnceCall, async_only, current_run
 from flowfabric.tasks import encode_signal
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
+    from flowfabric.tasks import TaskSpec
 
 T = TypeVar("T")
 
@@ -60,8 +63,8 @@ class Run(Generic[T]):
         "_call",
         "_client",
         "_decode",
-        "_encode_signal",
         "_find_decoder",
+        "_find_spec",
         "_id",
         "_is_stored",
         "_partition",
@@ -81,7 +84,7 @@ class Run(Generic[T]):
         is_stored: bool = True,
         find_decoder: Callable[[str], Callable[[bytes | None], T]] | None = None,
         call: Callable[..., Any],
-        encode_signal: Callable[[str, str, Any], bytes] | None = None,
+        find_spec: Callable[[str], TaskSpec | None] | None = None,
     ) -> None:
         self._id = id
         self._partition = partition
@@ -92,7 +95,7 @@ class Run(Generic[T]):
         self._is_stored = is_stored
         self._find_decoder = find_decoder
         self._call = call
-        self._encode_signal = encode_signal
+        self._find_spec = find_spec
 
     def __repr__(self) -> str:
         return f"Run({self.task or 'unknown'}, {self.id})"
@@ -203,9 +206,13 @@ class Run(Generic[T]):
     ) -> Signal:
         if not self.task:
             await self._find(client)
-        encode = self._encode_signal
-        payload = encode_signal(name, value) if encode is None else encode(self.task, name, value)
+        spec = self._spec()
+        payload = encode_signal(name, value) if spec is None else spec.encode_signal(name, value)
         return Signal(name=name, payload=payload, key=key, source_identity=by)
+
+    def _spec(self) -> TaskSpec | None:
+        """Return the declaration of the task, if this app has the task."""
+        return None if self._find_spec is None else self._find_spec(self.task)
 
     async def _deliver(self, client: FlowFabric, signal: Signal) -> Delivered:
         try:
@@ -243,6 +250,39 @@ class Run(Generic[T]):
                 yield event
             if has_ended:
                 return
+
+    async def stream(
+        self,
+        *,
+        since: str | None = None,
+        kinds: Collection[str] | None = None,
+        best_effort: bool = True,
+    ) -> AsyncIterator[Frame[Any] | Rewind | Truncated]:
+        """Yield the frames that the handler sends, past and future, until the execution has ended.
+
+        `since` is the id of the last frame that you have; `kinds` are the kinds that you want.
+        Without `best_effort`, frames that are not kept are left out. A `Rewind` says that the
+        handler has started again: forget the frames after its `to`. A `Truncated` says that frames
+        were removed before you read them. Values of the task's `streams` type come as that type.
+        """
+        client = await self._client()
+        if not self.task:
+            await self._find(client)
+        try:
+            async for item in client.streams.follow(
+                self.id, since=since, kinds=kinds, with_best_effort=best_effort
+            ):
+                yield self._typed(item)
+        except ExecutionNotFound as error:
+            raise self._missing() from error
+
+    @async_only("run.summary_sync")
+    async def summary(self) -> dict[str, Any] | None:
+        """Return the document that `ctx.stream.summary` has built; None if there is none."""
+        summary = await (await self._client()).streams.summary(self.id)
+        if summary is None and await (await self._client()).executions.state(self.id) is None:
+            raise self._missing()
+        return None if summary is None else summary.document
 
     def state_sync(self) -> PublicState:
         """`state` for synchronous code."""
@@ -305,6 +345,31 @@ class Run(Generic[T]):
                 version = event.version
                 yield event
 
+    def stream_sync(
+        self,
+        *,
+        since: str | None = None,
+        kinds: Collection[str] | None = None,
+        best_effort: bool = True,
+    ) -> Iterator[Frame[Any] | Rewind | Truncated]:
+        """`stream` for synchronous code."""
+        frames = self.stream(since=since, kinds=kinds, best_effort=best_effort)
+        end: Any = object()
+
+        async def advance() -> Any:
+            return await anext(frames, end)
+
+        try:
+            while (item := self._call(advance, "run.stream()")) is not end:
+                yield item
+        finally:
+            self._call(frames.aclose, "run.stream()")  # type: ignore[attr-defined]
+
+    def summary_sync(self) -> dict[str, Any] | None:
+        """`summary` for synchronous code."""
+        document: dict[str, Any] | None = self._call(self.summary, "run.summary()")
+        return document
+
     # For `gather` and flows, which wait for several runs
 
     @property
@@ -343,6 +408,17 @@ class Run(Generic[T]):
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVENTS_SECONDS):
                     await client.results.wait(self.id)
+
+    def _typed(self, item: Frame[Any] | Rewind | Truncated) -> Frame[Any] | Rewind | Truncated:
+        """Decode the value of a JSON frame by the type that the task declares."""
+        if not isinstance(item, Frame) or item.encoding is not FrameEncoding.JSON:
+            return item
+        spec = self._spec()
+        if spec is None or spec.streams is Any or item.mode is StreamMode.SUMMARY:
+            return item
+        if item.kind == "log":
+            return item
+        return replace(item, data=spec.decode_frame(item.payload))
 
     async def _find(self, client: FlowFabric) -> None:
         """Read the task of the execution; raise ExecutionNotFound if it does not exist."""

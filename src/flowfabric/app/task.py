@@ -596,7 +596,7 @@ class Task(Generic[P, R, T]):
     def _new_runs(self, batches: Sequence[Alike]) -> list[Run[T]]:
         """Return the runs of executions that have just been stored."""
         name, client, decode = self.name, self._app.client, self.spec.decode_result
-        call, encode = self._app.portal.call, self._encode_signal
+        call, find_spec = self._app.portal.call, self._find_spec
         return self._noted(
             [
                 Run(
@@ -606,7 +606,7 @@ class Task(Generic[P, R, T]):
                     decode,
                     partition=batch.shared.id.partition_key,
                     call=call,
-                    encode_signal=encode,
+                    find_spec=find_spec,
                 )
                 for batch in batches
                 for uuid in batch.uuids
@@ -628,11 +628,11 @@ class Task(Generic[P, R, T]):
             is_duplicate=answer.is_duplicate,
             is_stored=self._options.via is None,
             call=self._app.portal.call,
-            encode_signal=self._encode_signal,
+            find_spec=self._find_spec,
         )
 
-    def _encode_signal(self, task: str, name: str, value: Any) -> bytes:
-        return self.spec.encode_signal(name, value)
+    def _find_spec(self, task: str) -> TaskSpec:
+        return self.spec
 
 
 def _not_arguments(index: int, args: object) -> InvalidInput:

@@ -52,6 +52,7 @@ COMMANDS = {
     "retry": ("actions", "Make executions run now."),
     "resume": ("actions", "Resume suspended executions without the signal they wait for."),
     "signal": ("signals", "Send a signal to an execution."),
+    "tail": ("tail", "Print what an execution streams, from its first frame to its end."),
     "events": (
         "events",
         "Print events, oldest first. No event is missed; events of one execution come in order.",
@@ -93,6 +94,10 @@ COMMANDS = {
         "subscriptions",
         "List, reset and remove subscriptions: consumers of events whose position the database "
         "keeps.",
+    ),
+    "webhook": (
+        "webhooks",
+        "Add, list, enable, test and remove webhooks: URLs to which workers post events.",
     ),
     "schedule": ("schedules", "List, show, pause and run schedules."),
 }

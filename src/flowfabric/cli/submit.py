@@ -7,6 +7,7 @@ import base64
 import inspect
 import json
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -67,6 +68,9 @@ def submit(
         show_default=False,
     ),
     wait: bool = WAIT_OPTION,
+    stream: bool = typer.Option(
+        False, "--stream", help="With --wait, print on stderr what the execution streams."
+    ),
     timeout: str | None = TIMEOUT_OPTION,
     key: str | None = typer.Option(
         None,
@@ -107,6 +111,8 @@ def submit(
     was used with other arguments or the execution has not ended within --timeout, 5 no database.
     """
     seconds = _seconds(timeout, wait)
+    if stream and not wait:
+        raise InvalidInput(field="--stream", problem="requires --wait")
     options = _options(key, unique, on_conflict, lane, priority, delay, deadline, tags)
     values = _values(arguments)
     loaded = load_task(task)
@@ -119,7 +125,9 @@ def submit(
         loaded.app.settings = replace(loaded.app.settings, embedded=True)
     configured = loaded.using(**options)
     as_json = printer.output is Form.JSON
-    return asyncio.run(_submit(configured, args, kwargs, wait, seconds, as_json, task))
+    return asyncio.run(
+        _submit(configured, args, kwargs, wait, seconds, as_json, task, stream=stream)
+    )
 
 
 async def result(
@@ -291,6 +299,8 @@ async def _submit(
     timeout: timedelta | None,
     as_json: bool,
     reference: str,
+    *,
+    stream: bool,
 ) -> int:
     app = task.app
     try:
@@ -304,9 +314,20 @@ async def _submit(
         typer.echo(str(run.id.uuid), err=True)
         client = await app.client()
         await _warn_without_worker(client, task, reference)
+        if stream:
+            await _stream(client, run.id, timeout)
         return await _conclude(client, run.id, run.task, timeout)
     finally:
         await app.close()
+
+
+async def _stream(client: FlowFabric, id: ExecutionId, timeout: timedelta | None) -> None:
+    """Print what the execution streams until it has ended, or the time is over."""
+    from flowfabric.cli.tail import FramePrinter
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
+            await FramePrinter(to_stderr=True).follow(client, id)
 
 
 async def _warn_without_worker(

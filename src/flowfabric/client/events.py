@@ -39,6 +39,7 @@ READY_CHANNEL = "ff_ready"
 ENDED_CHANNEL = "ff_ended"
 LOST_CHANNEL = "ff_lost"
 SIGNAL_CHANNEL = "ff_signal"
+STREAM_CHANNEL = "ff_stream"
 
 # The engine sends hints only for submits and ends. A follower finds all other events by polling.
 POLL_SECONDS = 0.5

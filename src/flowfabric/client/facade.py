@@ -22,10 +22,12 @@ from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.signals import Signals
 from flowfabric.client.steps import Steps
+from flowfabric.client.streams import Streams
 from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.client.tasks import Tasks
 from flowfabric.client.tokens import Tokens
 from flowfabric.client.transactional import Transactional
+from flowfabric.client.webhooks import Webhooks
 from flowfabric.client.workers import Workers
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
@@ -56,7 +58,9 @@ class FlowFabric:
         self.grants = Grants(self.database, namespace)
         self.events = Events(self.database, namespace)
         self.subscriptions = Subscriptions(self.database, self.events, namespace)
+        self.webhooks = Webhooks(self.database, self.events, self.subscriptions, namespace)
         self.results = Results(self.database, self.executions)
+        self.streams = Streams(self.database, self.results, namespace)
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
         self.namespaces = Namespaces(self.database)
@@ -90,6 +94,7 @@ class FlowFabric:
         """Send all queued items, stop all waits, and close every connection."""
         for other in tuple(self._others.values()):
             await other.close()
+        await self.streams.close()
         await self.subscriptions.close()
         await self.steps.close()
         await self.signals.close()

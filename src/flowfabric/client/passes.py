@@ -29,6 +29,7 @@ class Due(StrEnum):
     SIGNAL = "signal"
     SUSPENSION = "suspension"
     WAITPOINT = "waitpoint"
+    STREAM = "stream"
     GRANT = "grant"
     EVENT = "event"
 

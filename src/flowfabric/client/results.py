@@ -6,12 +6,12 @@ import asyncio
 from time import monotonic
 from uuid import UUID
 
-from flowfabric.client.events import ENDED_CHANNEL
+from flowfabric.client.events import ENDED_CHANNEL, STREAM_CHANNEL
 from flowfabric.client.executions import Executions
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import AnyId
-from flowfabric.db.session import Database, Session
+from flowfabric.db.session import Database, Notify, Session
 from flowfabric.telemetry import ENGINE_LOGGER
 
 # How often a waiter polls: every 0.5 s without a hint; with hints, at most every 0.01 s.
@@ -34,6 +34,8 @@ class Results:
         self._own: Session | None = None
         self._shared: Session | None = None
         self._listening: Session | None = None
+        # Other channels that the listening session hears, for readers of streams.
+        self._also: dict[str, Notify] = {}
 
     def share(self, session: Session) -> None:
         """Listen on a session that is already open, instead of opening another one."""
@@ -61,6 +63,16 @@ class Results:
             if not waiters:
                 group.pop(id.uuid, None)
 
+    async def follow(self, channel: str, notify: Notify) -> None:
+        """Hear another channel on the same session, until `unfollow`."""
+        self._also[channel] = notify
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        await self._listen()
+
+    def unfollow(self, channel: str) -> None:
+        self._also.pop(channel, None)
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -75,7 +87,11 @@ class Results:
         try:
             await self._listen()
             idle_since = monotonic()
-            while any(self._waiting.values()) or monotonic() - idle_since < LINGER_SECONDS:
+            while (
+                any(self._waiting.values())
+                or self._also
+                or monotonic() - idle_since < LINGER_SECONDS
+            ):
                 self._hinted.clear()
                 if self._listening is not (self._shared or self._own):
                     await self._listen()
@@ -131,6 +147,8 @@ class Results:
             return
         try:
             await session.listen(ENDED_CHANNEL, lambda _: self._hinted.set())
+            for channel, notify in list(self._also.items()):
+                await session.listen(channel, notify)
         except Exception as error:
             ENGINE_LOGGER.debug("cannot listen for endings, polling instead: %s", error)
 
@@ -138,5 +156,6 @@ class Results:
         own, self._own, self._listening = self._own, None, None
         if self._shared is not None:
             await self._shared.unlisten(ENDED_CHANNEL)
+            await self._shared.unlisten(STREAM_CHANNEL)
         if own is not None:
             await own.close()

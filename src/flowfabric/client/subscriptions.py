@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import builtins
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped
@@ -29,6 +30,7 @@ from flowfabric.core.subscription import (
     check_on_expiry,
     check_subscription_name,
 )
+from flowfabric.core.webhook import WebhookInfo
 from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
@@ -37,12 +39,15 @@ _info = reader(
     SubscriptionInfo,
     functions.LIST_SUBSCRIPTIONS,
     unread="cursor_text",
-    default="behind_at waiting is_expired",
+    default="behind_at waiting is_expired state",
     on_expiry=OnExpiry,
 )
 
 
 _hold = reader(Hold, functions.HOLD_SUBSCRIPTION)
+
+
+Lagging = TypeVar("Lagging", SubscriptionInfo, WebhookInfo)
 
 
 class Subscriptions(Scoped):
@@ -69,7 +74,11 @@ class Subscriptions(Scoped):
         rows = await self._database.call(
             functions.LIST_SUBSCRIPTIONS, namespace=self._namespace, name=name
         )
-        found = {(row["namespace"], row["name"]): _info(row) for row in rows}
+        return await self.with_lags([_info(row) for row in rows], name)
+
+    async def with_lags(self, infos: Sequence[Lagging], name: str | None) -> builtins.list[Lagging]:
+        """Return subscriptions or webhooks with how far they are behind."""
+        found = {(one.namespace, one.name): one for one in infos}
         if not found:
             return []
 
@@ -90,7 +99,7 @@ class Subscriptions(Scoped):
                 waiting=one.waiting + row["waiting"],
                 is_expired=one.is_expired or row["is_expired"],
             )
-        return list(found.values())
+        return [one.judged() for one in found.values()]
 
     async def get(self, name: str) -> SubscriptionInfo:
         """Return one subscription."""

@@ -18,7 +18,7 @@ FlowFabricError
 │   ├── WaitpointNotFound · ApprovalNotFound
 │   ├── QuotaNotFound · BudgetNotFound
 │   ├── ApiTokenNotFound
-│   ├── SubscriptionNotFound
+│   ├── SubscriptionNotFound · WebhookNotFound
 │   └── UnknownGate
 ├── Conflict                 read the current state, then decide
 │   ├── KeyReused
@@ -28,6 +28,8 @@ FlowFabricError
 │   ├── GrantAlreadyExists · InvalidClaimGrant · ClaimGrantExpired
 │   ├── ExecutionAlreadyInFlow · DependencyAlreadyExists · StaleGraphRevision
 │   ├── SelfReferencingEdge · CycleDetected
+│   ├── WebhookAlreadyExists
+│   ├── StreamGap
 │   └── WaitpointAlreadyExists · RotationConflict
 ├── Refused                  the current state does not allow the call
 │   ├── ExecutionNotActive · ExecutionNotEligible · ExecutionNotLeaseable
@@ -39,11 +41,12 @@ FlowFabricError
 │   ├── TooManySteps
 │   ├── FlowAlreadyTerminal · ExecutionNotInFlow
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
+│   ├── StreamFull · StreamStalled
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
 │   ├── AlreadyAnswered · SchemaRequired
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
-│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions
+│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions · IsWebhook
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
 ├── LeaseLost                stop working: another worker may hold the execution
@@ -246,6 +249,10 @@ class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"
     """There is no such subscription in this namespace; it appears with its first consumer."""
 
 
+class WebhookNotFound(NotFound, code="WF313", name="webhook_not_found"):
+    """There is no such webhook in this namespace; `flowfabric webhook add` makes one."""
+
+
 class Conflict(FlowFabricError):
     """It conflicts with existing data."""
 
@@ -330,6 +337,10 @@ class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
 
 class RotationConflict(Conflict, code="WF413", name="rotation_conflict"):
     """A key of that name was used before, or another key is in use."""
+
+
+class WebhookAlreadyExists(Conflict, code="WF416", name="webhook_exists"):
+    """A webhook or a subscription has this name; choose another."""
 
 
 class WaitpointAlreadyExists(Conflict, name="waitpoint_exists"):
@@ -470,6 +481,19 @@ class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
     """The execution has 10 000 signals that no wait has taken. Send again when some are taken."""
 
 
+class StreamFull(Refused, name="stream_full"):
+    """The stream of the execution holds as many bytes as its policy allows. Send less, or allow
+    more with `stream_policy=StreamPolicy(max_bytes=...)`."""
+
+
+class StreamStalled(Refused):
+    """The database does not store the frames of this stream as fast as the handler sends them."""
+
+
+class StreamGap(Conflict, code="WF414", name="gap"):
+    """The frames do not continue the frames that this lease has stored."""
+
+
 class LimitReached(Refused, code="WF220", name="limit_reached"):
     """The quota has no room and refuses what does not fit; nothing was stored."""
 
@@ -512,6 +536,10 @@ class SubscriptionHeld(Refused):
 
 class TooManySubscriptions(Refused, code="WF227", name="too_many_subscriptions"):
     """The namespace has as many subscriptions as it may have."""
+
+
+class IsWebhook(Refused, code="WF228", name="is_webhook"):
+    """The subscription is a webhook, whose events workers post; choose another name."""
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):

@@ -115,11 +115,42 @@ def names_groups(kinds: ExceptionTypes) -> bool:
     return any(issubclass(kind, BaseExceptionGroup) for kind in classes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPolicy:
+    """How much a stream keeps, and how long.
+
+    `max_frames` keeps only the newest durable frames, about as many; without it all of them stay.
+    A stream with `max_bytes` (64 MiB by default) refuses more. Frames are deleted with their
+    execution, or this long after its end: `retention`.
+    """
+
+    max_frames: int | None = None
+    max_bytes: int | None = None
+    retention: timedelta | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        policy: dict[str, Any] = {}
+        for name in ("max_frames", "max_bytes"):
+            if (number := getattr(self, name)) is None:
+                continue
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise InvalidInput(field=f"stream_policy.{name}", problem="must be a whole number")
+            if not 1 <= number <= 1_073_741_824:
+                raise InvalidInput(
+                    field=f"stream_policy.{name}", problem="must be from 1 to 1073741824"
+                )
+            policy[name] = number
+        if self.retention is not None:
+            policy["retention_ms"] = milliseconds("stream_policy.retention", self.retention)
+        return policy
+
+
 def policy_json(
     *,
     retry: Retry | None = None,
     timeout: timedelta | None = None,
     retention: timedelta | None = None,
+    stream: StreamPolicy | None = None,
 ) -> str | None:
     """Return the policy as JSON, or None if every value is the default."""
     policy: dict[str, Any] = {}
@@ -129,6 +160,8 @@ def policy_json(
         policy["timeout_policy"] = {"attempt_timeout_ms": milliseconds("timeout", timeout, least=1)}
     if retention is not None:
         policy["retention_ms"] = milliseconds("retention", retention)
+    if stream is not None:
+        policy["stream_policy"] = stream.to_json()
     return json.dumps(policy, separators=(",", ":")) if policy else None
 
 

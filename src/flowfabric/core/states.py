@@ -183,6 +183,7 @@ class EventKind(StrEnum):
     UNBLOCKED = "unblocked"
     PROMOTED = "promoted"
     BUDGET_EXCEEDED = "budget_exceeded"
+    WEBHOOK_DISABLED = "webhook_disabled"
 
 
 class Misfire(StrEnum):
@@ -289,3 +290,12 @@ class BudgetPeriod(StrEnum):
     WEEK = "week"
     MONTH = "month"
     INTERVAL = "interval"
+
+
+class StreamMode(StrEnum):
+    """How a frame is kept. `rewind` is not a frame: it says that frames are sent again."""
+
+    DURABLE = "durable"
+    SUMMARY = "summary"
+    BEST_EFFORT = "best_effort"
+    REWIND = "rewind"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -65,12 +65,14 @@ class SubscriptionInfo:
     behind_at: datetime | None = None
     waiting: int = 0
     is_expired: bool = False
+    state: SubscriptionState = SubscriptionState.IDLE
 
-    @property
-    def state(self) -> SubscriptionState:
+    def judged(self) -> SubscriptionInfo:
+        """Return this record with the state that follows from its other fields."""
         if self.is_expired:
-            return SubscriptionState.EXPIRED
-        return SubscriptionState.IDLE if self.held_by is None else SubscriptionState.HELD
+            return replace(self, state=SubscriptionState.EXPIRED)
+        is_idle = self.held_by is None
+        return replace(self, state=SubscriptionState.IDLE if is_idle else SubscriptionState.HELD)
 
 
 @dataclass(frozen=True, slots=True)

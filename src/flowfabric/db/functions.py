@@ -288,6 +288,26 @@ LIST_STEPS = _function(
     "attempt_index ready_at taken_as",
 )
 
+APPEND_FRAMES = _function(
+    "append_frames",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids bases positions modes "
+    "first_nos counts payloads kinds encodings correlation_ids ttls",
+    "item outcome last_no last_ms last_seq frame_count summary_version detail",
+)
+READ_STREAMS = _function(
+    "read_streams",
+    "partition_key namespace execution_ids after_ms after_seqs limit with_best_effort changed",
+    "item outcome is_ended closed_at close_reason last_ms last_seq floor_ms floor_seq frame_count "
+    "ms seq mode mode_no attempt_index epoch appended_at to_ms to_seq payloads kinds encodings "
+    "correlation_ids",
+)
+READ_SUMMARY = _function(
+    "read_summary",
+    "partition_key namespace execution_id",
+    "document version patch_kind first_applied_at updated_at",
+)
+EXPIRE_STREAMS = _function("expire_streams", "partition_key limit", "handled due_in")
+
 ASK_WAITS = _function(
     "ask_waits",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
@@ -508,6 +528,34 @@ LIST_SUBSCRIPTIONS = _function(
     "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
     "acked_count acked_at created_at changed_at changed_by reason cursor_text",
 )
+ADD_WEBHOOK = _function(
+    "add_webhook",
+    f"{_SUBSCRIPTION} webhook_id url host cursor kinds tasks has_detail actor",
+    "outcome secret",
+)
+LIST_WEBHOOKS = _function(
+    "list_webhooks",
+    _SUBSCRIPTION,
+    "namespace name url host kinds tasks has_detail held_by acked_count acked_at failure_count "
+    "retry_at answer answered_at disabled_at created_at changed_by cursor_text",
+)
+DUE_WEBHOOKS = _function("due_webhooks", "namespace", "name host")
+HOLD_WEBHOOK = _function(
+    "hold_webhook",
+    f"{_SUBSCRIPTION} holder_id held_by ttl",
+    "outcome epoch cursor_text url kinds tasks has_detail failure_count",
+)
+SIGN_WEBHOOK = _function(
+    "sign_webhook",
+    f"{_SUBSCRIPTION} holder_id epoch ids bodies",
+    "item outcome signed_at signature",
+)
+FAIL_WEBHOOK = _function(
+    "fail_webhook",
+    f"partition_key {_SUBSCRIPTION} holder_id epoch ack_no answer notice_id",
+    "outcome failure_count retry_at",
+)
+ENABLE_WEBHOOK = _function("enable_webhook", f"{_SUBSCRIPTION} reason actor", "outcome")
 READ_LAGS = _function(
     "read_lags",
     "partition_key namespace name",
@@ -819,6 +867,10 @@ FUNCTIONS: tuple[Function, ...] = (
     WAIT_CHILDREN,
     WAIT_FOR_RUNS,
     RECORD_STEPS,
+    APPEND_FRAMES,
+    READ_STREAMS,
+    READ_SUMMARY,
+    EXPIRE_STREAMS,
     RECORD_STEP_JSON,
     LIST_STEPS,
     ASK_WAITS,
@@ -898,6 +950,13 @@ FUNCTIONS: tuple[Function, ...] = (
     REMOVE_SUBSCRIPTION,
     LIST_SUBSCRIPTIONS,
     READ_LAGS,
+    ADD_WEBHOOK,
+    LIST_WEBHOOKS,
+    DUE_WEBHOOKS,
+    HOLD_WEBHOOK,
+    SIGN_WEBHOOK,
+    FAIL_WEBHOOK,
+    ENABLE_WEBHOOK,
     DESCRIBE_EXECUTION,
     READ_EXECUTION_INFO,
     READ_KEY,

@@ -72,6 +72,7 @@ from flowfabric.handlers.steps import (
     function_name,
     in_step,
 )
+from flowfabric.handlers.streams import HandlerStream
 from flowfabric.handlers.transactions import TransactionalStep
 from flowfabric.handlers.waitpoints import Waitpoint
 from flowfabric.tasks.handler_context import HandlerContext
@@ -999,6 +1000,14 @@ class Context(HandlerContext):
     def scheduled_at_sync(self) -> datetime | None:
         """`scheduled_at` for a `def` handler."""
         return self._call_sync(self.scheduled_at, "ctx.scheduled_at()")
+
+    @property
+    def stream(self) -> HandlerStream:
+        """The stream of the execution: `await ctx.stream.send("text")`.
+
+        Readers follow it with `async for frame in run.stream()`, live and from any point.
+        """
+        return HandlerStream(self._run)
 
     @_awaited
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from flowfabric.core.execution import Submitted
 from flowfabric.handlers.durable_run import DurableRun
 from flowfabric.handlers.handler_run import HandlerRun
+from flowfabric.handlers.run_frames import RunFrames
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
     from flowfabric.core.execution import Claimed, Submission
+    from flowfabric.core.stream import OutgoingFrame
     from flowfabric.handlers.journal import Entry
 
 
@@ -26,8 +28,20 @@ class ReachedNewStep:
         """Do nothing: a dry run is never settled."""
 
 
+class NoFrames(RunFrames):
+    """Sends nothing."""
+
+    def put_nowait(self, frame: OutgoingFrame) -> bool:
+        return True
+
+    def put_soon(self, frame: OutgoingFrame) -> bool:
+        return True
+
+
 class DryDurableRun(DurableRun):
     """A durable run that stops before its first unrecorded operation."""
+
+    frames_class = NoFrames
 
     def _begin_anything_new(self, name: str) -> None:
         self.pause_with(ReachedNewStep(name))

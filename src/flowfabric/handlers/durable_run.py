@@ -37,6 +37,7 @@ from flowfabric.core.step import (
 from flowfabric.handlers.journal import Entry, Journal, Mismatch
 from flowfabric.handlers.loops import running_loop
 from flowfabric.handlers.run_ends import RunEnds
+from flowfabric.handlers.run_frames import RunFrames
 from flowfabric.handlers.signal_waits import SignalWaits
 from flowfabric.handlers.step_failures import StepFailure
 from flowfabric.handlers.steps import PATCH_PREFIX, RESERVED_PREFIX, in_step
@@ -120,6 +121,8 @@ class DurableRun:
     thread.
     """
 
+    frames_class = RunFrames
+
     def __init__(
         self, claimed: Claimed, worker: WorkerServices, root: asyncio.Task[Any] | None
     ) -> None:
@@ -137,6 +140,16 @@ class DurableRun:
             on_blocking_wait=worker.on_blocking_wait,
         )
         self.signals = SignalWaits(self)
+        self.frames = self.frames_class(
+            claimed,
+            worker.client,
+            worker.loop,
+            journal=lambda: self._journal,
+            load_journal=self._load_journal,
+            check_running=self.check_running,
+            refused=self.refused,
+            query=self.query,
+        )
         self._children: dict[str, int] = {}
         self._failures: list[StepFailure] = []
         self._usages = self._step_usages = 0
@@ -243,6 +256,8 @@ class DurableRun:
     ) -> StepRecord:
         """Record a step in the journal."""
         self.check_running()
+        if self.frames.is_used:
+            await self.frames.flush()
         step = self.step_of(entry, kind=kind, **facts)
         steps = self._worker.client.steps
         record = await self.write(lambda: steps.record(self._claimed, step))
@@ -343,6 +358,10 @@ class DurableRun:
         """Call `end_step` from the thread of a plain handler."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.end_step)
+
+    def flush_from_thread(self) -> None:
+        """Wait in the thread of a plain handler until its frames are stored."""
+        asyncio.run_coroutine_threadsafe(self.frames.flush(), self.loop).result()
 
     async def sleep(self, record: StepRecord) -> None:
         """Sleep until the recorded time. The handler may pause during the sleep."""
@@ -638,12 +657,16 @@ class DurableRun:
     def cancel(self) -> None:
         """Stop all waits, because the lease is lost or released."""
         self.is_over = True
+        if self.frames.is_used:
+            self.frames.close(is_lost=True)
         if self.root is None:
             self._waits.unwind(HandlerPaused)
 
     def end(self) -> None:
         """End the run, and stop the waits of branches that still run."""
         self.is_over = True
+        if self.frames.is_used:
+            self.frames.close(is_lost=False)
         if self._loading is not None:
             self._loading.cancel()
         self._waits.unwind(None if self.root else HandlerPaused)

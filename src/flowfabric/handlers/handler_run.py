@@ -88,6 +88,11 @@ class HandlerRun:
         return self.durable is not None and self.durable.has_failures
 
     @property
+    def has_frames(self) -> bool:
+        """Whether the handler has sent frames."""
+        return self.durable is not None and self.durable.frames.is_used
+
+    @property
     def worker(self) -> WorkerServices:
         """The worker that runs the handler. Raises once the handler has ended."""
         if self._worker is None:
@@ -159,6 +164,11 @@ class HandlerRun:
         """Hold the execution if the handler returned before it reached every recorded step."""
         if self._worker is not None:
             await self.make_durable().check_journal()
+
+    async def flush_frames(self) -> None:
+        """Wait until all frames that the handler has sent are stored."""
+        if self.durable is not None:
+            await self.durable.frames.flush()
 
     # The methods below serve objects of the app that a handler uses, such as runs and flows.
 

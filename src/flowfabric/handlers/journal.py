@@ -23,7 +23,16 @@ class Mismatch(Exception):
 class Entry:
     """A step that this run has begun, with its position and its record from an earlier run."""
 
-    __slots__ = ("follows", "is_sequential", "kind", "name", "occurrence", "position", "record")
+    __slots__ = (
+        "follows",
+        "is_recorded",
+        "is_sequential",
+        "kind",
+        "name",
+        "occurrence",
+        "position",
+        "record",
+    )
 
     def __init__(
         self,
@@ -42,6 +51,7 @@ class Entry:
         self.kind = kind
         self.record = record
         self.follows = follows
+        self.is_recorded = record is not None
 
 
 class Unbegun:
@@ -78,6 +88,8 @@ class Journal:
     def __init__(self, records: Iterable[StepRecord] = ()) -> None:
         in_order = sorted(records, key=lambda one: one.position)
         self._records = {(one.name, one.occurrence): one for one in in_order}
+        # How many entries there were when the run began, and how many there are now.
+        self.base = self.recorded_count = len(self._records)
         steps = [one for one in in_order if not one.name.startswith(PATCH_PREFIX)]
         # A run may skip a sleep, a reading of the clock or an open wait, for example when a branch
         # loses a race.
@@ -166,8 +178,19 @@ class Journal:
         """Whether an earlier run has recorded steps that this run has not begun."""
         return self._unbegun.first is not None
 
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the run will come to recorded steps that it has not begun yet.
+
+        A run may skip a sleep or an open wait of a branch that loses a race. It does not count.
+        """
+        return self._unreached.first is not None or self._sequential.first is not None
+
     def recorded(self, entry: Entry) -> None:
         """Note that a step of this run was recorded. A patch takes no position."""
+        if not entry.is_recorded:
+            entry.is_recorded = True
+            self.recorded_count += 1
         if not entry.name.startswith(PATCH_PREFIX):
             self._last = max(self._last, entry.position)
 

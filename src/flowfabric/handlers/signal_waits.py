@@ -127,6 +127,8 @@ class SignalWaits:
     async def _ask(self, wait: Wait, *, take: bool, entry: Entry) -> WaitAnswer:
         durable = self._durable
         durable.check_running()
+        if not entry.is_recorded and durable.frames.is_used:
+            await durable.frames.flush()
         wait.take = take
         ask: Callable[[], Awaitable[WaitAnswer]] = partial(
             durable.client.signals.ask, durable.claimed, wait

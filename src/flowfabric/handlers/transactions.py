@@ -128,6 +128,8 @@ class TransactionalStep(StepCall):
                     attempt.step = self._step_of(attempt.value)
                     await connection.flush()
                     for pause in (*busy_pauses(), None):
+                        if self.durable.frames.is_used:
+                            await self.durable.frames.flush()
                         answer = await self._record(connection, attempt.step, database)
                         if pause is None or not isinstance(answer, RetryExhausted):
                             break
@@ -164,6 +166,8 @@ class TransactionalStep(StepCall):
                     attempt.step = self._step_of(attempt.value)
                     connection.flush()
                     for pause in (*busy_pauses(), None):
+                        if self.durable.frames.is_used:
+                            self.durable.flush_from_thread()
                         answer = self._record_sync(connection, attempt.step, database)
                         if pause is None or not isinstance(answer, RetryExhausted):
                             break

@@ -78,6 +78,13 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: client.signals.expire_waitpoints(limit=batch),
     ),
+    # Removes frames that expire before their execution.
+    Reconciler(
+        "stream_expiry",
+        timedelta(seconds=5),
+        100,
+        lambda client, batch: client.streams.expire(limit=batch),
+    ),
     # Cancels members of cancelled flows if the cancelling call could not.
     Reconciler(
         "cancel_backlog",

@@ -29,6 +29,7 @@ from flowfabric.core.execution import (
 from flowfabric.core.policy import (
     TASK_MAX_RECLAIMS,
     Retry,
+    StreamPolicy,
     capability_set,
     milliseconds,
     policy_json,
@@ -36,6 +37,7 @@ from flowfabric.core.policy import (
 from flowfabric.core.task import MAX_SCHEMA_BYTES, TaskDeclaration
 from flowfabric.tasks.codec import Codec, describe, path_text, problems
 from flowfabric.tasks.encoding_error import EncodingError
+from flowfabric.tasks.frames import check_streams, decode_frame
 from flowfabric.tasks.handler_context import HandlerContext, is_context
 from flowfabric.tasks.limits import NO_LIMITS, Limits
 from flowfabric.tasks.providers import Providers, provided, wanted_type
@@ -71,6 +73,9 @@ class TaskSpec:
     on_change: OnChange = "hold"
     # The types of the signals that the task takes, by name; without any, every signal is taken.
     signals: Mapping[str, Any] = field(default_factory=dict)
+    # The type of the values that the task streams as JSON.
+    streams: Any = Any
+    stream_policy: StreamPolicy | None = None
     limits: Limits = NO_LIMITS
     providers: Providers = field(default_factory=Providers, repr=False, compare=False)
 
@@ -90,6 +95,12 @@ class TaskSpec:
                 field="retry", problem=f"must be a Retry, not {type(self.retry).__name__}"
             )
         check_signals(self.signals)
+        check_streams(self.streams)
+        if self.stream_policy is not None and not isinstance(self.stream_policy, StreamPolicy):
+            raise InvalidInput(
+                field="stream_policy",
+                problem=f"must be a StreamPolicy, not {type(self.stream_policy).__name__}",
+            )
         _ = self.policy
         if self.deadline is not None:
             milliseconds("deadline", self.deadline, least=1)
@@ -101,7 +112,12 @@ class TaskSpec:
 
     @cached_property
     def policy(self) -> str | None:
-        return policy_json(retry=self.retry, timeout=self.timeout, retention=self.retention)
+        return policy_json(
+            retry=self.retry,
+            timeout=self.timeout,
+            retention=self.retention,
+            stream=self.stream_policy,
+        )
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -343,6 +359,10 @@ class TaskSpec:
     def encode_signal(self, name: str, value: Any) -> bytes:
         """Encode the value of a signal by its declared type; refuse what the task does not take."""
         return encode_signal(name, value, self.signals, task=self.name)
+
+    def decode_frame(self, payload: bytes) -> Any:
+        """Decode a JSON frame by the type that the task streams."""
+        return decode_frame(payload, self.streams)
 
     def decode_result(self, stored: bytes | None) -> Any:
         """Decode a stored result by the type hint."""

@@ -165,6 +165,8 @@ class Runner:
                 if claimed.epoch > 1 or run.has_step_failures:
                     await run.check_journal()
                 result = self._encode(run, value)
+                if run.has_frames:
+                    await run.flush_frames()
         except BaseException as error:
             self._settle_error(run, error)
             if isinstance(error, KeyboardInterrupt | GeneratorExit):

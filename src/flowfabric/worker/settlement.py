@@ -36,6 +36,8 @@ from flowfabric.worker.log_text import attempt_text, clock_text, loss_text
 INTERRUPT_SECONDS = 1.0
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 SHUTDOWN = "worker_shutdown"
+# How long the end of an attempt waits for the frames that its handler has sent.
+FRAMES_SECONDS = 10.0
 
 
 class Settlement:
@@ -137,7 +139,18 @@ class Settlement:
         self._settling.add(future)
         future.add_done_callback(on_done)
 
+    async def _store_frames(self, claimed: Claimed) -> None:
+        """Store the frames that the handler has sent, before its attempt ends."""
+        try:
+            async with asyncio.timeout(FRAMES_SECONDS):
+                await self._client.streams.flush(claimed)
+        except (FlowFabricError, TimeoutError) as error:
+            WORKER_LOGGER.warning(
+                "frames not stored: %s: %s", attempt_text(claimed), error or "no answer in time"
+            )
+
     async def _fail(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
+        await self._store_frames(claimed)
         answer = await self._client.executions.fail(claimed, failure)
         if answer.delayed_until is None:
             level, event = logging.ERROR, "execution failed"
@@ -148,6 +161,7 @@ class Settlement:
 
     async def _apply(self, pause: Pause, claimed: Claimed) -> None:
         _log_pause(claimed, pause)
+        await self._store_frames(claimed)
         for seconds in RETRY_SECONDS:
             try:
                 instead = await pause.apply(self._client, claimed)
@@ -237,6 +251,7 @@ class Settlement:
             self.fail(claimed, *interrupted)
 
     async def _release(self, several: Sequence[Claimed], cause: str) -> None:
+        await asyncio.gather(*(self._store_frames(claimed) for claimed in several))
         try:
             refused = await self._client.leases.release(list(several), cause=cause)
         except FlowFabricError as error:

@@ -359,7 +359,7 @@ async def _(world: World, value: str) -> Any:
         "delay_until",
         "dedup_window_ms",
         "suspension_policy",
-        "stream_policy",
+        "stream_policy.durability_mode",
         "timeout_policy.execution_deadline_ms",
         "timeout_policy.max_reclaim_count",
         "retry_policy.attempt_timeout_ms",

@@ -44,6 +44,7 @@ declare
   v_idlers     uuid[];
   v_awaited    uuid[];
   v_asleep     uuid[];
+  v_streaming  uuid[];
   v_wakes      record;
 begin
   -- Read the lease before the update, because the event names it.
@@ -53,12 +54,14 @@ begin
          array_agg(u.id) filter (where x.ownership = 'leased'),
          array_agg(u.id) filter (where x.wait_left is not null),
          array_agg(u.id) filter (where x.is_awaited),
-         array_agg(u.id) filter (where x.phase = 'suspended')
-    into v_ids, v_leases, v_workers, v_owned, v_failing, v_losers, v_idlers, v_awaited, v_asleep
+         array_agg(u.id) filter (where x.phase = 'suspended'),
+         array_agg(u.id) filter (where x.has_stream)
+    into v_ids, v_leases, v_workers, v_owned, v_failing, v_losers, v_idlers, v_awaited, v_asleep,
+         v_streaming
   from unnest(p_execution_ids) u(id)
   cross join lateral (
     select e.lease_id, e.worker_instance_id, e.ownership, e.attempt_ended_as, e.wait_left,
-           e.is_awaited, e.phase
+           e.is_awaited, e.phase, e.has_stream
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = u.id
     offset 0
@@ -162,6 +165,9 @@ begin
   where g.partition_key = i.pk and g.execution_id = i.id;
   if v_losers is not null then
     perform ff._release_gates(p_partition_key, v_losers);
+  end if;
+  if v_streaming is not null then
+    perform ff._close_streams(p_partition_key, v_streaming, p_lease_end, p_now);
   end if;
   perform ff._hint_lease_lost(p_partition_key, v_losers);
   perform pg_notify('ff_ended', p_partition_key::text);

@@ -36,8 +36,9 @@ declare
   v_generation constant integer := ff._lock_generation(p_partition_key);
   v_route      bigint;
   v_routes     bigint[] := '{}';
+  v_streaming  uuid[];
 begin
-  perform ff._release_gates(p_partition_key, p_execution_ids);
+  v_streaming := ff._release_gates(p_partition_key, p_execution_ids);
   for v_route in
     with item as materialized (
       select p_partition_key as pk, u.execution_id
@@ -98,6 +99,9 @@ begin
     end if;
   end loop;
 
+  if v_streaming is not null then
+    perform ff._close_streams(p_partition_key, v_streaming, p_lease_end, p_now);
+  end if;
   if p_eligibility = 'eligible_now' then
     perform ff._hint_ready(p_partition_key, v_routes);
   end if;

@@ -9,6 +9,7 @@ as $$
 declare
   v_policy  jsonb;
   v_retry   jsonb;
+  v_stream  jsonb;
   v_entry   record;
   v_unknown text;
 begin
@@ -31,16 +32,18 @@ begin
   from (
     select p.key as path from jsonb_object_keys(v_policy) p(key)
     where p.key not in ('retry_policy', 'timeout_policy', 'max_reclaim_count', 'max_replay_count',
-                        'retention_ms')
+                        'retention_ms', 'stream_policy')
     union all
     select s.key || '.' || f.key
     from jsonb_each(v_policy) s
     cross join lateral jsonb_object_keys(
-      case when s.key in ('retry_policy', 'timeout_policy') and jsonb_typeof(s.value) = 'object'
+      case when s.key in ('retry_policy', 'timeout_policy', 'stream_policy')
+             and jsonb_typeof(s.value) = 'object'
              then s.value else '{}' end) f(key)
     where s.key || '.' || f.key not in (
       'retry_policy.max_retries', 'retry_policy.backoff', 'retry_policy.retryable_categories',
-      'timeout_policy.attempt_timeout_ms')
+      'timeout_policy.attempt_timeout_ms', 'stream_policy.max_frames', 'stream_policy.max_bytes',
+      'stream_policy.retention_ms')
     union all
     select 'retry_policy.backoff.' || f.key
     from jsonb_object_keys(
@@ -73,6 +76,24 @@ begin
        and not ff._is_milliseconds(v_policy #> '{timeout_policy,attempt_timeout_ms}') then
       return 'timeout_policy.attempt_timeout_ms: must be a number from 1 to 3153600000000';
     end if;
+  end if;
+  if v_policy ? 'stream_policy' then
+    v_stream := v_policy -> 'stream_policy';
+    if jsonb_typeof(v_stream) <> 'object' then
+      return 'stream_policy: must be an object';
+    end if;
+    if v_stream ? 'retention_ms' and not ff._is_milliseconds(v_stream -> 'retention_ms', 0) then
+      return 'stream_policy.retention_ms: must be a number from 0 to 3153600000000';
+    end if;
+    for v_entry in
+      select e.key, e.value from jsonb_each(v_stream) e where e.key in ('max_frames', 'max_bytes')
+    loop
+      if jsonb_typeof(v_entry.value) <> 'number'
+         or v_entry.value::text !~ '^[1-9][0-9]{0,9}$' or v_entry.value::text::bigint > 1073741824
+      then
+        return format('stream_policy.%s: must be a whole number from 1 to 1073741824', v_entry.key);
+      end if;
+    end loop;
   end if;
   v_retry := v_policy -> 'retry_policy';
   if v_retry is null then

@@ -1,11 +1,12 @@
--- No subscription has lost events, and none keeps events from being trimmed.
+-- No subscription has lost events or keeps events from being trimmed, and no webhook is disabled.
 --
 -- Events that a subscription has not acknowledged stay for a while after they are due to be trimmed.
 -- Then they are trimmed all the same, and its consumer raises CursorExpired or resumes with later
 -- events, as its policy says.
 --
 -- Remedy:  Start its consumer, or make it faster. If nobody needs it, flowfabric subscription rm. If
---          events are lost, flowfabric subscription reset NAME --since TIME.
+--          events are lost, flowfabric subscription reset NAME --since TIME. For a webhook: correct
+--          its receiver, then flowfabric webhook enable NAME, or flowfabric webhook rm NAME.
 select 'warning' as level,
        format('the subscription %s of namespace %s has lost events: they were trimmed before it '
               'acknowledged them', s.name, s.namespace) as problem
@@ -39,3 +40,8 @@ cross join lateral (
       and (e.generation, e.xid) > (c.parts[6]::integer, c.parts[7]::xid8))
 ) k
 where k.first_due_at is not null
+union all
+select 'warning', format('the webhook %s of namespace %s is disabled since %s: %s', s.name, s.namespace,
+                         s.disabled_at, s.answer)
+from ff.subscription s
+where s.disabled_at is not null

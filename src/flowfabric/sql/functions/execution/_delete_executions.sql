@@ -40,7 +40,7 @@ begin
     delete from ff.execution e
     using item i
     where e.partition_key = i.pk and e.execution_id = i.execution_id
-    returning e.execution_id, e.terminal_at, e.flow_id
+    returning e.execution_id, e.terminal_at, e.flow_id, e.has_stream
   ),
   bodies as (
     delete from ff.execution_body b
@@ -91,6 +91,27 @@ begin
     delete from ff.grant g
     using item i
     where g.partition_key = i.pk and g.execution_id = i.execution_id
+  ),
+  streaming as materialized (
+    select p_partition_key as pk, x.execution_id
+    from executions x
+    where x.has_stream
+    offset 0
+  ),
+  streams as (
+    delete from ff.stream s
+    using streaming i
+    where s.partition_key = i.pk and s.execution_id = i.execution_id
+  ),
+  chunks as (
+    delete from ff.stream_chunk c
+    using streaming i
+    where c.partition_key = i.pk and c.execution_id = i.execution_id
+  ),
+  summaries as (
+    delete from ff.stream_summary y
+    using streaming i
+    where y.partition_key = i.pk and y.execution_id = i.execution_id
   ),
   member as materialized (
     select p_partition_key as pk, x.flow_id, x.execution_id

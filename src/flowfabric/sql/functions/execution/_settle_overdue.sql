@@ -27,6 +27,7 @@ declare
   v_waits      interval[] := '{}';
   v_retried    uuid[] := '{}';
   v_leased     uuid[];
+  v_streaming  uuid[];
   v_id         uuid;
   v_row        record;
 begin
@@ -70,12 +71,14 @@ begin
   if cardinality(v_late) > 0 then
     v_xid := pg_current_xact_id();
     v_generation := ff._lock_generation(p_partition_key);
-    v_leased := array(
-      select u.id from unnest(v_late) u(id)
-      cross join lateral (
-        select e.ownership, e.quota_ids from ff.execution e
-        where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x
-      where x.ownership = 'leased' and x.quota_ids is not null);
+    select coalesce(array_agg(u.id) filter (
+             where x.ownership = 'leased' and x.quota_ids is not null), '{}'),
+           array_agg(u.id) filter (where x.has_stream)
+      into v_leased, v_streaming
+    from unnest(v_late) u(id)
+    cross join lateral (
+      select e.ownership, e.quota_ids, e.has_stream from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x;
     foreach v_id in array v_late loop
       v_waits := array_append(v_waits, ff._timeout_retry_delay(p_partition_key, v_id));
     end loop;
@@ -151,6 +154,11 @@ begin
       -- What is not retried ends below, and gives its slots back there.
       perform ff._release_gates(p_partition_key, array(
         select u.id from unnest(v_leased) u(id) where u.id = any (v_retried)));
+    end if;
+    if v_streaming is not null then
+      perform ff._close_streams(p_partition_key, array(
+        select u.id from unnest(v_streaming) u(id) where u.id = any (v_retried)),
+        'time_out', p_now);
     end if;
     perform ff._hint_lease_lost(p_partition_key, v_retried);
     perform ff._drop_unanswered(p_partition_key, v_retried);

@@ -57,6 +57,7 @@ declare
   v_awaited    uuid[];
   v_gates      bigint[];
   v_gated      uuid[];
+  v_streaming  uuid[];
   v_has_hooks  boolean;
   v_wakes      record;
   v_rest       bigint[];
@@ -162,7 +163,7 @@ begin
       and case when e.partition_key = p_partition_key then true else false end
     returning h.n, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
               e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
-              e.is_awaited, e.quota_ids
+              e.is_awaited, e.quota_ids, e.has_stream
   ),
   logged as (
     insert into ff.event (
@@ -176,10 +177,11 @@ begin
   select array_agg(d.n), array_agg(d.route_id), array_agg(d.execution_id) filter (where d.is_awaited),
          array_agg(d.quota_ids[1]) filter (where cardinality(d.quota_ids) = 1),
          array_agg(d.execution_id) filter (where cardinality(d.quota_ids) > 1),
+         array_agg(d.execution_id) filter (where d.has_stream),
          -- Read here because it costs less than a statement of its own.
          exists (select from ff.hook h
                  where h.removed_at is null and h.kind in ('success', 'end'))
-    into v_done, v_routes, v_awaited, v_gates, v_gated, v_has_hooks
+    into v_done, v_routes, v_awaited, v_gates, v_gated, v_streaming, v_has_hooks
   from done d;
 
   if v_gates is not null then
@@ -187,6 +189,9 @@ begin
   end if;
   if v_gated is not null then
     perform ff._release_gates(p_partition_key, v_gated);
+  end if;
+  if v_streaming is not null then
+    perform ff._close_streams(p_partition_key, v_streaming, 'complete', v_now);
   end if;
   if p_hint and v_done is not null then
     perform pg_notify('ff_ended', p_partition_key::text);
@@ -297,6 +302,7 @@ declare
   v_routes     bigint[];
   v_awaited    uuid[];
   v_gated      uuid[];
+  v_streaming  uuid[];
   v_has_hooks  boolean;
   v_wakes      record;
   v_rest       bigint[];
@@ -424,12 +430,16 @@ begin
         offset 0) e
       where e.is_awaited), '{}');
     v_gated := array(select p_execution_ids[i.n] from unnest(v_done) i(n));
+    v_streaming := v_gated;
     v_has_hooks := exists (
       select from ff.hook h where h.removed_at is null and h.kind in ('success', 'end'));
   end if;
 
   if v_gated is not null then
     perform ff._release_gates(p_partition_key, v_gated);
+  end if;
+  if v_streaming is not null then
+    perform ff._close_streams(p_partition_key, v_streaming, 'complete', v_now);
   end if;
   if p_hint and v_done is not null then
     perform pg_notify('ff_ended', p_partition_key::text);

@@ -66,6 +66,7 @@ declare
   v_indexes    integer[];
   v_awaits     boolean[];
   v_gated      uuid[];
+  v_streaming  uuid[];
   v_ended      uuid[];
   v_awaited    uuid[];
   v_wakes      record;
@@ -87,13 +88,16 @@ begin
   -- the outermost statement.
   select array_agg(d.item), array_agg(d.execution_id), array_agg(d.bad_field), array_agg(d.now),
          array_agg(d.wait), array_agg(d.is_cancelled), array_agg(d.next_index),
-         array_agg(d.is_awaited), array_agg(d.execution_id) filter (where d.is_gated)
-    into v_items, v_ids, v_bad_fields, v_nows, v_waits, v_cancels, v_indexes, v_awaits, v_gated
+         array_agg(d.is_awaited), array_agg(d.execution_id) filter (where d.is_gated),
+         array_agg(d.execution_id) filter (where d.has_stream)
+    into v_items, v_ids, v_bad_fields, v_nows, v_waits, v_cancels, v_indexes, v_awaits, v_gated,
+         v_streaming
   from (
     select i.item, i.execution_id, i.bad_field, greatest(v_now, e.transitioned_at) as now,
            case when not e.is_cancelled then e.wait end as wait,
            e.is_cancelled and e.wait is not null as is_cancelled,
-           e.total_attempt_count as next_index, e.is_awaited, e.is_gated
+           e.total_attempt_count as next_index, e.is_awaited, e.is_gated,
+           e.has_stream
     from (
       select j.item, j.execution_id, p_classes[j.item] as class, p_categories[j.item] as category,
              case when p_classes[j.item] is null
@@ -119,7 +123,7 @@ begin
     ) i
     left join lateral (
       select x.transitioned_at, x.total_attempt_count, x.is_awaited,
-             x.quota_ids is not null as is_gated,
+             x.quota_ids is not null as is_gated, x.has_stream,
              ff._retry_delay(b.policy, x.retry_count, i.class, i.category, random(), i.asked)
                as wait,
              x.flow_id is not null and exists (
@@ -244,6 +248,9 @@ begin
   end if;
   if v_gated is not null then
     perform ff._release_gates(p_partition_key, v_gated);
+  end if;
+  if v_streaming is not null then
+    perform ff._close_streams(p_partition_key, v_streaming, 'fail', v_now);
   end if;
   perform ff._submit_hooks(p_partition_key, v_ended);
   if v_awaited is not null then

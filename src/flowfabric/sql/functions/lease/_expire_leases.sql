@@ -24,8 +24,9 @@ as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
   v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_streaming  uuid[];
 begin
-  perform ff._release_gates(p_partition_key, p_execution_ids);
+  v_streaming := ff._release_gates(p_partition_key, p_execution_ids);
   with item as materialized (
     select p_partition_key as pk, u.execution_id
     from unnest(p_execution_ids) u(execution_id)
@@ -79,5 +80,8 @@ begin
          m.lease_id, m.epoch, m.worker_instance_id, m.route_id, m.flow_id, m.namespace,
          m.instance_tag, m.transitioned_at
   from marked m;
+  if v_streaming is not null then
+    perform ff._close_streams(p_partition_key, v_streaming, 'expire_lease', p_now);
+  end if;
 end;
 $$;

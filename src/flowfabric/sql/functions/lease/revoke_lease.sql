@@ -102,6 +102,9 @@ begin
   if v_row.quota_ids is not null then
     perform ff._release_gates(p_partition_key, array[p_execution_id]);
   end if;
+  if v_row.has_stream then
+    perform ff._close_streams(p_partition_key, array[p_execution_id], 'revoke_lease', v_now);
+  end if;
   perform ff._hint_ready(p_partition_key, array[v_row.route_id]);
   perform ff._hint_lease_lost(p_partition_key, array[p_execution_id]);
   return query

@@ -3,9 +3,9 @@
 -- p_kind is `timer` (delays, leases, deadlines, timeouts), `wake` (ends not yet propagated),
 -- `flow_cancel` (backlogs of cancelled flows), `sibling` (flow members no longer needed), `route`
 -- (executions that wait for a capable worker), `gate` (slots given back or held, lines, rates),
--- `signal` (stored and not yet noticed), `suspension` (timeouts), `waitpoint` (to expire), `grant` or
--- `event` (to be trimmed). A partition without a row has nothing to do, now or later. due_in is not
--- positive if something is due now.
+-- `signal` (stored and not yet noticed), `suspension` (timeouts), `waitpoint` or `stream` (to
+-- expire), `grant` or `event` (to be trimmed). A partition without a row has nothing to do, now or
+-- later. due_in is not positive if something is due now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -114,6 +114,14 @@ begin
       where w.partition_key = p.partition_key and w.closed_at is null
         and w.activated_at is null and w.expires_at is not null
       order by w.expires_at limit 1) d;
+  elsif p_kind = 'stream' then
+    return query
+    select p.partition_key, d.expires_at - v_now
+    from ff.partition p
+    cross join lateral (
+      select s.expires_at from ff.stream s
+      where s.partition_key = p.partition_key and s.expires_at is not null
+      order by s.expires_at limit 1) d;
   elsif p_kind = 'grant' then
     return query
     select p.partition_key, d.expires_at - v_now
@@ -134,7 +142,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'kind', 'problem',
       'must be timer, wake, flow_cancel, sibling, route, gate, signal, suspension, waitpoint, '
-      'grant or event'));
+      'stream, grant or event'));
   end if;
 end;
 $$;

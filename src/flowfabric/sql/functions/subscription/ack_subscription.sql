@@ -60,6 +60,8 @@ begin
                        else s.acked_count end,
     acked_at = case when p_ack_no > s.ack_no then greatest(v_now, s.acked_at)
                     else s.acked_at end,
+    failure_count = case when p_ack_no > s.ack_no and p_count > 0 then 0 else s.failure_count end,
+    retry_at = case when p_ack_no > s.ack_no and p_count > 0 then null else s.retry_at end,
     ack_no = greatest(p_ack_no, s.ack_no)
   where s.namespace = p_namespace and s.name = p_name
   returning 'acked', s.hold_expires_at;

@@ -7,7 +7,8 @@
 -- stored.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF501 forbidden
+-- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF228 is_webhook ·
+--           WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
 -- Replay:   the same hold, renewed
 -- Rights:   app
@@ -79,6 +80,10 @@ begin
     on conflict (namespace, name) do nothing;
     v_is_new := found;
     v_row := ff._lock_subscription(p_namespace, p_name);
+  end if;
+  if v_row.webhook_id is not null then
+    perform ff._refuse('WF228', 'is_webhook', jsonb_build_object(
+      'subscription', p_name, 'hint', 'workers post its events; choose another name'));
   end if;
   if v_row.holder_id <> p_holder_id and v_row.hold_expires_at > v_now then
     return query

@@ -1,4 +1,4 @@
--- List subscriptions: all, or one by name. ff.read_lags says how far they are behind.
+-- List subscriptions without webhooks: all, or one by name. ff.read_lags says how far they are behind.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
@@ -43,7 +43,8 @@ begin
          s.epoch, s.acked_count, s.acked_at, s.created_at, s.changed_at, s.changed_by, s.reason,
          s.cursor_text
   from ff.subscription s
-  where (p_namespace is null or s.namespace = p_namespace) and (p_name is null or s.name = p_name)
+  where s.webhook_id is null and (p_namespace is null or s.namespace = p_namespace)
+    and (p_name is null or s.name = p_name)
   order by s.namespace, s.name;
 end;
 $$;

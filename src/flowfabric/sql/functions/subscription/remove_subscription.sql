@@ -1,5 +1,7 @@
 -- Delete a subscription with its position. A consumer that holds it loses its hold.
 --
+-- Only an operator changes a webhook.
+--
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
@@ -15,6 +17,11 @@ set lock_timeout = '2s'
 as $$
 begin
   perform ff._check_namespace(p_namespace);
+  if exists (
+      select from ff.subscription s
+      where s.namespace = p_namespace and s.name = p_name and s.webhook_id is not null) then
+    perform ff._check_operator('remove_subscription');
+  end if;
   delete from ff.subscription s where s.namespace = p_namespace and s.name = p_name;
   return query select 'removed';
 end;

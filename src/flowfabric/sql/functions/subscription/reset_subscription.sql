@@ -1,6 +1,8 @@
 -- Put a subscription at another position. A consumer that holds it loses its hold, so that its next
 -- acknowledgement is refused and it begins at the new position.
 --
+-- Only an operator changes a webhook.
+--
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF312 subscription_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
@@ -26,6 +28,11 @@ declare
   v_epoch bigint;
 begin
   perform ff._check_namespace(p_namespace);
+  if exists (
+      select from ff.subscription s
+      where s.namespace = p_namespace and s.name = p_name and s.webhook_id is not null) then
+    perform ff._check_operator('reset_subscription');
+  end if;
   perform ff._check_actor_and_reason(p_actor, p_reason);
   if p_cursor is null or ff._cursor_problem(p_cursor) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

@@ -59,4 +59,5 @@ create type ff.event_kind as enum (
   'submitted', 'claimed', 'resumed', 'reclaimed', 'released', 'lease_expired', 'lease_revoked',
   'completed', 'failed', 'retry_scheduled', 'delayed', 'waiting', 'suspended', 'woken',
   'escalated', 'held', 'continued', 'cancelled', 'expired', 'skipped', 'priority_changed', 'replayed',
-  'flow_cancel_requested', 'blocked', 'unblocked', 'promoted', 'budget_exceeded');
+  'flow_cancel_requested', 'blocked', 'unblocked', 'promoted', 'budget_exceeded',
+  'webhook_disabled');

@@ -74,6 +74,8 @@ create table ff.execution (
   is_awaited           boolean            not null default false,
   -- whether it has ended and its end is not fully propagated yet
   wakes_pending        boolean            not null default false,
+  -- whether it has a stream, which every end of a lease must close
+  has_stream           boolean            not null default false,
   phase                ff.phase           not null,
   ownership            ff.ownership       not null,
   eligibility          ff.eligibility     not null,

@@ -30,7 +30,29 @@ create table ff.subscription (
   changed_at       timestamptz,
   changed_by       text,
   reason           text,
+  -- only a webhook has the following columns: its consumer, any worker, posts the events
+  webhook_id       uuid,
+  url              text,
+  -- the host and port of the URL, which a worker compares with its list
+  host             text,
+  -- HMAC-SHA256 needs the secret only as two blocks of 64 bytes
+  inner_block      bytea,
+  outer_block      bytea,
+  -- whether the body has the detail of the event, such as the reason of a failure
+  has_detail       boolean,
+  -- failures since the last success; the next try is not before retry_at
+  failure_count    integer     not null default 0,
+  retry_at         timestamptz,
+  -- the last answer of the receiver: a status of HTTP, or the error
+  answer           text,
+  answered_at      timestamptz,
+  disabled_at      timestamptz,
   primary key (namespace, name),
+  constraint a_webhook_is_whole check (
+    num_nulls(webhook_id, url, host, inner_block, outer_block, has_detail) in (0, 6)),
+  constraint only_a_webhook_fails check (
+    webhook_id is not null
+    or (failure_count = 0 and num_nonnulls(retry_at, answer, answered_at, disabled_at) = 0)),
   constraint subscription_limits check (
     octet_length(name) between 1 and 256 and octet_length(held_by) <= 256
     and keep between interval '0' and interval '30 days'),

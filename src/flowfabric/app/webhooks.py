@@ -1,0 +1,366 @@
+"""Post the events of webhooks: any worker that may call their hosts does it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from uuid import UUID
+
+from flowfabric.client import FlowFabric
+from flowfabric.client.webhooks import Signed, WebhookHold
+from flowfabric.core.errors import CursorExpired, FlowFabricError, InvalidInput, Unavailable
+from flowfabric.core.execution import Event, EventPage
+from flowfabric.core.ids import uuid7
+from flowfabric.core.webhook import Address, Allowed, Blocked, parse_address, parse_webhook_url
+from flowfabric.db.outage import level_of
+from flowfabric.telemetry import ENGINE_LOGGER
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
+
+POST_SECONDS = 5.0
+# How often a worker looks for webhooks that nobody serves, and for events of those it serves.
+LOOK_SECONDS = 2.0
+POLL_SECONDS = 1.0
+PASSING_SECONDS = 30.0
+HOLD = timedelta(seconds=30)
+# After a failure or a crash, at most so many events are posted again.
+PAGE = 20
+
+
+class Refusal(Exception):
+    """The receiver did not accept a post, or it could not be reached."""
+
+
+async def resolve_host(host: str, port: int) -> Sequence[Address]:
+    """Ask the resolver of the system for all addresses of a host."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [parse_address(str(address[0])) for *_, address in found]
+
+
+def is_installed() -> bool:
+    """Tell whether the library of the extra `webhooks` is installed."""
+    return find_spec("httpx2") is not None
+
+
+class Poster:
+    """Posts to one URL, by the rules of `core.webhook`: resolve, check all addresses, connect to
+    one of those.
+
+    The host name is resolved here, once for a post, and the connection goes to the address that
+    was checked. Redirects are not followed, proxies of the environment are not used, and the body
+    of the answer is not read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        allowed: Allowed,
+        *,
+        resolve: Resolve = resolve_host,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        if not is_installed():
+            raise InvalidInput(
+                field="webhooks", problem="need a library; pip install 'flowfabric[webhooks]'"
+            )
+        import httpx2
+
+        self._target = parse_webhook_url(url)
+        self._allowed = allowed
+        self._resolve = resolve
+        # A client of its own: a pooled connection to another host of the same address would have
+        # another certificate.
+        self._client = httpx2.AsyncClient(
+            verify=trust or ssl.create_default_context(),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=POST_SECONDS,
+        )
+        self._failure: tuple[type[Exception], ...] = (httpx2.HTTPError, OSError)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+
+    async def post(self, id: str, body: bytes, signed: Signed) -> int:
+        """Post a signed body and return the status; raise Refusal unless it was accepted."""
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                status = await self._send(id, body, signed)
+        except TimeoutError as error:
+            raise Refusal(f"no answer within {POST_SECONDS:.0f} s") from error
+        except Blocked as error:
+            raise Refusal(str(error)) from error
+        except self._failure as error:
+            raise Refusal(f"{type(error).__name__}: {error}") from error
+        if 300 <= status < 400:
+            raise Refusal(f"HTTP {status}: redirects are not followed")
+        if not 200 <= status < 300:
+            raise Refusal(f"HTTP {status}")
+        return status
+
+    async def _send(self, id: str, body: bytes, signed: Signed) -> int:
+        target = self._target
+        # Ask nobody about a host that is not on the list.
+        if not self._allowed.allows_host(target.place):
+            self._allowed.check(target, [])
+        if target.address is not None:
+            addresses: Sequence[Address] = [target.address]
+        else:
+            addresses = await self._resolve(target.host, target.port)
+        address = self._allowed.check(target, addresses)
+        place = f"[{address}]" if address.version == 6 else str(address)
+        request = self._client.build_request(
+            "POST",
+            f"https://{place}:{target.port}{target.path}",
+            content=body,
+            headers={
+                "Host": target.host if target.port == 443 else target.place,
+                "Content-Type": "application/json",
+                "User-Agent": f"flowfabric/{version('flowfabric')}",
+                "Webhook-Id": id,
+                "Webhook-Timestamp": str(int(signed.signed_at.timestamp())),
+                "Webhook-Signature": signed.signature,
+            },
+            extensions={"sni_hostname": target.host},
+        )
+        response = await self._client.send(request, stream=True)
+        await response.aclose()
+        return int(response.status_code)
+
+
+def event_id(event: Event) -> str:
+    """Return the id by which a receiver recognises an event that it gets twice."""
+    return f"{event.id.uuid}.{event.version}.{event.kind}"
+
+
+def event_body(event: Event, *, has_detail: bool) -> bytes:
+    """Return the body of a post: what happened to which execution, without arguments and
+    results."""
+    data = {
+        "execution_id": str(event.id.uuid),
+        "id": str(event.id),
+        "version": event.version,
+        "task": event.task,
+        "lane": event.lane,
+        "namespace": event.namespace,
+        "outcome": event.outcome,
+        "attempt": event.attempt,
+        "flow_id": None if event.flow_id is None else str(event.flow_id),
+    }
+    if has_detail:
+        data["detail"] = event.detail
+    return _json(event.kind, event.occurred_at, data)
+
+
+def trial_body(now: datetime, namespace: str, name: str) -> bytes:
+    """Return the body of a post that `flowfabric webhook test` sends."""
+    return _json("test", now, {"namespace": namespace, "webhook": name})
+
+
+def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
+    body = {"type": kind, "timestamp": at.isoformat(), "data": data}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+class WebhookDelivery:
+    """Serves the webhooks of a namespace whose hosts this process may call."""
+
+    def __init__(
+        self,
+        client: FlowFabric,
+        allowed: Allowed,
+        *,
+        resolve: Resolve = resolve_host,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        self._client = client
+        self._allowed = allowed
+        self._resolve = resolve
+        self._trust = trust
+        self._serving: dict[str, asyncio.Task[None]] = {}
+        # Events of an unfinished page that a receiver has accepted, by webhook.
+        self._accepted: dict[str, set[str]] = {}
+
+    async def run(self) -> None:
+        """Serve webhooks until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.look()
+                except Exception as error:
+                    # Catch every error: without this loop, this process would serve no webhook.
+                    ENGINE_LOGGER.log(
+                        level_of(error),
+                        "webhooks not looked for, trying again: %s",
+                        error,
+                        exc_info=None if isinstance(error, FlowFabricError) else error,
+                    )
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            tasks = list(self._serving.values())
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+
+    async def look(self) -> None:
+        """Begin to serve the webhooks that nobody serves and this process may call."""
+        for name, host in await self._client.webhooks.due():
+            if name not in self._serving and self._allowed.allows_host(host):
+                task = asyncio.create_task(self._serve(name), name=f"flowfabric webhook {name}")
+                self._serving[name] = task
+                task.add_done_callback(partial(self._forget, name))
+
+    def _forget(self, name: str, task: asyncio.Task[None]) -> None:
+        self._serving.pop(name, None)
+
+    async def _serve(self, name: str) -> None:
+        try:
+            await self.serve(name)
+        except Exception as error:
+            ENGINE_LOGGER.log(
+                level_of(error),
+                "webhook given up for now: %s: %s",
+                name,
+                error,
+                exc_info=None if isinstance(error, FlowFabricError) else error,
+            )
+
+    async def serve(self, name: str, *, follow: bool = True) -> int:
+        """Post the events of a webhook until it fails, its hold is lost, or, without `follow`, no
+        event is left. Return how many events were posted."""
+        holder_id = uuid7()
+        held_by = f"{socket.gethostname()}:{os.getpid()}"[:256]
+        webhooks = self._client.webhooks
+        hold = await webhooks.hold(name, holder_id, held_by=held_by, ttl=HOLD)
+        if hold.outcome != "held":
+            return 0
+        renewals = asyncio.create_task(self._renew(name, holder_id, hold.epoch))
+        try:
+            return await self._post_all(name, holder_id, hold, follow, renewals)
+        finally:
+            renewals.cancel()
+            await asyncio.wait([renewals])
+            with suppress(Unavailable):
+                await webhooks.release(name, holder_id, hold.epoch)
+
+    async def _post_all(
+        self,
+        name: str,
+        holder_id: UUID,
+        hold: WebhookHold,
+        follow: bool,
+        renewals: asyncio.Task[None],
+    ) -> int:
+        webhooks = self._client.webhooks
+        cursor, ack_no, posted = hold.cursor_text, 0, 0
+        stored_at = monotonic()
+        poster = Poster(hold.url, self._allowed, resolve=self._resolve, trust=self._trust)
+        async with poster:
+            while not renewals.done():
+                page = await self._read(name, cursor, hold)
+                try:
+                    done = await self._post_page(name, holder_id, hold, page, poster)
+                except Refusal as error:
+                    ack_no += 1
+                    await self._fail(name, holder_id, hold.epoch, ack_no, str(error))
+                    return posted
+                if done is None:
+                    return posted
+                posted += done
+                has_moved, cursor = page.cursor != cursor, page.cursor
+                if has_moved and (page.events or monotonic() - stored_at > PASSING_SECONDS):
+                    ack_no += 1
+                    if not await webhooks.ack(
+                        name,
+                        holder_id,
+                        hold.epoch,
+                        ttl=HOLD,
+                        ack_no=ack_no,
+                        cursor=cursor,
+                        count=len(page.events),
+                    ):
+                        return posted
+                    stored_at = monotonic()
+                    self._accepted.pop(name, None)
+                if page.has_more:
+                    continue
+                if not follow:
+                    return posted
+                await asyncio.sleep(POLL_SECONDS)
+        return posted
+
+    async def _post_page(
+        self,
+        name: str,
+        holder_id: UUID,
+        hold: WebhookHold,
+        page: EventPage,
+        poster: Poster,
+    ) -> int | None:
+        """Post the events of a page in order; return how many, or None if the hold was lost."""
+        accepted = self._accepted.get(name, set())
+        events = [event for event in page.events if event_id(event) not in accepted]
+        if not events:
+            return 0
+        ids = [event_id(event) for event in events]
+        bodies = [event_body(event, has_detail=hold.has_detail) for event in events]
+        signatures = await self._client.webhooks.sign(
+            name, ids, bodies, holder_id=holder_id, epoch=hold.epoch
+        )
+        if signatures is None:
+            return None
+        for id, body, signed in zip(ids, bodies, signatures, strict=True):
+            await poster.post(id, body, signed)
+            self._accepted.setdefault(name, set()).add(id)
+        return len(events)
+
+    async def _read(self, name: str, cursor: str, hold: WebhookHold) -> EventPage:
+        events = self._client.events
+        while True:
+            try:
+                return await events.read(cursor, limit=PAGE, kinds=hold.kinds, tasks=hold.tasks)
+            except CursorExpired as error:
+                ENGINE_LOGGER.warning(
+                    "webhook lost events, resuming at %s: %s", error.resume_from, name
+                )
+                cursor = await events.open(error.resume_from)
+
+    async def _fail(self, name: str, holder_id: UUID, epoch: int, ack_no: int, answer: str) -> None:
+        outcome = await self._client.webhooks.fail(
+            name, holder_id, epoch, ack_no=ack_no, answer=answer
+        )
+        if outcome == "disabled":
+            ENGINE_LOGGER.error("webhook disabled after its last failure: %s: %s", name, answer)
+        else:
+            ENGINE_LOGGER.warning("webhook post failed, trying again later: %s: %s", name, answer)
+
+    async def _renew(self, name: str, holder_id: UUID, epoch: int) -> None:
+        """Renew the hold until it is lost."""
+        while True:
+            await asyncio.sleep(HOLD.total_seconds() / 3)
+            try:
+                if not await self._client.webhooks.ack(name, holder_id, epoch, ttl=HOLD):
+                    return
+            except Unavailable as error:
+                ENGINE_LOGGER.log(level_of(error), "webhook hold not renewed: %s", error)

@@ -1,0 +1,152 @@
+"""`flowfabric webhook`: add, list, enable, test and remove webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.output import Printer, say
+from flowfabric.client import FlowFabric
+from flowfabric.config import Settings
+from flowfabric.core.webhook import Allowed, WebhookInfo, parse_webhook_url
+from flowfabric.drawing.table import Column
+from flowfabric.drawing.text import cell
+from flowfabric.drawing.times import short, until
+
+app = typer.Typer(
+    name="webhook",
+    no_args_is_help=True,
+    help="Add, list, enable, test and remove webhooks: URLs to which workers post events.\n\nNeeds "
+    "the role flowfabric_operator. Workers post only to hosts that FLOWFABRIC_WEBHOOK_HOSTS lists. "
+    "Exit code 3 if there is no such webhook.",
+)
+
+_COLOURS = {"disabled": "red", "failing": "yellow"}
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the webhook.")]
+
+
+@command(app)
+async def add(
+    database: Namespace,
+    printer: Printer,
+    actor: Actor,
+    url: str = typer.Argument(metavar="URL", help="Where to post: https only."),
+    name: str | None = typer.Option(
+        None, "--name", help="The name of the webhook. Default: the host of the URL."
+    ),
+    kinds: str | None = typer.Option(
+        None, "--kinds", help="Only these kinds of events, as completed,failed. Default: all."
+    ),
+    task: list[str] | None = typer.Option(
+        None, "--task", help="Only these tasks; * stands for any text. May be repeated."
+    ),
+    detail: bool = typer.Option(
+        False,
+        "--detail",
+        help="Post the details of events, too, such as the reason of a failure.",
+        show_default=False,
+    ),
+) -> None:
+    """Add a webhook, and print the secret of its signatures. The secret is shown only now.
+
+    A post has the kind of the event and the id of the execution, without arguments and results.
+
+    Exit codes: 2 the URL is not allowed, 4 the name is taken.
+    """
+    target = parse_webhook_url(url)
+    chosen = name or target.host
+    wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
+    async with database.client() as client:
+        secret = await client.webhooks.add(
+            chosen, url, kinds=wanted, tasks=task or None, has_detail=detail, actor=actor.who
+        )
+    facts = {"name": chosen, "url": url, "host": target.place, "secret": secret}
+    printer.record(
+        facts,
+        lambda: [
+            f"webhook  {chosen}",
+            f"secret   {secret}",
+            f"Workers post to it if FLOWFABRIC_WEBHOOK_HOSTS lists {target.host}"
+            f"{'' if target.port == 443 else f':{target.port}'}.",
+        ],
+    )
+
+
+@command(app)
+async def ls(database: Namespaces, printer: Printer) -> None:
+    """List webhooks with their last answers, and how far they are behind."""
+    async with database.client() as client:
+        found = await client.webhooks.list()
+        _print(printer, found, await client.executions.server_time(), client)
+
+
+@command(app)
+async def enable(database: Namespace, printer: Printer, change: Change, name: Name) -> None:
+    """Enable a webhook that was disabled. It continues with the first event not accepted."""
+    async with database.client() as client:
+        await client.webhooks.enable(name, reason=change.reason, actor=change.who)
+        time = await client.executions.server_time()
+        _print(printer, [await client.webhooks.get(name)], time, client)
+
+
+@command(app)
+async def rm(database: Namespace, name: Name) -> None:
+    """Delete a webhook with its position and its secret."""
+    async with database.client() as client:
+        await client.webhooks.get(name)
+        await client.webhooks.remove(name)
+
+
+@command(app)
+async def test(database: Namespace, name: Name) -> int:
+    """Post a signed body of type `test` from here, and print the answer.
+
+    The rules of a worker apply: FLOWFABRIC_WEBHOOK_HOSTS must list the host here, too.
+
+    Exit codes: 1 the receiver did not accept it.
+    """
+    from flowfabric.app.webhooks import Poster, Refusal, trial_body
+    from flowfabric.core.ids import uuid7
+
+    settings = Settings.from_environment()
+    allowed = Allowed.parse(settings.webhook_hosts, settings.webhook_networks)
+    async with database.client() as client:
+        found = await client.webhooks.get(name)
+        body = trial_body(await client.executions.server_time(), found.namespace, name)
+        id = f"test.{uuid7()}"
+        (signed,) = await client.webhooks.sign(name, [id], [body]) or ()
+    async with Poster(found.url, allowed) as poster:
+        try:
+            status = await poster.post(id, body, signed)
+        except Refusal as refusal:
+            say(f"not accepted: {refusal}")
+            return 1
+    say(f"accepted: HTTP {status}")
+    return 0
+
+
+def _print(
+    printer: Printer, found: Sequence[WebhookInfo], now: datetime, client: FlowFabric
+) -> None:
+    columns: list[Column[WebhookInfo]] = [
+        Column("NAMESPACE", lambda one: one.namespace, least=8, is_shown=client.namespace is None),
+        Column("WEBHOOK", lambda one: one.name, least=8),
+        Column("STATE", lambda one: cell(one.state, _COLOURS.get(one.state))),
+        Column("HOST", lambda one: one.host, least=8, drop=1),
+        Column("KINDS", lambda one: ",".join(one.kinds or ["all"]), least=8, drop=2),
+        Column("POSTED", lambda one: str(one.acked_count), is_number=True),
+        Column("BEHIND", lambda one: _behind(one, now)),
+        Column("FAILURES", lambda one: str(one.failure_count), is_number=True),
+        Column("RETRY", lambda one: until(one.retry_at, now), drop=1),
+        Column("ANSWER", lambda one: one.answer or "-", least=10),
+    ]
+    printer.records(found, columns, empty="no webhooks; add one with `flowfabric webhook add URL`")
+
+
+def _behind(one: WebhookInfo, now: datetime) -> str:
+    return "-" if one.behind_at is None else short(now - one.behind_at)

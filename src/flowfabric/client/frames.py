@@ -1,0 +1,355 @@
+"""Send frames: gather what the handlers of a process send, and store it with few calls.
+
+Frames of a stream go into its queue. About every 20 ms, or sooner when a queue holds 64 KiB, one
+call stores the frames of all queues. A frame leaves its queue when the database has stored it. The
+frames of a lease are numbered, so a call that is repeated after a lost connection stores nothing
+twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from base64 import b64encode
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import groupby, islice
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from flowfabric.core.errors import (
+    FlowFabricError,
+    RetryExhausted,
+    StreamStalled,
+    Unavailable,
+)
+from flowfabric.core.execution import Claimed
+from flowfabric.core.stream import Chunk, OutgoingFrame
+from flowfabric.telemetry import ENGINE_LOGGER
+
+# A frame waits at most this long for others, unless its queue holds this many bytes.
+FLUSH_SECONDS = 0.02
+FLUSH_BYTES = 65_536
+# A queue holds at most this much. A handler that sends more waits, at most this long.
+QUEUE_BYTES = 1_048_576
+QUEUE_FRAMES = 10_000
+STALL_SECONDS = 30.0
+# How much of one queue, and of all queues, goes into one call.
+CALL_FRAMES = 2_000
+CALL_BYTES = 262_144
+CALL_CHUNKS = 1_000
+TOTAL_BYTES = 8_388_608
+# The pause before another try when the database cannot be reached.
+OUTAGE_SECONDS = 0.5
+# A hint names the streams that have new frames; if there are more, it says so.
+HINTED_STREAMS = 300
+
+Answer = FlowFabricError | None
+
+
+class FrameQueue:
+    """The frames of one lease that are not stored yet. Any thread may put frames."""
+
+    def __init__(self, sender: FrameSender, held: Claimed, base: int) -> None:
+        self.held = held
+        # How many journal entries there were when the run of the handler began.
+        self.base = base
+        self._sender = sender
+        self._lock = threading.Lock()
+        self._frames: deque[OutgoingFrame] = deque()
+        # The number of the first frame in the queue.
+        self._first_no = 0
+        self._bytes = 0
+        self._error: BaseException | None = None
+        self._is_closed = False
+        # Those who wait for space, or until frames up to a number are stored.
+        self._waiting: list[tuple[int | None, asyncio.Future[None]]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._frames
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no frame is left or can follow."""
+        return self._error is not None or (self._is_closed and not self._frames)
+
+    def put_nowait(self, frame: OutgoingFrame) -> bool:
+        """Put a frame into the queue. Return False if the queue is full."""
+        size = len(frame.payload)
+        with self._lock:
+            self._check()
+            if self._frames and (
+                self._bytes + size > QUEUE_BYTES or len(self._frames) >= QUEUE_FRAMES
+            ):
+                return False
+            is_first = not self._frames
+            was_small = self._bytes < FLUSH_BYTES
+            self._frames.append(frame)
+            self._bytes += size
+            is_urgent = was_small and self._bytes >= FLUSH_BYTES
+        if is_first or is_urgent:
+            self._sender.notice(self, is_urgent=is_urgent)
+        return True
+
+    async def put(self, frame: OutgoingFrame) -> None:
+        """Put a frame into the queue; wait while the queue is full."""
+        if self.put_nowait(frame):
+            return
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                while not self.put_nowait(frame):
+                    await self._wait(None)
+        except TimeoutError:
+            raise StreamStalled(
+                f"The stream of {self.held.id} could not store {QUEUE_BYTES:,} bytes in "
+                f"{STALL_SECONDS:g} s. Send less, or look at the database.",
+                execution_id=self.held.id,
+            ) from None
+
+    async def flush(self) -> None:
+        """Wait until all frames that were put before are stored."""
+        with self._lock:
+            if not self._frames and self._error is None:
+                return
+            self._check_error()
+            last_no = self._first_no + len(self._frames) - 1
+        self._sender.notice(self, is_urgent=True)
+        await self._wait(last_no)
+
+    def close(self) -> None:
+        """Refuse further frames."""
+        self._is_closed = True
+
+    def fail(self, error: BaseException) -> None:
+        """Drop all frames, because they cannot be stored."""
+        with self._lock:
+            self._error = error
+            self._frames.clear()
+            self._bytes = 0
+            waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    def take(self) -> list[Chunk]:
+        """Return the next frames in chunks. They stay in the queue until they are stored."""
+        with self._lock:
+            taken: list[OutgoingFrame] = []
+            size = 0
+            for frame in islice(self._frames, CALL_FRAMES):
+                size += len(frame.payload)
+                if taken and size > CALL_BYTES:
+                    break
+                taken.append(frame)
+            number = self._first_no
+        chunks = []
+        for _, alike in groupby(taken, key=lambda one: (one.mode, one.position, one.ttl)):
+            frames = list(alike)
+            chunks.append(Chunk(frames, number))
+            number += len(frames)
+        return chunks
+
+    def stored(self, last_no: int) -> None:
+        """Remove the frames up to a number, because they are stored."""
+        with self._lock:
+            while self._frames and self._first_no <= last_no:
+                self._bytes -= len(self._frames.popleft().payload)
+                self._first_no += 1
+            done = [one for one in self._waiting if one[0] is None or one[0] < self._first_no]
+            self._waiting = [one for one in self._waiting if one not in done]
+        for _, future in done:
+            if not future.done():
+                future.set_result(None)
+
+    async def _wait(self, last_no: int | None) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._check_error()
+            if last_no is not None and last_no < self._first_no:
+                return
+            self._waiting.append((last_no, future))
+        await future
+
+    def _check(self) -> None:
+        self._check_error()
+        if self._is_closed:
+            raise RuntimeError("the handler of this stream has ended: nothing can be sent")
+
+    def _check_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+Store = Callable[[int, Sequence[tuple[FrameQueue, Chunk]]], Awaitable[Sequence[Answer]]]
+Hint = Callable[[str], Coroutine[Any, Any, None]]
+
+
+class FrameSender:
+    """Stores the frames of all queues of a process."""
+
+    def __init__(self, store: Store, hint: Hint) -> None:
+        self._store = store
+        self._hint = hint
+        self._queues: dict[Claimed, FrameQueue] = {}
+        self._pending: dict[FrameQueue, None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._urgent = asyncio.Event()
+        self._hints: set[asyncio.Task[None]] = set()
+        self._opening: dict[Claimed, asyncio.Task[None]] = {}
+        self._due = 0.0
+
+    def queue(self, held: Claimed, base: int) -> FrameQueue:
+        """Return the queue of a lease, and make it at first use."""
+        self._loop = asyncio.get_running_loop()
+        queue = self._queues.get(held)
+        if queue is None:
+            queue = self._queues[held] = FrameQueue(self, held, base)
+        return queue
+
+    def open_later(self, held: Claimed, opening: asyncio.Task[None]) -> None:
+        """Note that a queue is being made. `flush` waits for it."""
+        self._opening[held] = opening
+        opening.add_done_callback(lambda _: self._opening.pop(held, None))
+
+    async def flush(self, held: Claimed) -> None:
+        """Wait until all frames of a lease are stored."""
+        if (opening := self._opening.get(held)) is not None:
+            await asyncio.wait([opening])
+        if (queue := self._queues.get(held)) is not None:
+            await queue.flush()
+
+    def close_queue(self, held: Claimed, *, is_lost: bool) -> None:
+        """Refuse further frames of a lease; drop those that are not stored if it is lost."""
+        if (queue := self._queues.get(held)) is None:
+            return
+        queue.close()
+        if is_lost:
+            queue.fail(Unavailable("The lease of this stream is lost."))
+        if queue.is_finished:
+            del self._queues[held]
+            self._pending.pop(queue, None)
+
+    def notice(self, queue: FrameQueue, *, is_urgent: bool) -> None:
+        """Store the frames of a queue soon. Any thread may call this."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            if asyncio.get_running_loop() is loop:
+                self._notice(queue, is_urgent)
+                return
+        except RuntimeError:
+            pass  # a thread without an event loop
+        loop.call_soon_threadsafe(self._notice, queue, is_urgent)
+
+    async def close(self) -> None:
+        """Store what is left, and stop."""
+        if self._task is not None:
+            self._urgent.set()
+            await asyncio.wait([self._task], timeout=5)
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+        for queue in [*self._queues.values()]:
+            queue.fail(Unavailable("The client is closed."))
+        self._queues.clear()
+        if self._hints:
+            await asyncio.wait(self._hints)
+
+    def _notice(self, queue: FrameQueue, is_urgent: bool) -> None:
+        if queue.held not in self._queues:
+            return
+        if not self._pending:
+            self._due = monotonic() + FLUSH_SECONDS
+        self._pending[queue] = None
+        if is_urgent:
+            self._urgent.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                if not self._urgent.is_set() and (pause := self._due - monotonic()) > 0:
+                    try:
+                        async with asyncio.timeout(pause):
+                            await self._urgent.wait()
+                    except TimeoutError:
+                        pass
+                self._urgent.clear()
+                pending, self._pending = list(self._pending), {}
+                self._due = monotonic() + FLUSH_SECONDS
+                await self._flush(pending)
+        except BaseException as error:
+            # The frames cannot be stored any more. Those who wait must learn of it.
+            for queue in [*self._queues.values()]:
+                queue.fail(Unavailable(f"The frames were not stored: {error!r}"))
+            raise
+        finally:
+            self._task = None
+
+    async def _flush(self, queues: Sequence[FrameQueue]) -> None:
+        """Store frames of each queue with one call per partition."""
+        batches: dict[int, list[tuple[FrameQueue, Chunk]]] = {}
+        size = 0
+        for queue in queues:
+            if queue.is_empty:
+                continue
+            batch = batches.setdefault(queue.held.partition_key, [])
+            chunks = queue.take()
+            size += sum(len(frame.payload) for chunk in chunks for frame in chunk.frames)
+            if batch and (len(batch) + len(chunks) > CALL_CHUNKS or size > TOTAL_BYTES):
+                self._again(queue)
+                continue
+            batch.extend((queue, chunk) for chunk in chunks[:CALL_CHUNKS])
+        await asyncio.gather(*(self._send(*batch) for batch in batches.items() if batch[1]))
+
+    async def _send(self, partition: int, batch: Sequence[tuple[FrameQueue, Chunk]]) -> None:
+        try:
+            answers = await self._store(partition, batch)
+        except Unavailable as error:
+            ENGINE_LOGGER.info("frames not stored, trying again: %s", error)
+            await asyncio.sleep(OUTAGE_SECONDS)
+            for queue, _ in batch:
+                self._again(queue)
+            return
+        except FlowFabricError as error:
+            for queue, _ in batch:
+                queue.fail(error)
+            return
+        hinted: dict[UUID, None] = {}
+        refused: set[FrameQueue] = set()
+        for (queue, chunk), answer in zip(batch, answers, strict=True):
+            if queue in refused:
+                continue
+            if answer is None:
+                queue.stored(chunk.first_no + len(chunk.frames) - 1)
+                hinted[queue.held.execution_id] = None
+            else:
+                refused.add(queue)
+                if not isinstance(answer, RetryExhausted):
+                    queue.fail(answer)
+        for queue in {queue: None for queue, _ in batch}:
+            if not queue.is_empty:
+                self._again(queue)
+            elif queue.is_finished:
+                self._queues.pop(queue.held, None)
+        if hinted:
+            task = asyncio.create_task(self._hint(pack_hint(partition, hinted)))
+            self._hints.add(task)
+            task.add_done_callback(self._hints.discard)
+
+    def _again(self, queue: FrameQueue) -> None:
+        if queue.held in self._queues and not queue.is_empty:
+            self._pending[queue] = None
+
+
+def pack_hint(partition: int, ids: Iterable[UUID]) -> str:
+    """Return the hint that these streams have new frames."""
+    several = list(ids)
+    if len(several) > HINTED_STREAMS:
+        return f"{partition} *"
+    return f"{partition} {''.join(b64encode(id.bytes).decode() for id in several)}"

@@ -1,0 +1,206 @@
+"""Webhooks: subscriptions whose events workers post to a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from flowfabric.client.addresses import Scoped
+from flowfabric.client.events import Events, wanted_kinds, wanted_texts
+from flowfabric.client.subscriptions import Subscriptions
+from flowfabric.core.errors import InvalidInput, WebhookNotFound
+from flowfabric.core.ids import partition_of, uuid7
+from flowfabric.core.states import EventKind
+from flowfabric.core.subscription import check_subscription_name
+from flowfabric.core.webhook import WebhookInfo, parse_webhook_url
+from flowfabric.db import functions
+from flowfabric.db.records import reader
+from flowfabric.db.session import Database
+
+_info = reader(
+    WebhookInfo,
+    functions.LIST_WEBHOOKS,
+    unread="cursor_text",
+    default="behind_at waiting is_expired state",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookHold:
+    """The answer to a hold of a webhook: `held` or `busy`; what to post where, if held."""
+
+    outcome: str
+    epoch: int
+    cursor_text: str
+    url: str
+    kinds: list[str] | None
+    tasks: list[str] | None
+    has_detail: bool
+    failure_count: int
+
+
+_hold = reader(WebhookHold, functions.HOLD_WEBHOOK)
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """The signature of a body, and the time that it covers."""
+
+    signed_at: datetime
+    signature: str
+
+
+class Webhooks(Scoped):
+    """The webhooks of a namespace. Adding, listing and enabling needs the operator role."""
+
+    def __init__(
+        self,
+        database: Database,
+        events: Events,
+        subscriptions: Subscriptions,
+        namespace: str | None,
+    ) -> None:
+        super().__init__(database, namespace)
+        self.events = events
+        self._subscriptions = subscriptions
+
+    async def add(
+        self,
+        name: str,
+        url: str,
+        *,
+        kinds: Iterable[EventKind | str] | None = None,
+        tasks: Iterable[str] | None = None,
+        has_detail: bool = False,
+        since: datetime | None = None,
+        actor: str | None = None,
+    ) -> str:
+        """Create a webhook and return the secret of its signatures, which is shown only now.
+
+        It begins with the events from now on, or with those of `since`.
+        """
+        check_subscription_name(name)
+        target = parse_webhook_url(url)
+        chosen = wanted_kinds(kinds, None)
+        rows = await self._database.call(
+            functions.ADD_WEBHOOK,
+            namespace=self._own(),
+            name=name,
+            webhook_id=uuid7(),
+            url=url,
+            host=target.place,
+            cursor=await self.events.open(since),
+            kinds=None if chosen is None else list(chosen),
+            tasks=wanted_texts("tasks", tasks),
+            has_detail=has_detail,
+            actor=actor,
+        )
+        return str(rows[0]["secret"])
+
+    async def list(self, name: str | None = None) -> list[WebhookInfo]:
+        """List webhooks with their last answers, and how far they are behind."""
+        rows = await self._database.call(
+            functions.LIST_WEBHOOKS, namespace=self._namespace, name=name
+        )
+        return await self._subscriptions.with_lags([_info(row) for row in rows], name)
+
+    async def get(self, name: str) -> WebhookInfo:
+        """Return one webhook."""
+        self._own()
+        check_subscription_name(name)
+        for found in await self.list(name):
+            return found
+        raise WebhookNotFound.explained({"webhook": name})
+
+    async def enable(
+        self, name: str, *, reason: str | None = None, actor: str | None = None
+    ) -> None:
+        """Enable a webhook again. It continues with the first event that was not accepted."""
+        check_subscription_name(name)
+        await self._database.call(
+            functions.ENABLE_WEBHOOK,
+            namespace=self._own(),
+            name=name,
+            reason=reason,
+            actor=actor,
+        )
+
+    async def remove(self, name: str) -> None:
+        """Delete a webhook. A repeat changes nothing."""
+        await self._subscriptions.remove(name)
+
+    async def due(self) -> Sequence[tuple[str, str]]:
+        """Return the webhooks that a worker may take now, each with its host and port."""
+        rows = await self._database.call(functions.DUE_WEBHOOKS, namespace=self._own())
+        return [(row["name"], row["host"]) for row in rows]
+
+    async def hold(
+        self, name: str, holder_id: UUID, *, held_by: str, ttl: timedelta
+    ) -> WebhookHold:
+        """Take or renew the hold on a webhook."""
+        rows = await self._database.call(
+            functions.HOLD_WEBHOOK,
+            namespace=self._own(),
+            name=name,
+            holder_id=holder_id,
+            held_by=held_by,
+            ttl=ttl,
+        )
+        return _hold(rows[0])
+
+    async def sign(
+        self,
+        name: str,
+        ids: Sequence[str],
+        bodies: Sequence[bytes],
+        *,
+        holder_id: UUID | None = None,
+        epoch: int | None = None,
+    ) -> Sequence[Signed] | None:
+        """Sign bodies in the database; return None if the hold was lost."""
+        rows = await self._database.call(
+            functions.SIGN_WEBHOOK,
+            namespace=self._own(),
+            name=name,
+            holder_id=holder_id,
+            epoch=epoch,
+            ids=ids,
+            bodies=bodies,
+        )
+        if rows[0]["outcome"] != "signed":
+            return None
+        return [Signed(row["signed_at"], row["signature"]) for row in rows]
+
+    async def fail(
+        self, name: str, holder_id: UUID, epoch: int, *, ack_no: int, answer: str
+    ) -> str:
+        """Note that a post failed; return `failed`, `disabled` or `hold_lost`."""
+        notice_id = uuid7()
+        rows = await self._database.call(
+            functions.FAIL_WEBHOOK,
+            partition_key=partition_of(notice_id.bytes, self._database.partitions.numbers.minted),
+            namespace=self._own(),
+            name=name,
+            holder_id=holder_id,
+            epoch=epoch,
+            ack_no=ack_no,
+            answer=answer[:250],
+            notice_id=notice_id,
+        )
+        return str(rows[0]["outcome"])
+
+    async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
+        """Store how far a worker has come, or only renew its hold; return False if it was lost."""
+        return await self._subscriptions.ack(name, holder_id, epoch, **stored)
+
+    async def release(self, name: str, holder_id: UUID, epoch: int) -> None:
+        """Give up a hold. A repeat changes nothing."""
+        await self._subscriptions.release(name, holder_id, epoch)
+
+    def _own(self) -> str:
+        if self._namespace is None:
+            raise InvalidInput(field="namespace", problem="must be given: a webhook belongs to one")
+        return self._namespace

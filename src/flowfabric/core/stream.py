@@ -1,0 +1,177 @@
+"""Streams: the frames that a running execution sends, and what a reader gets."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from flowfabric.core.errors import InvalidInput, PayloadTooLarge
+from flowfabric.core.execution import check_text
+from flowfabric.core.states import StreamMode
+
+T_co = TypeVar("T_co", covariant=True)
+
+MAX_FRAME_BYTES = 65_536
+MAX_KIND_BYTES = 64
+MAX_CORRELATION_BYTES = 256
+MAX_PATCH_DEPTH = 16
+# In a summary patch this text stands for a null; a null deletes its key.
+NULL = "__ff_null__"
+_ID = re.compile(r"(\d{1,18})-(\d{1,9})")
+
+# The time and the number that make up the id of a frame.
+Position: TypeAlias = tuple[int, int]
+START: Position = (0, 0)
+
+
+class FrameEncoding(StrEnum):
+    """What the bytes of a frame are."""
+
+    TEXT = "text"
+    JSON = "json"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutgoingFrame:
+    """A frame that a handler sends. `position` counts the journal entries at that moment."""
+
+    payload: bytes = field(repr=False)
+    encoding: FrameEncoding
+    kind: str
+    mode: StreamMode = StreamMode.DURABLE
+    position: int = 0
+    correlation_id: str | None = None
+    ttl: timedelta | None = None
+
+    def check(self) -> None:
+        """Refuse invalid fields, as the engine would, and name the field."""
+        if len(self.payload) > MAX_FRAME_BYTES:
+            raise PayloadTooLarge(
+                field="value",
+                problem=f"of this frame is {len(self.payload)} bytes; at most {MAX_FRAME_BYTES} "
+                "(64 KiB) are allowed. Split it, or store it elsewhere and send a reference",
+            )
+        check_text("kind", self.kind, MAX_KIND_BYTES)
+        if self.correlation_id is not None:
+            check_text("correlation_id", self.correlation_id, MAX_CORRELATION_BYTES)
+        if self.ttl is not None and not timedelta(0) < self.ttl <= timedelta(days=1):
+            raise InvalidInput(field="ttl", problem="must be more than 0 and at most a day")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive frames of one mode and position, for one call."""
+
+    frames: list[OutgoingFrame]
+    first_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame(Generic[T_co]):
+    """One frame of a stream.
+
+    `text` is its text; `data` is its value, if it is JSON, else its text or its bytes. `id` rises
+    with every frame of the execution: pass it as `since` to continue after this frame.
+    """
+
+    id: str
+    kind: str
+    mode: StreamMode
+    payload: bytes = field(repr=False)
+    encoding: FrameEncoding
+    sent_at: datetime
+    # The number of the attempt that sent it, from 1.
+    attempt: int
+    data: T_co
+    correlation_id: str | None = None
+    # The version of the summary with this frame; only of summary frames.
+    summary_version: int | None = None
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The handler has started again, and sends frames again: forget the frames after `to`.
+
+    `to` is 0-0 if no frame stays.
+    """
+
+    id: str
+    to: str
+    attempt: int
+
+    def keeps(self, frame: Frame[Any]) -> bool:
+        """Tell whether a frame that came before stays valid."""
+        return parse_id(frame.id) <= parse_id(self.to)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """Durable frames that you have not read were removed. All of them have an id below `before`."""
+
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The document that the summary frames of an execution have built."""
+
+    document: dict[str, Any]
+    version: int
+    first_applied_at: datetime
+    updated_at: datetime
+
+
+def format_id(position: Position) -> str:
+    """Return a position as the id of a frame."""
+    return f"{position[0]}-{position[1]}"
+
+
+def parse_id(id: str | None, field: str = "since") -> Position:
+    """Return the position of an id; None means the beginning."""
+    if id is None:
+        return START
+    if not isinstance(id, str) or (match := _ID.fullmatch(id)) is None:
+        raise InvalidInput(
+            field=field, problem=f"{id!r} is not the id of a frame, such as 1731844800000-0"
+        )
+    return int(match[1]), int(match[2])
+
+
+def patch_problem(payload: bytes) -> str | None:
+    """Return what is wrong with a summary patch; None if nothing is."""
+    try:
+        patch = json.loads(payload)
+    except (ValueError, RecursionError):
+        return "must be JSON"
+    if not isinstance(patch, dict):
+        return "must be an object: a JSON merge patch"
+    if _depth(patch) > MAX_PATCH_DEPTH:
+        return f"patch_depth_exceeded: must be nested at most {MAX_PATCH_DEPTH} deep"
+    if b"\\u0000" in payload and _has_null_character(patch):
+        return "must not contain the character U+0000"
+    return None
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _has_null_character(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_null_character(one) for entry in value.items() for one in entry)
+    return isinstance(value, list) and any(map(_has_null_character, value))

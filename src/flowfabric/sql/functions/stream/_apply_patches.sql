@@ -1,0 +1,46 @@
+-- Apply merge patches to the summary of an execution, in their order. The caller holds the lock of the
+-- stream. Returns what is wrong with a patch, and then changes nothing; null if nothing is.
+drop function if exists ff._apply_patches;
+create function ff._apply_patches(
+  p_partition_key smallint,
+  p_execution_id  uuid,
+  p_patches       bytea[],
+  p_now           timestamptz
+)
+returns text
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_document jsonb;
+  v_patch    bytea;
+  v_problem  text;
+begin
+  select y.document into v_document
+  from ff.stream_summary y
+  where y.partition_key = p_partition_key and y.execution_id = p_execution_id;
+  foreach v_patch in array p_patches loop
+    v_problem := ff._patch_problem(v_patch);
+    if v_problem is not null then
+      return v_problem;
+    end if;
+    v_document := ff._merge_patch(v_document, convert_from(v_patch, 'UTF8')::jsonb);
+    if strpos(v_document::text, '__ff_null__') > 0 then
+      v_document := ff._write_nulls(v_document);
+    end if;
+  end loop;
+  if octet_length(v_document::text) > 1048576 then
+    return 'the summary would be larger than 1 MiB (1048576 bytes)';
+  end if;
+  insert into ff.stream_summary as y (
+    partition_key, execution_id, document, version, first_applied_at, updated_at)
+  values (p_partition_key, p_execution_id, v_document, cardinality(p_patches), p_now, p_now)
+  on conflict (partition_key, execution_id) do update set
+    document = excluded.document,
+    version = y.version + excluded.version,
+    updated_at = excluded.updated_at;
+  return null;
+end;
+$$;

@@ -1,0 +1,29 @@
+-- List the webhooks that a worker may take now: enabled, not held, and not waiting after a failure.
+--
+-- Moves:    nothing
+-- Refuses:  WF501 forbidden
+-- Locks:    none
+-- Replay:   a read
+-- Rights:   app
+drop function if exists ff.due_webhooks;
+create function ff.due_webhooks(p_namespace text)
+returns table (name text, host text)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now constant timestamptz := ff.now();
+begin
+  perform ff._check_namespace(p_namespace);
+  return query
+  select s.name, s.host
+  from ff.subscription s
+  where s.webhook_id is not null and s.disabled_at is null
+    and (p_namespace is null or s.namespace = p_namespace)
+    and (s.hold_expires_at is null or s.hold_expires_at <= v_now)
+    and (s.retry_at is null or s.retry_at <= v_now)
+  order by s.name;
+end;
+$$;

@@ -1,0 +1,91 @@
+-- Note that a post of a webhook failed, and when the next try may be. After 24 failures in a row the
+-- webhook is disabled, with an event `webhook_disabled`.
+--
+-- The wait doubles from 5 seconds to an hour: 24 failures take about 15 hours. Failures and
+-- acknowledgements of one hold share their numbers, so that a repeat changes nothing. The event has an
+-- id of its own, since no execution is concerned.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
+-- Locks:    the row of the subscription, waiting up to 2 s
+-- Replay:   the same answer, without effect
+-- Rights:   app
+drop function if exists ff.fail_webhook;
+create function ff.fail_webhook(
+  p_partition_key smallint,
+  p_namespace     text,
+  p_name          text,
+  p_holder_id     uuid,
+  p_epoch         bigint,
+  p_ack_no        bigint,
+  p_answer        text,
+  p_notice_id     uuid
+)
+returns table (outcome text, failure_count integer, retry_at timestamptz)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now        timestamptz;
+  v_problem    text[];
+  v_row        ff.subscription;
+  v_xid        xid8;
+  v_generation integer;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_problem := case
+    when p_ack_no is null or p_ack_no < 1 then array['ack_no', 'must be a number from 1']
+    when p_answer is null or octet_length(p_answer) > 1024
+      then array['answer', 'must be at most 1024 bytes']
+    when p_notice_id is null then array['notice_id', 'must be given'] end;
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  v_row := ff._lock_subscription(p_namespace, p_name);
+  v_now := ff.now();
+  if v_row.webhook_id is null or p_holder_id is null or v_row.epoch is distinct from p_epoch
+     or (v_row.holder_id is distinct from p_holder_id and v_row.disabled_at is null) then
+    return query select 'hold_lost', null::integer, null::timestamptz;
+    return;
+  end if;
+  if p_ack_no <= v_row.ack_no then
+    return query
+    select case when v_row.disabled_at is null then 'failed' else 'disabled' end,
+           v_row.failure_count, v_row.retry_at;
+    return;
+  end if;
+  update ff.subscription s set
+    ack_no = p_ack_no,
+    failure_count = s.failure_count + 1,
+    retry_at = case when s.failure_count + 1 < 24 then (v_now at time zone 'UTC'
+      + least(interval '5 seconds' * (2 ^ least(s.failure_count, 20)), interval '1 hour'))
+      at time zone 'UTC' end,
+    answer = p_answer,
+    answered_at = greatest(v_now, s.answered_at),
+    disabled_at = case when s.failure_count + 1 >= 24 then v_now end,
+    holder_id = case when s.failure_count + 1 < 24 then s.holder_id end,
+    held_by = case when s.failure_count + 1 < 24 then s.held_by end,
+    hold_expires_at = case when s.failure_count + 1 < 24 then s.hold_expires_at end
+  where s.namespace = p_namespace and s.name = p_name
+  returning s.* into v_row;
+  if v_row.disabled_at is not null then
+    v_xid := pg_current_xact_id();
+    v_generation := ff._lock_generation(p_partition_key);
+    insert into ff.event_trim (partition_key, due_at, execution_id)
+    values (p_partition_key, v_now + interval '30 days', p_notice_id)
+    on conflict do nothing;
+    insert into ff.event (
+      partition_key, generation, xid, execution_id, version, kind, namespace, occurred_at, detail)
+    values (
+      p_partition_key, v_generation, v_xid, p_notice_id, 1, 'webhook_disabled', p_namespace, v_now,
+      jsonb_build_object('webhook', p_name, 'failures', v_row.failure_count, 'answer', p_answer));
+  end if;
+  return query
+  select case when v_row.disabled_at is null then 'failed' else 'disabled' end,
+         v_row.failure_count, v_row.retry_at;
+end;
+$$;

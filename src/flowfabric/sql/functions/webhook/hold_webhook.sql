@@ -1,0 +1,71 @@
+-- Take or renew the hold on a webhook, for one worker at a time. A webhook that is disabled, or waits
+-- after a failure, is `busy`.
+--
+-- Moves:    nothing
+-- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden
+-- Locks:    the row of the subscription, waiting up to 2 s
+-- Replay:   the same hold, renewed
+-- Rights:   app
+drop function if exists ff.hold_webhook;
+create function ff.hold_webhook(
+  p_namespace text,
+  p_name      text,
+  p_holder_id uuid,
+  p_held_by   text,
+  p_ttl       interval
+)
+returns table (
+  outcome       text,
+  epoch         bigint,
+  cursor_text   text,
+  url           text,
+  kinds         text[],
+  tasks         text[],
+  has_detail    boolean,
+  failure_count integer
+)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+  v_now     timestamptz;
+  v_problem text[];
+  v_row     ff.subscription;
+begin
+  perform ff._check_namespace(p_namespace);
+  v_problem := case
+    when p_holder_id is null then array['holder_id', 'must be given']
+    when p_held_by is null or octet_length(p_held_by) > 256
+      then array['held_by', 'must be at most 256 bytes']
+    when p_ttl is null or p_ttl not between interval '1 second' and interval '1 hour'
+      then array['ttl', 'must be from 1 second to 1 hour'] end;
+  if v_problem is not null then
+    perform ff._refuse('WF001', 'invalid_input',
+                       jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
+  end if;
+  v_row := ff._lock_subscription(p_namespace, p_name);
+  v_now := ff.now();
+  if v_row.webhook_id is null then
+    perform ff._refuse('WF313', 'webhook_not_found', jsonb_build_object('webhook', p_name));
+  end if;
+  if v_row.disabled_at is not null or v_row.retry_at > v_now
+     or (v_row.holder_id <> p_holder_id and v_row.hold_expires_at > v_now) then
+    return query
+    select 'busy', v_row.epoch, null::text, null::text, null::text[], null::text[], null::boolean,
+           v_row.failure_count;
+    return;
+  end if;
+  return query
+  update ff.subscription s set
+    holder_id = p_holder_id,
+    held_by = p_held_by,
+    hold_expires_at = v_now + p_ttl,
+    epoch = case when s.holder_id = p_holder_id then s.epoch else s.epoch + 1 end,
+    ack_no = case when s.holder_id = p_holder_id then s.ack_no else 0 end
+  where s.namespace = p_namespace and s.name = p_name
+  returning 'held', s.epoch, s.cursor_text, s.url, s.kinds, s.tasks, s.has_detail, s.failure_count;
+end;
+$$;

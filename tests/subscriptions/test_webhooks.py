@@ -1,0 +1,258 @@
+"""Webhooks: posts, signatures, failures, and who may do what."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from flowfabric.app.webhooks import WebhookDelivery
+from flowfabric.core.errors import (
+    InvalidInput,
+    IsWebhook,
+    WebhookAlreadyExists,
+    WebhookNotFound,
+)
+from flowfabric.core.ids import uuid7
+from flowfabric.core.states import EventKind
+
+from .consuming import begin, rest
+from .receiver import is_signed, receiving
+
+
+@pytest.fixture
+async def receiver():
+    async with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def delivery(client, receiver):
+    return WebhookDelivery(client, receiver.allowed, resolve=receiver.resolve, trust=receiver.trust)
+
+
+async def add(client, receiver, **options) -> str:
+    return await client.webhooks.add("crm", receiver.url, **options)
+
+
+async def post(delivery) -> int:
+    async with asyncio.timeout(60):
+        return await delivery.serve("crm", follow=False)
+
+
+async def test_a_post_says_what_happened_and_is_signed(client, make, receiver, delivery):
+    secret = await add(client, receiver, kinds=["completed", "failed"])
+    first = await make.execution("completed")
+    await make.execution("failed")
+    assert await post(delivery) == 2
+    assert [body["type"] for body in receiver.bodies] == ["completed", "failed"]
+    line, headers, body = receiver.requests[0]
+    assert line == "POST /events?x=1 HTTP/1.1"
+    assert headers["host"] == f"hooks.example.com:{receiver.port}"
+    assert is_signed(secret, headers, body)
+    assert not is_signed(secret, headers, body + b" ")
+    assert receiver.bodies[0]["data"] == {
+        "execution_id": str(first.id),
+        "id": f"{{fp:0}}:{first.id}",
+        "version": 3,
+        "task": "tests.work",
+        "lane": "lane-1",
+        "namespace": "test",
+        "outcome": "success",
+        "attempt": 1,
+        "flow_id": None,
+    }
+    assert await post(delivery) == 0
+    assert (await client.webhooks.get("crm")).acked_count == 2
+
+
+async def test_details_are_posted_only_on_request(client, make, receiver, delivery):
+    await add(client, receiver, kinds=["failed"], has_detail=True)
+    await make.execution("failed")
+    await post(delivery)
+    assert receiver.bodies[0]["data"]["detail"]
+
+
+async def test_a_secret_is_shown_once_and_stored_as_blocks(client, db, receiver):
+    secret = await add(client, receiver)
+    assert secret.startswith("whsec_")
+    row = await db.fetchval("select s::text from ff.subscription s")
+    assert secret.removeprefix("whsec_") not in row
+    assert secret not in str(await client.webhooks.list())
+
+
+async def test_a_post_that_fails_is_tried_again_later(client, make, clock, receiver, delivery):
+    await add(client, receiver, kinds=["completed"])
+    await clock.freeze()
+    first = await make.execution("completed")
+    await make.execution("completed")
+    receiver.statuses = [204, 500]
+    await post(delivery)
+    info = await client.webhooks.get("crm")
+    assert (info.state, info.failure_count, info.answer) == ("failing", 1, "HTTP 500")
+    assert info.retry_at == await clock.now() + timedelta(seconds=5)
+    assert await post(delivery) == 0, "not before its time"
+    await clock.advance(seconds=5)
+    assert await post(delivery) == 1, "the first one was accepted before"
+    ids = [headers["webhook-id"] for _, headers, _ in receiver.requests]
+    assert ids[0].startswith(str(first.id))
+    assert ids[1] == ids[2] != ids[0]
+    info = await client.webhooks.get("crm")
+    assert (info.state, info.failure_count, info.retry_at) == ("enabled", 0, None)
+
+
+async def test_another_worker_posts_a_page_again_and_its_ids_tell(
+    client, other, make, clock, receiver, delivery
+):
+    await add(client, receiver, kinds=["completed"])
+    await make.execution("completed")
+    await make.execution("completed")
+    receiver.statuses = [204, 302]
+    await post(delivery)
+    assert "redirects" in (await client.webhooks.get("crm")).answer
+    await clock.advance(seconds=6)
+    another = WebhookDelivery(
+        other, receiver.allowed, resolve=receiver.resolve, trust=receiver.trust
+    )
+    assert await post(another) == 2
+    ids = [headers["webhook-id"] for _, headers, _ in receiver.requests]
+    assert ids == [ids[0], ids[1], ids[0], ids[1]]
+
+
+async def test_waits_grow_and_after_many_failures_the_webhook_is_disabled_with_an_event(
+    db, client, make, clock, receiver, delivery
+):
+    await add(client, receiver, kinds=["completed"])
+    await begin(client, "watch", kinds=["webhook_disabled"])
+    await clock.freeze()
+    await make.execution("completed")
+    receiver.statuses = [503] * 24
+    waits = []
+    for _ in range(24):
+        await post(delivery)
+        info = await client.webhooks.get("crm")
+        if info.retry_at is not None:
+            waits.append((info.retry_at - await clock.now()).total_seconds())
+            await clock.set(info.retry_at)
+    assert waits[:4] == [5, 10, 20, 40]
+    assert waits == sorted(waits)
+    assert (len(waits), waits[-1]) == (23, 3600)
+    assert info.state == "disabled"
+    (event,) = await rest(client, "watch", kinds=["webhook_disabled"])
+    assert event.kind == EventKind.WEBHOOK_DISABLED
+    assert event.detail == {"webhook": "crm", "failures": 24, "answer": "HTTP 503"}
+    await clock.advance(days=1)
+    assert await client.webhooks.due() == []
+    assert await post(delivery) == 0
+    await client.webhooks.enable("crm", reason="repaired", actor="ann")
+    assert await post(delivery) == 1
+    # The event is trimmed in the end, as those of executions are.
+    await clock.advance(days=30)
+    await client.retention.trim_executions(limit=500)
+    await client.retention.trim_events(limit=500)
+    assert await db.fetchval("select count(*) from ff.event where kind = 'webhook_disabled'") == 0
+
+
+async def test_a_host_that_is_not_listed_is_not_served(client, make, receiver):
+    from flowfabric.core.webhook import Allowed
+
+    await add(client, receiver)
+    await make.execution("completed")
+    delivery = WebhookDelivery(client, Allowed.parse("other.example", ""))
+    await delivery.look()
+    assert delivery._serving == {}
+    assert receiver.requests == []
+
+
+async def test_a_receiver_with_the_certificate_of_another_host_gets_nothing(client, make):
+    async with receiving("evil.example.com") as receiver:
+        await add(client, receiver)
+        await make.execution("waiting")
+        delivery = WebhookDelivery(
+            client, receiver.allowed, resolve=receiver.resolve, trust=receiver.trust
+        )
+        await post(delivery)
+        assert receiver.requests == []
+    assert "certificate" in (await client.webhooks.get("crm")).answer.lower()
+
+
+async def test_a_worker_serves_webhooks_beside_its_work(client, make, receiver, delivery):
+    await add(client, receiver, kinds=["submitted"])
+    running = asyncio.create_task(delivery.run())
+    try:
+        async with asyncio.timeout(60):
+            await make.execution("waiting")
+            await receiver.arrived.wait()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    assert (await client.webhooks.get("crm")).held_by is None
+
+
+async def test_two_workers_do_not_serve_one_webhook(client, other, receiver):
+    await add(client, receiver)
+    hold = await client.webhooks.hold("crm", uuid7(), held_by="a", ttl=timedelta(seconds=30))
+    assert hold.outcome == "held"
+    assert (
+        await other.webhooks.hold("crm", uuid7(), held_by="b", ttl=timedelta(seconds=30))
+    ).outcome == "busy"
+    assert await other.webhooks.due() == []
+
+
+async def test_a_worker_that_lost_its_hold_signs_and_fails_nothing(client, clock, receiver):
+    await add(client, receiver)
+    old, new = uuid7(), uuid7()
+    hold = await client.webhooks.hold("crm", old, held_by="a", ttl=timedelta(seconds=30))
+    await clock.advance(seconds=31)
+    await client.webhooks.hold("crm", new, held_by="b", ttl=timedelta(seconds=30))
+    assert await client.webhooks.sign("crm", ["x"], [b""], holder_id=old, epoch=hold.epoch) is None
+    answer = await client.webhooks.fail("crm", old, hold.epoch, ack_no=1, answer="late")
+    assert answer == "hold_lost"
+    assert (await client.webhooks.get("crm")).failure_count == 0
+
+
+async def test_a_failure_is_counted_once(client, receiver):
+    await add(client, receiver)
+    holder = uuid7()
+    hold = await client.webhooks.hold("crm", holder, held_by="a", ttl=timedelta(seconds=30))
+    for _ in range(2):
+        await client.webhooks.fail("crm", holder, hold.epoch, ack_no=1, answer="HTTP 500")
+    assert (await client.webhooks.get("crm")).failure_count == 1
+
+
+async def test_names_are_shared_with_subscriptions(client, receiver):
+    await add(client, receiver)
+    with pytest.raises(WebhookAlreadyExists):
+        await add(client, receiver)
+    with pytest.raises(IsWebhook):
+        await rest(client, "crm")
+    await begin(client, "billing")
+    with pytest.raises(WebhookAlreadyExists):
+        await client.webhooks.add("billing", receiver.url)
+    assert [one.name for one in await client.subscriptions.list()] == ["billing"]
+    assert [one.name for one in await client.webhooks.list()] == ["crm"]
+
+
+async def test_a_removed_webhook_is_gone(client, receiver):
+    await add(client, receiver)
+    await client.webhooks.remove("crm")
+    for call in (client.webhooks.get("crm"), client.webhooks.enable("crm")):
+        with pytest.raises(WebhookNotFound):
+            await call
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "field"),
+    [
+        ("http://hooks.example.com/", {}, "url"),
+        ("https://x@hooks.example.com/", {}, "url"),
+        ("https://hooks.example.com/", {"kinds": ["nope"]}, "kinds"),
+        ("https://hooks.example.com/", {"tasks": []}, "tasks"),
+    ],
+)
+async def test_a_bad_webhook_is_refused_by_name(client, url, options, field):
+    with pytest.raises(InvalidInput) as told:
+        await client.webhooks.add("crm", url, **options)
+    assert told.value.field == field
+    assert await client.webhooks.list() == []
