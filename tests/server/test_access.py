@@ -13,6 +13,7 @@ import pytest
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.token import Scope, allowed_scopes, mint_token
 from flowfabric.server import principals, server
+from flowfabric.server.dashboard import PREFIX
 from flowfabric.server.problems import STATUS, name_of, status_of
 from flowfabric.server.routing import CONTROL, LARGE, Access, GuardedRoute
 from server.stage import OURS, THEIRS, Caller, make_tasks, routes_of
@@ -42,16 +43,22 @@ async def test_every_route_refuses_every_token_without_its_scope(world):
         if access.scope is None:
             continue
         place = filled(path)
-        assert has_problem(await nobody.request(method, place), 401, "unauthorized")
+        unknown = await nobody.request(method, place)
+        if path.startswith(PREFIX):
+            assert unknown.headers["location"] == "/dashboard/sign-in"
+        else:
+            assert has_problem(unknown, 401, "unauthorized")
         for scope, caller in callers.items():
             answer = await caller.request(method, place)
-            refused = answer.status_code == 403 and "missing_scope" in answer.text
+            words = "needs a token with the scope"
+            refused = answer.status_code == 403 and words in answer.text
             assert refused is (access.scope not in allowed_scopes([scope])), (method, path, scope)
 
 
 async def test_routes_without_a_scope_are_few_and_named(world):
     open_ = {path for _, path, access in routes_of(world.served) if access.scope is None}
-    assert open_ == {"/livez", "/readyz", "/healthz", "/v1/openapi.json"}
+    pages = {f"{PREFIX}/{name}" for name in ("sign-in", "sign-out", "static/{name}")}
+    assert open_ == {"/livez", "/readyz", "/healthz", "/v1/openapi.json"} | pages
 
 
 def test_a_route_without_a_scope_cannot_be_made():
