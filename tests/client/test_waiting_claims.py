@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from time import monotonic
+from uuid import uuid4
 
 import pytest
 
@@ -52,6 +53,29 @@ async def test_what_is_there_is_claimed_without_waiting(client):
     claimed = await client.executions.claim(**WORKER, max_wait=timedelta(minutes=5))
     assert len(claimed) == 1
     assert monotonic() - started < 60
+
+
+CLAIM = (
+    "select execution_ids from ff.claim_executions(p_partition_key => 0::smallint, "
+    "p_namespace => 'default', p_worker_id => 'w', p_worker_instance_id => $1, "
+    "p_claim_id => $2, p_lanes => null, p_tasks => null, p_capabilities => '{}', p_limit => 1, "
+    "p_lease_ttl => '30 s', p_gives_way => $3)"
+)
+
+
+async def test_a_claim_gives_way_to_another_claim_and_at_last_claims_beside_it(client, db):
+    first, second = submission(), submission()
+    await client.executions.submit(first)
+    await client.executions.submit(second)
+    other = await db.connect()
+    async with other.transaction():
+        assert await other.fetchval(CLAIM, "w-2", uuid4(), True) == [first.id.uuid]
+        assert await db.fetchval(CLAIM, "w-3", uuid4(), True) == []
+        (beside,) = await client.executions.claim(**WORKER, gives_way=2)
+    assert beside.id == second.id
+    # Nothing is left: that is not the answer of a claim that gives way.
+    assert await db.fetch(CLAIM, "w-3", uuid4(), True) == []
+    assert await client.executions.claim(**WORKER, gives_way=2) == []
 
 
 @pytest.mark.parametrize("wait", [timedelta(seconds=-1), 5, "long"])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher
+from flowfabric.client import batching
+from flowfabric.client.batching import BUSY, MAX_ALONE, MAX_BATCH, TRIES_TOGETHER, Batcher
 from flowfabric.core.errors import InvalidInput, Unavailable
 
 
@@ -173,6 +174,46 @@ async def test_an_error_for_one_item_is_raised_to_its_caller_alone():
     assert answers[0] == "0!"
     assert isinstance(answers[1], Unavailable)
     assert answers[2] == "2!"
+
+
+async def test_many_busy_items_are_sent_again_together_before_each_is_sent_alone(monkeypatch):
+    monkeypatch.setattr(batching, "BUSY_PAUSES", (0.0,) * TRIES_TOGETHER)
+    wire = Wire(lambda batch: [BUSY if item else "0!" for item in batch])
+    batcher = wire.batcher()
+    many = [*range(MAX_ALONE + 2)]
+
+    found = await asyncio.gather(*(batcher.put(item) for item in many))
+
+    assert found == ["0!", *(f"{item} alone" for item in many[1:])]
+    assert wire.batches == [many, *[many[1:]] * TRIES_TOGETHER]
+    assert sorted(wire.alone) == many[1:]
+
+
+async def test_many_busy_items_end_together_once_they_are_free(monkeypatch):
+    monkeypatch.setattr(batching, "BUSY_PAUSES", (0.0,) * TRIES_TOGETHER)
+    wire = Wire()
+    wire._answer = lambda batch: [BUSY if len(wire.batches) < 3 else f"{i}!" for i in batch]
+    batcher = wire.batcher()
+    many = [*range(MAX_ALONE + 1)]
+
+    found = await asyncio.gather(*(batcher.put(item) for item in many))
+
+    assert found == [f"{item}!" for item in many]
+    assert wire.alone == []
+
+
+async def test_many_busy_items_are_cancelled_with_their_loop(monkeypatch):
+    wire, answers = Wire(lambda batch: [BUSY for _ in batch]), {}
+    batcher = wire.batcher()
+    for item in range(MAX_ALONE + 1):
+        batcher.hand_in(item, answers.__setitem__)
+    await settle()
+    (again,) = batcher._tasks
+    again.cancel()
+    await asyncio.wait([again])
+
+    assert {type(answer) for answer in answers.values()} == {asyncio.CancelledError}
+    assert len(answers) == MAX_ALONE + 1
 
 
 async def test_a_busy_item_is_repeated_alone_and_nobody_waits_for_it():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from random import uniform
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -22,8 +22,15 @@ MAX_BATCH = 500
 MAX_QUEUE = 20_000
 
 
+# At most so many busy items of a batch are sent again one by one. A call for one item waits for its
+# lock. If more are busy, another call has locked many rows for a moment: send them again together.
+MAX_ALONE = 4
+# How often busy items are sent again together, before each is sent alone.
+TRIES_TOGETHER = 5
+
+
 class Busy:
-    """The answer for an item whose row was locked. The batcher sends the item again, alone."""
+    """The answer for an item whose row was locked. The batcher sends the item again."""
 
 
 BUSY = Busy()
@@ -40,29 +47,9 @@ def busy_pauses() -> Iterator[float]:
     return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
 
-class _Callback(Generic[Item, Answer]):
-    """A cheap stand-in for a future: only the methods that the batcher uses."""
-
-    __slots__ = ("_item", "_settled")
-
-    def __init__(self, item: Item, settled: Callable[[Item, Answer | BaseException], None]) -> None:
-        self._item = item
-        self._settled = settled
-
-    def done(self) -> bool:
-        return False
-
-    def cancel(self) -> None:
-        self._settled(self._item, asyncio.CancelledError())
-
-    def set_result(self, answer: Answer) -> None:
-        self._settled(self._item, answer)
-
-    def set_exception(self, error: Exception) -> None:
-        self._settled(self._item, error)
-
-
-Sink: TypeAlias = "asyncio.Future[Answer] | _Callback[Any, Answer]"
+# What gets the answer to an item: a future, or a function that is called with the item and its
+# answer. A function costs less than a future.
+Sink: TypeAlias = "asyncio.Future[Answer] | Callable[[Any, Answer | BaseException], None]"
 
 
 class Batcher(Generic[Item, Answer]):
@@ -111,7 +98,7 @@ class Batcher(Generic[Item, Answer]):
         """
         if self._closed:
             raise Unavailable("The client is closed.")
-        self._queue.append((item, _Callback(item, settled)))
+        self._queue.append((item, settled))
         if self._flusher is None:
             self._start()
 
@@ -144,7 +131,7 @@ class Batcher(Generic[Item, Answer]):
                 batch: list[tuple[Item, Sink[Answer]]] = []
                 while self._queue and len(batch) < self._max_batch:
                     entry = self._queue.popleft()
-                    if not entry[1].done():
+                    if not isinstance(entry[1], asyncio.Future) or not entry[1].done():
                         batch.append(entry)
                 self._space.set()
                 if batch:
@@ -152,50 +139,77 @@ class Batcher(Generic[Item, Answer]):
         finally:
             self._flusher = None
 
-    async def _send(self, batch: list[tuple[Item, Sink[Answer]]]) -> None:
+    async def _send(self, batch: list[tuple[Item, Sink[Answer]]], tries: int = 0) -> None:
         try:
             answers = await self._flush([item for item, _ in batch])
         except InvalidInput as error:
             # One bad item fails the whole statement. Halve the batch until the bad item is alone.
             if len(batch) == 1:
-                _settle(batch[0][1], error)
+                _settle(*batch[0], error)
                 return
             middle = len(batch) // 2
-            await self._send(batch[:middle])
-            await self._send(batch[middle:])
+            await self._send(batch[:middle], tries)
+            await self._send(batch[middle:], tries)
             return
         except Exception as error:
-            for _, future in batch:
-                _settle(future, error)
+            for item, sink in batch:
+                _settle(item, sink, error)
             return
         except BaseException:
-            for _, future in batch:
-                future.cancel()
+            for item, sink in batch:
+                _cancel(item, sink)
             raise
-        for (item, future), answer in zip(batch, answers, strict=True):
+        busy: list[tuple[Item, Sink[Answer]]] = []
+        for entry, answer in zip(batch, answers, strict=True):
             if answer is BUSY:
-                task = asyncio.create_task(self._repeat(item, future))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            elif not future.done():
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)  # type: ignore[arg-type]
+                busy.append(entry)
+            else:
+                _settle(*entry, answer)  # type: ignore[arg-type]
+        if len(busy) > MAX_ALONE and tries < TRIES_TOGETHER:
+            self._begin(self._repeat_together(busy, tries))
+        else:
+            for item, sink in busy:
+                self._begin(self._repeat(item, sink))
 
-    async def _repeat(self, item: Item, future: Sink[Answer]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _repeat_together(self, busy: list[tuple[Item, Sink[Answer]]], tries: int) -> None:
+        try:
+            await asyncio.sleep(BUSY_PAUSES[tries] * uniform(0.5, 1.5))
+        except BaseException:
+            for item, sink in busy:
+                _cancel(item, sink)
+            raise
+        await self._send(busy, tries + 1)
+
+    async def _repeat(self, item: Item, sink: Sink[Answer]) -> None:
         try:
             answer = await self._alone(item)
         except Exception as error:
-            _settle(future, error)
+            _settle(item, sink, error)
         except BaseException:
-            future.cancel()
+            _cancel(item, sink)
             raise
         else:
-            if not future.done():
-                future.set_result(answer)
+            _settle(item, sink, answer)
 
 
-def _settle(future: Sink[Answer], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _settle(item: Item, sink: Sink[Answer], answer: Answer | Exception) -> None:
+    if not isinstance(sink, asyncio.Future):
+        sink(item, answer)
+    elif sink.done():
+        return
+    elif isinstance(answer, Exception):
+        sink.set_exception(answer)
+    else:
+        sink.set_result(answer)
+
+
+def _cancel(item: Item, sink: Sink[Answer]) -> None:
+    if isinstance(sink, asyncio.Future):
+        sink.cancel()
+    else:
+        sink(item, asyncio.CancelledError())

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from random import uniform
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import UUID
@@ -58,6 +59,8 @@ SETTLE_PATIENCE_SECONDS = 60.0
 
 # How often a waiting claim polls if no hint arrives.
 _WAIT_POLL_SECONDS = 0.5
+# How long a claim gives way to another claim of the same routes, at first. Then twice as long.
+_GIVE_WAY_SECONDS = 0.003
 
 Floor = tuple[int, datetime, UUID]
 T = TypeVar("T")
@@ -210,6 +213,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         code_versions: Sequence[str] | None = None,
         unserved: Sequence[int] | None = None,
         finish_only: bool = False,
+        gives_way: int = 0,
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; return [] if none is ready.
 
@@ -225,6 +229,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         An execution that belongs to a code version is claimed only if that version is in
         `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
         With `finish_only`, executions without a code version are not claimed.
+
+        Claims of the same routes at the same time get into each other's way. `gives_way` is how
+        often this one waits for another, 3 ms and then longer, before it claims beside it.
         """
         if max_wait is not None:
             asked: dict[str, Any] = {
@@ -243,6 +250,7 @@ class Executions(ExecutionReads, ExecutionOperations):
                 "code_versions": code_versions,
                 "unserved": unserved,
                 "finish_only": finish_only,
+                "gives_way": gives_way,
             }
             return await self._claim_within(max_wait, asked)
         if partition is None:
@@ -266,33 +274,43 @@ class Executions(ExecutionReads, ExecutionOperations):
                     code_versions=code_versions,
                     unserved=unserved,
                     finish_only=finish_only,
+                    gives_way=gives_way,
                 )
             partition = 0
         claim_id = claim_id or uuid7()
         rank, at, last = floor or (None, None, None)
-        rows = await (caller or self._database).call(
-            functions.CLAIM_EXECUTIONS,
-            partition_key=partition,
-            namespace=self._namespace,
-            worker_id=worker_id,
-            worker_instance_id=worker_instance_id,
-            claim_id=claim_id,
-            lanes=None if lanes is None else list(lanes),
-            tasks=None if tasks is None else list(tasks),
-            capabilities=list(capabilities),
-            limit=limit,
-            lease_ttl=lease_ttl,
-            first_lane=first_lane,
-            floor_rank=rank,
-            floor_at=at,
-            floor_id=last,
-            reports_starts=reports_starts,
-            code_versions=None if code_versions is None else list(code_versions),
-            unserved=list(unserved) if unserved else None,
-            finish_only=finish_only,
-            patience=patience,
-        )
-        return claimed_of(rows[0], partition, claim_id) if rows else []
+        pause = _GIVE_WAY_SECONDS
+        while True:
+            rows = await (caller or self._database).call(
+                functions.CLAIM_EXECUTIONS,
+                partition_key=partition,
+                namespace=self._namespace,
+                worker_id=worker_id,
+                worker_instance_id=worker_instance_id,
+                claim_id=claim_id,
+                lanes=None if lanes is None else list(lanes),
+                tasks=None if tasks is None else list(tasks),
+                capabilities=list(capabilities),
+                limit=limit,
+                lease_ttl=lease_ttl,
+                first_lane=first_lane,
+                floor_rank=rank,
+                floor_at=at,
+                floor_id=last,
+                reports_starts=reports_starts,
+                code_versions=None if code_versions is None else list(code_versions),
+                unserved=list(unserved) if unserved else None,
+                finish_only=finish_only,
+                gives_way=gives_way > 0,
+                patience=patience,
+            )
+            if not rows:
+                return []
+            if rows[0]["execution_ids"]:
+                return claimed_of(rows[0], partition, claim_id)
+            gives_way -= 1
+            await asyncio.sleep(pause * uniform(0.5, 1.5))
+            pause *= 2
 
     async def find_work(
         self,

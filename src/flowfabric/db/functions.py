@@ -94,7 +94,7 @@ CLAIM_EXECUTIONS = _function(
     "claim_executions",
     "partition_key namespace worker_id worker_instance_id claim_id lanes tasks capabilities limit "
     "lease_ttl first_lane floor_rank floor_at floor_id reports_starts code_versions unserved "
-    "finish_only",
+    "finish_only gives_way",
     "execution_ids route_nos namespaces lanes tasks claim_kinds ranks order_ats epochs "
     "attempt_indexes attempt_ids attempt_types lease_expires_ats attempt_deadline_ats deadline_ats "
     "retry_counts payload_encodings payloads replay_counts trace_contexts crash_counts generations",

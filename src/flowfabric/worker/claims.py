@@ -40,6 +40,8 @@ AHEAD_HOLD_SECONDS = 0.25
 # The timeout of an attempt starts at its claim. If the timeout is shorter than this, the worker
 # claims only for free slots: a waiting attempt could time out before its handler starts.
 SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
+# How often a claim gives way to the claim of another worker before it claims beside it.
+GIVES_WAY = 6
 # After this many full claims in a row, the worker stops listening for hints.
 BUSY_CLAIMS = 3
 
@@ -175,7 +177,7 @@ class Claimer:
         """Begin the next execution that will probably not suspend, if there is a slot for it."""
         if self._stopping.is_set() or not self._start_suspending():
             return None
-        if self._is_overdue(monotonic()):
+        if monotonic() - self._accepted_at > AHEAD_HOLD_SECONDS:
             self._set_overdue_aside()
         self._started += 1
         self._begun = self.waiting.popleft()
@@ -280,6 +282,7 @@ class Claimer:
                 code_versions=here.code.served,
                 unserved=here.takeover.routes,
                 finish_only=here.finish_only,
+                gives_way=GIVES_WAY,
             )
             claimed = await self._rotation.within_time(turn, claim)
         except Unavailable as error:

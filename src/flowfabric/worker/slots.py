@@ -56,6 +56,8 @@ class Slots:
 
     @property
     def free(self) -> int:
+        if not self._abandoned and not self._lost:
+            return self._size - len(self._running)
         return self._size - self.taken
 
     @property
@@ -81,7 +83,10 @@ class Slots:
     def end_handler(self, claimed: Claimed) -> None:
         """Free the slot of a handler that has ended, unless one of its threads still runs."""
         self._stop_requested.discard(claimed)
-        self._free_if_unused(claimed)
+        if self._abandoned or self._timers or self._lost or claimed in self._running:
+            self._free_if_unused(claimed)
+        else:
+            self._on_free()
 
     def lose(self, claimed: Claimed) -> None:
         """Give up a slot whose handler or thread did not stop in time."""

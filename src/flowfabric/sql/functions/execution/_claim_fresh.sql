@@ -9,8 +9,8 @@
 -- for them.
 --
 -- The caller has found nothing to reclaim in these routes. Claims of the same routes take turns,
--- because claims at the same time would all lock and skip the same rows. A claim never waits: without
--- its turn it leaves the work to _claim_in_rounds.
+-- because claims at the same time would all lock and skip the same rows. A claim never waits: if
+-- another one has the turn, has_turn is false, and it leaves the work to _claim_in_rounds.
 --
 -- Locks: executions in claim order, skipping locked ones
 drop function if exists ff._claim_fresh;
@@ -28,6 +28,7 @@ create function ff._claim_fresh(
   p_floor_id           uuid,
   p_reports_starts     boolean,
   p_generation         integer,
+  out has_turn             boolean,
   out is_empty             boolean,
   out vain                 integer,
   out held                 bigint[],
@@ -48,8 +49,6 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
-  v_has_turn constant boolean := pg_try_advisory_xact_lock(
-    hashtextextended('ff.claim ' || p_partition_key, p_routes[1]));
   v_start    constant ff.lease_start :=
     case when p_reports_starts then 'waiting' else 'unreported' end;
   v_rank     constant smallint := coalesce(p_floor_rank, -1::smallint);
@@ -69,7 +68,9 @@ declare
   v_has_more boolean;
   v_seen     integer;
 begin
-  if not v_has_turn then
+  has_turn := pg_try_advisory_xact_lock(
+    hashtextextended('ff.claim ' || p_partition_key, p_routes[1]));
+  if not has_turn then
     return;
   end if;
   v_now := ff.now();
@@ -270,6 +271,7 @@ create function ff._claim_fresh(
   p_floor_id           uuid,
   p_reports_starts     boolean,
   p_generation         integer,
+  out has_turn             boolean,
   out is_empty             boolean,
   out vain                 integer,
   out held                 bigint[],

@@ -18,6 +18,10 @@
 -- execution whose crash_count is not 0; a further crash counts only against executions that it has
 -- reported.
 --
+-- Claims of the same routes at the same time get into each other's way. With p_gives_way, a claim
+-- that meets another one leases nothing, and returns one row with an empty array of ids: call again
+-- after a few milliseconds.
+--
 -- Returns no row if nothing was leased, else one row of arrays, in claim order: decoding them costs a
 -- quarter of decoding rows. An array has one value for each execution; lease_expires_ats may have a
 -- single one for all. namespaces, lanes and tasks are those of routes: route_nos tells for each
@@ -57,7 +61,8 @@ create function ff.claim_executions(
   p_reports_starts     boolean default false,
   p_code_versions      text[] default null,
   p_unserved           bigint[] default null,
-  p_finish_only        boolean default false
+  p_finish_only        boolean default false,
+  p_gives_way          boolean default false
 )
 returns table (
   execution_ids        uuid[],
@@ -192,6 +197,11 @@ begin
         payload_encodings := v_fresh.payload_encodings;
         payloads := v_fresh.payloads;
         trace_contexts := v_fresh.trace_contexts;
+        return next;
+        return;
+      end if;
+      if p_gives_way and not v_fresh.has_turn then
+        execution_ids := '{}';
         return next;
         return;
       end if;
