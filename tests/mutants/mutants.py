@@ -47,6 +47,7 @@ _GRAPHS = "tests/flows/test_random_graphs.py"
 _RESOLUTION = "tests/sql/flow/test_resolution.py"
 _CANCEL = "tests/sql/flow/test_cancel_flow.py"
 _REPLAY = "tests/sql/flow/test_replay_in_flows.py"
+_ADMIT = "tests/sql/quota/test_claims_admit.py"
 _ASK = "tests/sql/signal/test_ask_waits.py"
 _SUSPEND = "tests/sql/suspension/test_suspend_execution.py"
 
@@ -808,5 +809,54 @@ MUTANTS: tuple[Mutant, ...] = (
         _END,
         f"{_SUSPEND}::test_cancel_closes_what_is_open_and_a_late_signal_revives_nothing",
         ("if v_asleep is not null then", "if false then"),
+    ),
+    # Limits
+    _mutant(
+        "a claim does not look whether there is room",
+        "functions/quota/_take_slots.sql",
+        f"{_ADMIT}::test_no_more_run_than_the_limit",
+        ("where k.running > coalesce(k.max_running, 1000)", "where false"),
+    ),
+    _mutant(
+        "a claim that finds no room keeps the slots",
+        "functions/quota/_take_slots.sql",
+        f"{_ADMIT}::test_no_more_run_than_the_limit",
+        ("set running = g.running - t.asked", "set running = g.running"),
+    ),
+    _mutant(
+        "the general claim does not look whether there is room",
+        "functions/quota/_admit_candidates.sql",
+        f"{_ADMIT}::test_no_more_run_than_the_limit",
+        ("v_rooms[v_nth] <= 0 or", "false or"),
+    ),
+    _mutant(
+        "the end of a lease gives nothing back",
+        "functions/quota/_release_slots.sql",
+        f"{_ADMIT}::test_a_freed_slot_admits_the_first_in_line",
+        ("u.id, count(*) from", "u.id, 0 from"),
+    ),
+    _mutant(
+        "a release opens no line",
+        "functions/quota/_fold_releases.sql",
+        f"{_ADMIT}::test_a_freed_slot_admits_the_first_in_line",
+        ("set is_open = true, served_at", "set served_at"),
+    ),
+    _mutant(
+        "a shut budget lets executions start",
+        "functions/execution/_claim_fresh.sql",
+        f"{_ADMIT}::test_a_shut_budget_starts_nobody_until_its_reset",
+        ("v_is_shut := exists (select from ff.budget b where b.is_shut);", "v_is_shut := false;"),
+    ),
+    _mutant(
+        "a share grows by what another partition still runs",
+        "functions/quota/_grow_shares.sql",
+        "tests/partitions/test_shares.py::test_a_changed_limit_is_split_again_and_holds",
+        ("sum(greatest(s.concurrency, u.running))", "sum(s.concurrency)"),
+    ),
+    _mutant(
+        "what a hard limit refused does not count",
+        "shared/_shut_budget.sql",
+        "tests/sql/budget/test_budgets.py::test_what_is_refused_shuts_the_budget",
+        ("d.usage::numeric + d.refused", "d.usage::numeric"),
     ),
 )
