@@ -19,7 +19,7 @@ import pytest
 from faults.server import Server
 from faults.workers import Fleet
 from flowfabric import App, Run
-from flowfabric.core.errors import Unavailable
+from flowfabric.core.errors import TargetNotSignalable, Unavailable
 
 SEED = 20261118
 LEASE_SECONDS = 2.0
@@ -135,6 +135,9 @@ async def insist(call: Callable[[], Awaitable[Any]]) -> Any:
     while True:
         try:
             return await call()
+        except TargetNotSignalable:
+            # The other copy of the signal was taken, and the execution has ended.
+            return None
         except (Unavailable, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await asyncio.sleep(0.05)
 

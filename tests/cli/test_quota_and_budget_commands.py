@@ -11,6 +11,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
 from flowfabric.core.limit import Gate
+from support.admission import in_one_partition
 from support.factories import NAMESPACE
 
 TENANT = Limit("tenant", concurrency=2, rate="100/min", key="tenant")
@@ -58,6 +59,7 @@ async def test_quotas_are_listed_with_the_numbers_in_force(ff, client):
     assert table[1].split() == ["tenant", "yes", "2", "100/min", "queue", "-"]
 
 
+@in_one_partition
 async def test_a_quota_shows_what_runs_and_what_waits_in_line(ff, client):
     await submit(client, number=5)
     await submit(client, "beta")
@@ -79,6 +81,7 @@ async def test_a_quota_shows_what_runs_and_what_waits_in_line(ff, client):
     assert "IN LINE" in (await ff("top", "--once", "-o", "table")).out
 
 
+@in_one_partition
 async def test_numbers_are_set_for_a_key_lifted_and_the_quota_removed(ff, client):
     await submit(client, number=6)
     set_ = ("quota", "set", "tenant", "--concurrency", "4", "--for", "acme")

@@ -2007,7 +2007,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
     # They write only where a partition has moved: tests/events/test_generations.py.
     readers = {"open_cursor", "read_events"}
     # tests/sql/api_token/test_api_tokens.py repeats them.
-    tokens = {"create_api_token", "revoke_api_token", "use_api_token"}
+    tokens = {"create_api_token", "revoke_api_token", "use_api_token", "read_server_key"}
     elsewhere = logins | on_others | keys | raising | tokens
     writing = {name for name in public if writes(name)} - elsewhere - readers
     assert writing == {scenario.function for scenario in SCENARIOS}

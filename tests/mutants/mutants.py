@@ -47,10 +47,48 @@ _GRAPHS = "tests/flows/test_random_graphs.py"
 _RESOLUTION = "tests/sql/flow/test_resolution.py"
 _CANCEL = "tests/sql/flow/test_cancel_flow.py"
 _REPLAY = "tests/sql/flow/test_replay_in_flows.py"
+_ADMIT = "tests/sql/quota/test_claims_admit.py"
 _ASK = "tests/sql/signal/test_ask_waits.py"
 _SUSPEND = "tests/sql/suspension/test_suspend_execution.py"
 
+_CONSUME = "tests/subscriptions/test_consume.py"
+
 MUTANTS: tuple[Mutant, ...] = (
+    # Subscriptions
+    _mutant(
+        "an acknowledgement does not look at the epoch",
+        "functions/subscription/ack_subscription.sql",
+        f"{_CONSUME}::test_a_late_repeat_does_not_put_the_position_back",
+        (" or v_row.epoch is distinct from p_epoch", ""),
+    ),
+    _mutant(
+        "a late acknowledgement puts the position back",
+        "functions/subscription/ack_subscription.sql",
+        f"{_CONSUME}::test_a_late_repeat_does_not_put_the_position_back",
+        ("cursor_text = case when p_ack_no > s.ack_no then", "cursor_text = case when true then"),
+    ),
+    _mutant(
+        "two consumers hold one subscription",
+        "functions/subscription/hold_subscription.sql",
+        f"{_CONSUME}::test_one_consumer_reads_at_a_time_and_the_next_one_takes_over",
+        ("and v_row.hold_expires_at > v_now then", "and v_row.hold_expires_at < v_now then"),
+    ),
+    _mutant(
+        "events that a subscription needs are trimmed with their execution",
+        "functions/execution/_delete_executions.sql",
+        "tests/subscriptions/test_trimming.py::test_events_stay_for_a_subscription_that_lags",
+        (" and x.execution_id <> all (v_needed)", ""),
+    ),
+    _mutant(
+        "a worker that lost its hold signs posts",
+        "functions/webhook/sign_webhook.sql",
+        "tests/subscriptions/test_webhooks.py::"
+        "test_a_worker_that_lost_its_hold_signs_and_fails_nothing",
+        (
+            "(v_row.holder_id, v_row.epoch) is distinct from (p_holder_id, p_epoch)",
+            "v_row.holder_id is null",
+        ),
+    ),
     # The fence
     _mutant(
         "complete does not look at the epoch",
@@ -811,5 +849,54 @@ MUTANTS: tuple[Mutant, ...] = (
         _END,
         f"{_SUSPEND}::test_cancel_closes_what_is_open_and_a_late_signal_revives_nothing",
         ("if v_asleep is not null then", "if false then"),
+    ),
+    # Limits
+    _mutant(
+        "a claim does not look whether there is room",
+        "functions/quota/_take_slots.sql",
+        f"{_ADMIT}::test_no_more_run_than_the_limit",
+        ("where k.running > coalesce(k.max_running, 1000)", "where false"),
+    ),
+    _mutant(
+        "a claim that finds no room keeps the slots",
+        "functions/quota/_take_slots.sql",
+        f"{_ADMIT}::test_no_more_run_than_the_limit",
+        ("set running = g.running - t.asked", "set running = g.running"),
+    ),
+    _mutant(
+        "the general claim does not look whether there is room",
+        "functions/quota/_admit_candidates.sql",
+        f"{_ADMIT}::test_no_more_run_than_the_limit",
+        ("v_rooms[v_nth] <= 0 or", "false or"),
+    ),
+    _mutant(
+        "the end of a lease gives nothing back",
+        "functions/quota/_release_slots.sql",
+        f"{_ADMIT}::test_a_freed_slot_admits_the_first_in_line",
+        ("u.id, count(*) from", "u.id, 0 from"),
+    ),
+    _mutant(
+        "a release opens no line",
+        "functions/quota/_fold_releases.sql",
+        f"{_ADMIT}::test_a_freed_slot_admits_the_first_in_line",
+        ("set is_open = true, served_at", "set served_at"),
+    ),
+    _mutant(
+        "a shut budget lets executions start",
+        "functions/execution/_claim_fresh.sql",
+        f"{_ADMIT}::test_a_shut_budget_starts_nobody_until_its_reset",
+        ("v_is_shut := exists (select from ff.budget b where b.is_shut);", "v_is_shut := false;"),
+    ),
+    _mutant(
+        "a share grows by what another partition still runs",
+        "functions/quota/_grow_shares.sql",
+        "tests/partitions/test_shares.py::test_a_changed_limit_is_split_again_and_holds",
+        ("sum(greatest(s.concurrency, u.running))", "sum(s.concurrency)"),
+    ),
+    _mutant(
+        "what a hard limit refused does not count",
+        "shared/_shut_budget.sql",
+        "tests/sql/budget/test_budgets.py::test_what_is_refused_shuts_the_budget",
+        ("d.usage::numeric + d.refused", "d.usage::numeric"),
     ),
 )

@@ -29,7 +29,8 @@ async def test_what_stands_in_line_in_any_partition_runs_in_the_end(app):
 async def test_the_look_over_the_partitions_finds_lines_that_have_room(client, several):
     engine = Engine(several.conn, partition_key=5)
     admission = Admission(engine)
-    gate = await admission.quota(concurrency=1)
+    # Each partition has a share of one.
+    gate = await admission.quota(concurrency=NUMBER)
     await admission.submit(3, quotas=[gate])
     assert set(await client.executions.find_work()) == {5}
     (lease,) = await engine.claim(3)
@@ -49,7 +50,7 @@ async def test_rates_and_slots_that_ran_out_open_lines_of_all_partitions(client,
     for partition in (2, 6):
         engine = Engine(several.conn, partition_key=partition)
         admission = Admission(engine)
-        gate = await admission.quota(rate=1, rate_window_ms=60_000)
+        gate = await admission.quota(rate=NUMBER, rate_window_ms=60_000)
         await admission.submit(2, quotas=[gate])
         assert len(await engine.claim(2)) == 1
     assert await client.executions.find_work() == {}

@@ -139,3 +139,21 @@ async def test_a_raised_number_is_noticed(stage):
     stage.ranks = {6: USUAL}
     stage.rotation._partitions.note(Numbers(8, 8, 8))
     assert await stage.next() == 6
+
+
+async def test_a_look_that_takes_long_is_used_for_longer(stage):
+    stage.ranks = {0: USUAL, 1: USUAL, 2: USUAL, 3: USUAL}
+    look = stage.rotation._look
+
+    async def look_slowly() -> dict[int, int]:
+        stage.now += 0.01
+        return await look()
+
+    stage.rotation._look = look_slowly
+    await stage.next()
+    stage.now += 0.25
+    await stage.next()
+    assert stage.looks == 1
+    stage.now += 0.1
+    await stage.next()
+    assert stage.looks == 2

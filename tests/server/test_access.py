@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -13,6 +15,7 @@ import pytest
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.token import Scope, allowed_scopes, mint_token
 from flowfabric.server import principals, server
+from flowfabric.server.dashboard import PREFIX
 from flowfabric.server.problems import STATUS, name_of, status_of
 from flowfabric.server.routing import CONTROL, LARGE, Access, GuardedRoute
 from server.stage import OURS, THEIRS, Caller, make_tasks, routes_of
@@ -22,7 +25,9 @@ SUBMIT = {"task": "add", "arguments": {"x": 2}}
 
 def filled(path: str) -> str:
     """Return a path with an id that does not exist in place of every parameter."""
-    return path.replace("{id}", str(uuid4()))
+    for name in ("{id}", "{waitpoint_id}"):
+        path = path.replace(name, str(uuid4()))
+    return path.replace("{name}", "x").replace("{verb}", "cancel")
 
 
 def has_problem(answer, status, name):
@@ -42,16 +47,30 @@ async def test_every_route_refuses_every_token_without_its_scope(world):
         if access.scope is None:
             continue
         place = filled(path)
-        assert has_problem(await nobody.request(method, place), 401, "unauthorized")
+        unknown = await nobody.request(method, place)
+        if path.startswith(PREFIX):
+            assert unknown.headers["location"] == "/dashboard/sign-in"
+        else:
+            assert has_problem(unknown, 401, "unauthorized")
         for scope, caller in callers.items():
             answer = await caller.request(method, place)
-            refused = answer.status_code == 403 and "missing_scope" in answer.text
+            words = "needs a token with the scope"
+            refused = answer.status_code == 403 and words in answer.text
             assert refused is (access.scope not in allowed_scopes([scope])), (method, path, scope)
 
 
 async def test_routes_without_a_scope_are_few_and_named(world):
     open_ = {path for _, path, access in routes_of(world.served) if access.scope is None}
-    assert open_ == {"/livez", "/readyz", "/healthz", "/v1/openapi.json"}
+    assert open_ == {
+        *(f"{PREFIX}/{name}" for name in ("sign-in", "sign-out", "static/{name}")),
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/v1/openapi.json",
+        # the token in the path is the right to answer
+        "/w/{token}",
+        "/v1/waitpoints/{token}",
+    }
 
 
 def test_a_route_without_a_scope_cannot_be_made():
@@ -61,28 +80,76 @@ def test_a_route_without_a_scope_cannot_be_made():
         GuardedRoute("/v1/forgotten", forgotten)
 
 
-async def test_no_route_with_an_id_finds_an_execution_of_another_namespace(world):
-    """The matrix of namespaces and ids, made from the app."""
+# A body that fits each route, so that only the name in the path can be wrong.
+FITTING = {
+    "/v1/executions/{id}/priority": {"priority": 1},
+    "/v1/executions/{id}/tags": {"team.name": "x"},
+    "/v1/executions/{id}/signal": {"name": "go"},
+    "/v1/flows/{id}/members": {"execution_id": "{execution}"},
+    "/v1/flows/{id}/edges": {
+        "upstream": str(uuid4()),
+        "downstream": "{execution}",
+        "expected_graph_revision": 0,
+    },
+    "/v1/flows/{id}/edges/apply": {
+        "edge_id": str(uuid4()),
+        "upstream": str(uuid4()),
+        "downstream": "{execution}",
+    },
+    "/v1/flows/{id}/policies": {"downstream": "{execution}", "kind": "all_of"},
+    "/v1/executions/{id}/approvals/answer": {"approve": True},
+    "/v1/quotas/{name}": {"concurrency": 1},
+    "/v1/budgets/{name}": {"amounts": {"tokens": 1}},
+    "/v1/budgets/{name}/usage": {"amounts": {"tokens": 1}},
+}
+# These say that nothing changed, as they do for a name that nobody has.
+UNCHANGED = {("DELETE", "/v1/quotas/{name}"), ("POST", "/v1/workers/{name}/mark-dead")}
+# The token is its own right; a verb is no name.
+NAMELESS = {"/w/{token}", "/v1/waitpoints/{token}", "/v1/bulk/{verb}"}
+
+
+async def test_no_route_finds_what_belongs_to_another_namespace(world):
+    """The matrix of namespaces and names, made from the app: a new route cannot be forgotten."""
     theirs = await world.caller("admin", namespace=THEIRS)
     ours = await world.caller("admin")
-    uuid = (await theirs.post("/v1/executions", json=SUBMIT)).json()["uuid"]
-    bodies = {
-        "/v1/executions/{id}/priority": {"priority": 1},
-        "/v1/executions/{id}/tags": {"team.name": "x"},
-        "/v1/executions/{id}/signal": {"name": "go"},
-    }
-    paths = [(m, p) for m, p, _ in routes_of(world.served) if p.startswith("/v1/executions/{id}")]
-    assert len(paths) >= 13
-    for method, path in paths:
-        for id in (uuid, f"{{fp:0}}:{uuid}"):
-            answer = await ours.request(method, path.replace("{id}", id), json=bodies.get(path))
-            assert answer.status_code == 404, (path, answer.text)
-            short = await ours.request(
-                method, path.replace("{id}", uuid[-12:]), json=bodies.get(path)
-            )
-            assert short.status_code == 404, (path, short.text)
-    assert (await ours.get("/v1/executions")).json()["items"] == []
-    assert (await theirs.get(f"/v1/executions/{uuid}/events")).json()["items"][1:] == []
+    uuid = (await theirs.post("/v1/executions", json={**SUBMIT, "lane": "x"})).json()["uuid"]
+    graph = {"kind": "x", "nodes": [{"name": "a", **SUBMIT}]}
+    flow = (await theirs.post("/v1/flows", json=graph)).json()["uuid"]
+    token = (await theirs.post("/v1/tokens", json={"name": "x", "scopes": ["read"]})).json()["id"]
+    await theirs.post("/v1/quotas", json={"name": "x", "concurrency": 1})
+    await theirs.post("/v1/budgets", json={"name": "x", "tokens": 1})
+    worker = {"worker_id": "x", "worker_instance_id": "x", "tasks": [{"name": "x"}]}
+    assert (await theirs.post("/v1/workers/register", json=worker)).status_code == 200
+    names = {"/v1/executions": uuid, "/v1/flows": flow, "/v1/tokens": token}
+    names |= {f"{PREFIX}/executions": uuid, f"{PREFIX}/flows": flow}
+    before = (await theirs.get("/v1/audit")).json()
+    for method, path, _ in routes_of(world.served):
+        if "{" not in path or path in NAMELESS:
+            continue
+        stem = path.partition("/{")[0]
+        place = path.replace("{id}", names.get(stem, "x")).replace("{name}", "x")
+        place = place.replace("{waitpoint_id}", str(uuid4())).replace("{act}", "cancel")
+        assert "{" not in place, f"the matrix does not know {path}"
+        body = json.loads(json.dumps(FITTING.get(path)).replace("{execution}", uuid))
+        sent: dict[str, Any] = {"json": body}
+        if path.startswith(PREFIX) and method == "POST":
+            own = {"origin": "http://127.0.0.1:9090"}
+            sent = {"data": {"version": "1", "reason": "x"}, "headers": own}
+        answer = await ours.request(method, place, **sent)
+        if (method, path) in UNCHANGED:
+            assert answer.json()["outcome"] == "unchanged"
+        else:
+            assert answer.status_code == 404, (method, path, answer.text)
+        if stem == "/v1/executions":
+            for form in (f"{{fp:0}}:{uuid}", uuid[-12:]):
+                answer = await ours.request(method, place.replace(uuid, form), json=body)
+                assert answer.status_code == 404, (method, path, answer.text)
+    lists = {path for method, path, _ in routes_of(world.served, ["GET"]) if "{" not in path}
+    for path in lists - {"/v1/tokens", "/v1/audit", "/v1/keys"}:
+        answer = await ours.get(path)
+        if answer.headers["content-type"] == "application/json" and path.startswith("/v1/"):
+            assert answer.json().get("items", []) == [], path
+    assert (await theirs.get("/v1/audit")).json() == before
 
 
 async def test_a_token_is_taken_by_its_exact_text_only(world):

@@ -6,9 +6,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from asyncpg import Record
 
+from .database import partitions
 from .factories import Engine, Item, Lease, Outcome, Submitted
+
+# For tests that look at the counters of partition 0, or start the whole limit there.
+in_one_partition = pytest.mark.skipif(
+    partitions() > 1, reason="with several partitions, each has a share of the limit"
+)
 
 
 class Admission:

@@ -26,14 +26,10 @@ from flowfabric import (
 )
 from flowfabric.core.errors import QuotaNotFound, TaskNotFound
 from flowfabric.handlers.durable_run import DurableRun
-from support.database import partitions
+from support.admission import in_one_partition
 from worker.apps import AppMaker, working
 
 SOON = timedelta(milliseconds=20)
-
-in_one_partition = pytest.mark.skipif(
-    partitions() > 1, reason="a limit counts in each partition by itself"
-)
 
 
 class Stage:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from flowfabric.cli.output import Printer, screen
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import FlowNotFound
-from flowfabric.core.flow import FlowInfo, FlowSummary
+from flowfabric.client.portraits import read_flow
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.flows import flow_facts, flow_lines
 from flowfabric.drawing.picture import ORDER
 
 _STATES_BUT_COMPLETED = [state for state in ORDER if state is not PublicState.COMPLETED]
-
-
-async def read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
-    """Return a flow and its summary; raise FlowNotFound if it does not exist."""
-    info, summary = await client.flows.describe(id), await client.flows.summary(id)
-    if info is None or summary is None:
-        raise FlowNotFound(id=str(id))
-    return info, summary
 
 
 async def show_flow(client: FlowFabric, id: FlowId, printer: Printer) -> None:

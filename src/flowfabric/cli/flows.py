@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from flowfabric.cli.actions import DRY_RUN_OPTION
-from flowfabric.cli.flow_show import read_flow, show_flow
+from flowfabric.cli.flow_show import show_flow
 from flowfabric.cli.ids import (
     FLOW_ID_ARGUMENT,
     FLOW_IDS_ARGUMENT,
@@ -31,6 +31,7 @@ from flowfabric.cli.options import (
 )
 from flowfabric.cli.output import ListPrinter, Printer, Progress, complain, say, say_all, screen
 from flowfabric.client import FlowFabric
+from flowfabric.client.portraits import read_flow
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import (
     FlowCancellation,

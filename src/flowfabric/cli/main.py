@@ -77,7 +77,7 @@ COMMANDS = {
         "db",
         "Create, upgrade and inspect the schema of a database, or look into it with psql.",
     ),
-    "worker": ("workers", "Run a worker, list workers, mark one as dead."),
+    "worker": ("workers", "Run a worker, list workers, drain one, mark one as dead."),
     "serve": ("serve", "Serve the HTTP API until a signal stops it."),
     "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
     "flow": ("flows", "List, show, draw and cancel flows."),

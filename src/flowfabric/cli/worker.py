@@ -51,6 +51,15 @@ def worker(
     embedded: bool = typer.Option(
         False, "--embedded", help="Use a Postgres in .flowfabric/, and create it if there is none."
     ),
+    metrics_port: int | None = typer.Option(
+        None,
+        "--metrics-port",
+        min=0,
+        max=65535,
+        help="Serve metrics for Prometheus on this port. Default: none.",
+        show_default=False,
+    ),
+    metrics_host: str = typer.Option("127.0.0.1", "--metrics-host", help="Address of the metrics."),
     finish_only: bool = typer.Option(
         False,
         "--finish-only",
@@ -75,6 +84,8 @@ def worker(
         WORKER_LOGGER.warning("%s", sentence)
     loaded = load_app(app)
     loaded.settings = _chosen(loaded, database.database_url, is_embedded=embedded)
+    if metrics_port is not None:
+        _serve_metrics(loaded, metrics_host, metrics_port)
     try:
         asyncio.run(
             serve(
@@ -91,6 +102,21 @@ def worker(
         if not signals.code:
             raise
     return signals.code
+
+
+def _serve_metrics(app: App, host: str, port: int) -> None:
+    try:
+        from flowfabric.server.metrics import WorkerMetrics
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            field="--metrics-port",
+            problem=f"needs {error.name}; run: pip install 'flowfabric[server]'",
+        ) from error
+    try:
+        found = WorkerMetrics(app).serve(port, host)
+    except OSError as error:
+        raise InvalidInput(field="--metrics-port", problem=str(error)) from error
+    WORKER_LOGGER.info("serving metrics on http://%s:%d/metrics", host, found)
 
 
 def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:

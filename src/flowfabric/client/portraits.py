@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowfabric.client.facade import FlowFabric
-from flowfabric.core.errors import ExecutionNotFound
+from flowfabric.core.errors import ExecutionNotFound, FlowNotFound
 from flowfabric.core.execution import ExecutionFilter, ExecutionInfo, ExecutionSummary
-from flowfabric.core.ids import AnyId
+from flowfabric.core.flow import FlowInfo, FlowSummary
+from flowfabric.core.ids import AnyId, FlowId
 from flowfabric.drawing.executions import CHILDREN_SHOWN, Portrait
 
 
@@ -49,3 +50,11 @@ async def located(
         return filter, partition
     parent = await client.executions.find(filter.parent)
     return replace(filter, parent=parent), parent.partition_key
+
+
+async def read_flow(client: FlowFabric, id: FlowId) -> tuple[FlowInfo, FlowSummary]:
+    """Return a flow and its summary; raise FlowNotFound if it does not exist."""
+    info, summary = await client.flows.describe(id), await client.flows.summary(id)
+    if info is None or summary is None:
+        raise FlowNotFound(id=str(id))
+    return info, summary

@@ -251,6 +251,11 @@ class Workers(Scoped):
             found[name] = one
         return [found[name] for name in sorted(found)]
 
+    async def server_key(self) -> bytes:
+        """Return the key by which HTTP servers sign leases; all servers of a database share it."""
+        rows = await self._database.call(functions.READ_SERVER_KEY, namespace=self._namespace)
+        return bytes(rows[0]["read_server_key"])
+
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
         """Remove workers that stopped sending heartbeats.
 

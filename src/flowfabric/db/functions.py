@@ -813,6 +813,7 @@ LIST_API_TOKENS = _function(
 USE_API_TOKEN = _function(
     "use_api_token", "token_hash", "token_id name prefix scopes namespace expires_in"
 )
+READ_SERVER_KEY = _function("read_server_key", "namespace", "read_server_key")
 LIST_AUDIT = _function(
     "list_audit",
     "namespace before limit",
@@ -996,6 +997,7 @@ FUNCTIONS: tuple[Function, ...] = (
     REVOKE_API_TOKEN,
     LIST_API_TOKENS,
     USE_API_TOKEN,
+    READ_SERVER_KEY,
     LIST_AUDIT,
 )
 

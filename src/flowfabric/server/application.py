@@ -18,16 +18,42 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flowfabric.app.app import App
 from flowfabric.app.task import Task
-from flowfabric.core.errors import FlowFabricError, InvalidInput
-from flowfabric.server import executions, health, tokens
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import FlowFabricError, Forbidden, InvalidInput
+from flowfabric.server import (
+    bulk,
+    dashboard,
+    events,
+    executions,
+    flows,
+    health,
+    operating,
+    streams,
+    tokens,
+    waitpoints,
+    workers,
+)
 from flowfabric.server.guard import Guard, request_id_of
+from flowfabric.server.metrics import ServerMetrics
 from flowfabric.server.principals import Auth, Authenticate, NoAuth, TokenAuth
 from flowfabric.server.problems import Problem, answer, from_http, from_validation, status_of
 from flowfabric.server.routing import GuardedRoute
 
 LOGGER = logging.getLogger("flowfabric.server")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-GROUPS = (executions.routes, tokens.routes, health.routes)
+GROUPS = (
+    executions.routes,
+    bulk.routes,
+    flows.routes,
+    waitpoints.routes,
+    operating.routes,
+    workers.routes,
+    events.routes,
+    streams.routes,
+    tokens.routes,
+    health.routes,
+    dashboard.routes,
+)
 
 
 class Backend:
@@ -35,8 +61,13 @@ class Backend:
 
     def __init__(self, app: App, authenticate: Authenticate) -> None:
         self.app = app
+        self.hides_payloads = app.settings.dashboard_hide_payloads
         self.authenticate = authenticate
+        self.routes: list[GuardedRoute] = []
         self._tasks: dict[tuple[str, str], Task[..., Any, Any]] = {}
+        self._feeds: dict[str, events.Feed] = {}
+        self._lease_key: bytes | None = None
+        self.metrics = ServerMetrics()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
         """Return a task of the app, for submissions to a namespace; None if it has no such task."""
@@ -46,6 +77,29 @@ class Backend:
         known = self._tasks.get((name, namespace))
         if known is None or known.spec is not task.spec:
             known = self._tasks[name, namespace] = task.within(namespace)
+        return known
+
+    async def any_namespace(self) -> FlowFabric:
+        """Return a client of all namespaces, or of the app's if the login may use no other."""
+        client = await self.app.client()
+        try:
+            await client.within(None).executions.list(limit=1)
+        except Forbidden:
+            return client
+        return client.within(None)
+
+    async def lease_key(self) -> bytes:
+        """Return the key that signs leases of workers over HTTP."""
+        if self._lease_key is None:
+            self._lease_key = await (await self.app.client()).workers.server_key()
+        return self._lease_key
+
+    def feed(self, client: FlowFabric) -> events.Feed:
+        """Return the feed that all streams of a namespace share."""
+        namespace = client.namespace or ""
+        known = self._feeds.get(namespace)
+        if known is None or known.client is not client:
+            known = self._feeds[namespace] = events.Feed(client)
         return known
 
 
@@ -75,6 +129,7 @@ class Server(FastAPI):
         for route in self.router.routes:
             if not isinstance(route, GuardedRoute):
                 raise TypeError(f"{route} has no scope")
+            backend.routes.append(route)
         for kind, handler in (
             (FlowFabricError, _refused),
             (Problem, _problem),
@@ -89,7 +144,10 @@ class Server(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._guarded is None:
-            self._guarded = Guard(super().__call__, routes=self.router.routes, **self._guard)
+            note = self.state.backend.metrics.note
+            self._guarded = Guard(
+                super().__call__, routes=self.router.routes, note=note, **self._guard
+            )
         await self._guarded(scope, receive, send)
 
 
@@ -129,11 +187,17 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, FlowFabricError)
     if status_of(error) >= 500:
         LOGGER.warning("request refused: %s, request=%s", error, request_id_of(request.scope))
-    return answer(error, request_id_of(request.scope))
+    return _shown(request, error)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
+    return _shown(request, error)
+
+
+def _shown(request: Request, error: FlowFabricError | Problem) -> Response:
+    if dashboard.is_page(request):
+        return dashboard.problem_page(request, error)
     return answer(error, request_id_of(request.scope))
 
 

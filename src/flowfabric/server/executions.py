@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Path, Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +13,7 @@ from flowfabric.client.filters import Where, from_flags
 from flowfabric.client.portraits import located, read_portrait
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
 from flowfabric.core.execution import ExecutionFilter
-from flowfabric.core.ids import ExecutionId, parse_id
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.signal import Signal
 from flowfabric.core.token import Scope
 from flowfabric.drawing.executions import attempt_facts, step_facts, why_facts
@@ -28,6 +27,7 @@ from flowfabric.server.answers import (
     wait_seconds,
     wanted_version,
 )
+from flowfabric.server.paths import Id, Limit, Reason, Words, existing, find, why_of
 from flowfabric.server.problems import Problem, facts_of
 from flowfabric.server.routing import BATCH, LARGE, MEDIUM, Call, CurrentCall, Routes
 from flowfabric.server.submissions import Body, Submit, submission, submissions
@@ -35,11 +35,6 @@ from flowfabric.server.submissions import Body, Submit, submission, submissions
 routes = Routes("executions")
 MAX_ITEMS = 1000
 
-Id = Annotated[
-    str, Path(description="A whole id, a UUID, or at least the last 8 digits of a UUID.")
-]
-Limit = Annotated[int, Query(ge=1, le=1000)]
-Words = Annotated[list[str], Query()]
 _FROM = "/v1/executions/{id}"
 
 
@@ -47,12 +42,6 @@ class Items(Body):
     """Many executions to submit."""
 
     items: list[Submit] = Field(min_length=1, max_length=MAX_ITEMS)
-
-
-class Reason(Body):
-    """Why an operation happens; recorded with it."""
-
-    reason: str | None = None
 
 
 class Replay(Reason):
@@ -121,8 +110,8 @@ async def list_executions(
     cursor: str | None = None,
 ) -> Response:
     """List executions, newest first, by the filter language of `flowfabric ls --where`."""
-    chosen = _where(where, states=state, lanes=lane, tasks=task, tags=tag, since=since)
-    filter, partition = await _filter(call, chosen)
+    chosen = where_of(where, states=state, lanes=lane, tasks=task, tags=tag, since=since)
+    filter, partition = await filter_of(call, chosen)
     found = await call.client.executions.list(
         filter, cursor=_cursor(cursor), limit=limit, partition=partition
     )
@@ -136,7 +125,7 @@ async def count_executions(
     where: Words = [],  # noqa: B006
 ) -> Response:
     """Count executions; exact up to 10 000."""
-    filter, partition = await _filter(call, _where(where))
+    filter, partition = await filter_of(call, where_of(where))
     total = await call.client.executions.count(filter, partition=partition)
     return answer({"count": total.number, "is_more": total.is_more})
 
@@ -145,7 +134,7 @@ async def count_executions(
 async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = False) -> Response:
     """Show everything about an execution. Payload and result only with `payload=true`."""
     portrait = await read_portrait(
-        call.client, await _find(call, id), with_payload=payload, with_trace=trace
+        call.client, await find(call, id), with_payload=payload, with_trace=trace
     )
     return answer(portrait.facts(), ETag=etag(portrait.info.version))
 
@@ -153,7 +142,7 @@ async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = F
 @routes.get(_FROM + "/state", Scope.READ)
 async def state(call: CurrentCall, id: Id) -> Response:
     """Return the state of an execution in one word."""
-    info = await call.client.executions.info(await _find(call, id))
+    info = await call.client.executions.info(await find(call, id))
     if info is None:
         raise ExecutionNotFound(id=id)
     return answer({"id": info.id, "public_state": info.public_state}, ETag=etag(info.version))
@@ -162,35 +151,35 @@ async def state(call: CurrentCall, id: Id) -> Response:
 @routes.get(_FROM + "/attempts", Scope.READ)
 async def attempts(call: CurrentCall, request: Request, id: Id) -> Response:
     """List the attempts of an execution, oldest first."""
-    found = await call.client.executions.attempts(await _existing(call, id))
+    found = await call.client.executions.attempts(await existing(call, id))
     return page(request, [attempt_facts(one) for one in found], None)
 
 
 @routes.get(_FROM + "/steps", Scope.READ)
 async def steps(call: CurrentCall, request: Request, id: Id, payload: bool = False) -> Response:
     """List the recorded steps of an execution. Values of secret types are hidden."""
-    found = await call.client.steps.list(await _existing(call, id))
+    found = await call.client.steps.list(await existing(call, id))
     return page(request, [step_facts(one, is_whole=payload) for one in found], None)
 
 
 @routes.get(_FROM + "/events", Scope.READ)
 async def events(call: CurrentCall, request: Request, id: Id) -> Response:
     """List the events of an execution in order."""
-    found = await call.client.executions.events(await _existing(call, id))
+    found = await call.client.executions.events(await existing(call, id))
     return page(request, found, None)
 
 
 @routes.get(_FROM + "/why", Scope.READ)
 async def why(call: CurrentCall, id: Id) -> Response:
     """Explain why an execution is not running, or say that it is."""
-    found = await _find(call, id)
+    found = await find(call, id)
     return answer({"id": found, **why_facts(await call.client.executions.why(found))})
 
 
 @routes.get(_FROM + "/result", Scope.READ)
 async def result(call: CurrentCall, request: Request, id: Id) -> Response:
     """Return how an execution ended, or 202 if it has not. `Prefer: wait=20` waits for the end."""
-    found = await _existing(call, id)
+    found = await existing(call, id)
     try:
         async with asyncio.timeout(wait_seconds(request)):
             ending = await call.client.results.wait(found)
@@ -209,8 +198,8 @@ async def cancel(
 ) -> Response:
     """End an execution as cancelled."""
     done = await call.client.executions.cancel(
-        await _find(call, id),
-        reason=body.reason if body else None,
+        await find(call, id),
+        reason=why_of(body),
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
@@ -223,7 +212,7 @@ async def replay(
 ) -> Response:
     """Run an ended execution again."""
     done = await call.client.executions.replay(
-        await _find(call, id),
+        await find(call, id),
         **(body or Replay()).model_dump(),
         actor=call.principal.name,
         if_version=wanted_version(request),
@@ -237,8 +226,8 @@ async def retry(
 ) -> Response:
     """Make an execution run now: replay it, end its delay, or release its hold."""
     done = await call.client.executions.retry(
-        await _find(call, id),
-        reason=body.reason if body else None,
+        await find(call, id),
+        reason=why_of(body),
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
@@ -249,7 +238,7 @@ async def retry(
 async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) -> Response:
     """Change the priority of a waiting execution."""
     done = await call.client.executions.change_priority(
-        await _find(call, id),
+        await find(call, id),
         body.priority,
         reason=body.reason,
         actor=call.principal.name,
@@ -264,7 +253,7 @@ async def revoke_lease(
 ) -> Response:
     """Revoke the lease of a running execution; another worker reclaims it."""
     done = await call.client.leases.revoke(
-        await _find(call, id),
+        await find(call, id),
         **(body or Revoke()).model_dump(),
         actor=call.principal.name,
         if_version=wanted_version(request),
@@ -272,10 +261,10 @@ async def revoke_lease(
     return steered(request, done)
 
 
-@routes.put(_FROM + "/tags", Scope.OPERATE)
+@routes.put(_FROM + "/tags", Scope.SUBMIT)
 async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
     """Set tags of an execution, all or none; other tags stay."""
-    found = await _existing(call, id)
+    found = await existing(call, id)
     await call.client.executions.set_tags(found, body)
     return answer({"id": found, "tags": await call.client.executions.tags(found)})
 
@@ -283,7 +272,7 @@ async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
 @routes.post(_FROM + "/signal", Scope.SIGNAL, limit=MEDIUM)
 async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -> Response:
     """Send a signal to an execution. The first wait for this name takes it, now or later."""
-    found = await _find(call, id)
+    found = await find(call, id)
     task = await _task_of(call, found)
     sent = Signal(
         name=body.name,
@@ -295,18 +284,6 @@ async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -
     return answer(await call.client.signals.deliver(found, sent))
 
 
-async def _find(call: Call, id: str) -> ExecutionId:
-    return await call.client.executions.find(checked_id(id))
-
-
-def checked_id(text: str) -> str:
-    """Refuse a text that is no id, with the forms that are."""
-    try:
-        return parse_id(text)
-    except InvalidInput as error:
-        raise InvalidInput(field="id", problem=error.problem) from error
-
-
 async def _task_of(call: Call, id: ExecutionId) -> str:
     info = await call.client.executions.info(id)
     if info is None:
@@ -314,19 +291,12 @@ async def _task_of(call: Call, id: ExecutionId) -> str:
     return info.task
 
 
-async def _existing(call: Call, id: str) -> ExecutionId:
-    found = await _find(call, id)
-    if await call.client.executions.state(found) is None:
-        raise ExecutionNotFound(id=id)
-    return found
-
-
-async def _filter(call: Call, where: Where) -> tuple[ExecutionFilter, int | None]:
+async def filter_of(call: Call, where: Where) -> tuple[ExecutionFilter, int | None]:
     now = await call.client.executions.server_time()
     return await located(call.client, where.resolved(now), None)
 
 
-def _where(where: list[str], **flags: Any) -> Where:
+def where_of(where: list[str], **flags: Any) -> Where:
     try:
         return from_flags(where, **flags)
     except InvalidInput as error:

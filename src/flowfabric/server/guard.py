@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -47,6 +47,7 @@ class Guard:
         hosts: Iterable[str] = (),
         is_open: bool = False,
         routes: list[BaseRoute] | None = None,
+        note: Callable[[str, str, int, float], None] | None = None,
         cors_origins: Iterable[str] = (),
     ) -> None:
         self._app = app
@@ -54,6 +55,7 @@ class Guard:
         self._is_open = is_open
         self._routes = routes or []
         self._cors = frozenset(cors_origins)
+        self._note = note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,12 +93,16 @@ class Guard:
                 await answer(problem, request_id)(scope, receive, finish)
         finally:
             # The route, not the path: a path may contain a token.
+            route = scope.get("flowfabric.route") or "(no route)"
+            seconds = perf_counter() - started
+            if self._note is not None:
+                self._note(scope["method"], route, status, seconds)
             LOGGER.info(
                 "%s %s %d in %.1f ms, request=%s",
                 scope["method"],
-                scope.get("flowfabric.route") or "(no route)",
+                route,
                 status,
-                (perf_counter() - started) * 1000,
+                seconds * 1000,
                 request_id,
             )
 
@@ -130,7 +136,9 @@ class Guard:
         ):
             return Problem(403, "cross_origin", "A page of another site may not call this server.")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] not in _SAFE and kind != "application/json":
+        # A browser names the origin of a form; without it the form may come from another site.
+        is_own_form = kind == "application/x-www-form-urlencoded" and origin is not None
+        if scope["method"] not in _SAFE and kind != "application/json" and not is_own_form:
             return Problem(
                 415, "unsupported_media_type", "Send JSON, with Content-Type: application/json."
             )

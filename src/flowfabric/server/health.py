@@ -7,10 +7,12 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from flowfabric.core.token import Scope
 from flowfabric.server.answers import answer
+from flowfabric.server.metrics import CONTENT_TYPE
 from flowfabric.server.openapi import document
 from flowfabric.server.problems import Problem
-from flowfabric.server.routing import Routes
+from flowfabric.server.routing import CurrentCall, Routes
 
 routes = Routes("health")
 # A database that does not answer within this time is not ready.
@@ -39,6 +41,12 @@ async def readyz(request: Request) -> Response:
 async def healthz(request: Request) -> Response:
     """Say whether the database answers, as `/readyz` does."""
     return await readyz(request)
+
+
+@routes.get("/metrics", Scope.READ)
+async def metrics(call: CurrentCall) -> Response:
+    """Return the metrics of this process and of the caller's namespace, for Prometheus."""
+    return Response(await call.backend.metrics.text(call.client), media_type=CONTENT_TYPE)
 
 
 @routes.get("/v1/openapi.json", None)

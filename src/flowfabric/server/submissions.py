@@ -28,6 +28,7 @@ from flowfabric.core.states import KeyScope
 from flowfabric.core.task import TaskInfo
 from flowfabric.core.times import When, span, when
 from flowfabric.server.routing import Call
+from flowfabric.tasks import INPUTS_ENCODING
 
 
 class Body(BaseModel):
@@ -71,6 +72,22 @@ async def submission(call: Call, body: Submit) -> Submission:
     return replace(_by_registry(known, body), creator=call.principal.name[:256])
 
 
+async def submission_with_inputs(call: Call, body: Submit, payload: bytes) -> Submission:
+    """Return the submission of a node whose arguments are results of other nodes."""
+    bare = body.model_copy(update={"arguments": {}})
+    task = call.backend.task(body.task, call.principal.namespace)
+    if task is not None:
+        configured = task.using(**given) if (given := _options(body)) else task
+        arguments = body.arguments if isinstance(body.arguments, dict) else {}
+        limits = configured.limit_facts((), arguments) if task.spec.limits.all else {}
+        made = configured.node_submission(mint(), payload, INPUTS_ENCODING, limits)
+    else:
+        known = await call.client.tasks.describe(body.task)
+        made = _by_registry(replace(known, arguments=None), bare)
+        made = replace(made, payload=payload, payload_encoding=INPUTS_ENCODING)
+    return replace(made, creator=call.principal.name[:256])
+
+
 async def submissions(call: Call, bodies: Sequence[Submit]) -> list[Submission | Exception]:
     """Return a submission or an error for each body."""
     found: list[Submission | Exception] = []
@@ -84,7 +101,7 @@ async def submissions(call: Call, bodies: Sequence[Submit]) -> list[Submission |
     return found
 
 
-def _by_task(task: Task[..., Any, Any], body: Submit) -> Submission:
+def _options(body: Submit) -> dict[str, Any]:
     options: dict[str, Any] = {
         "key": body.key,
         "unique": body.unique,
@@ -96,13 +113,22 @@ def _by_task(task: Task[..., Any, Any], body: Submit) -> Submission:
         "deadline": duration(body.deadline, "deadline"),
         **_delay(body),
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _by_task(task: Task[..., Any, Any], body: Submit) -> Submission:
+    given = _options(body)
     if isinstance(body.arguments, dict):
         _check_names(task, body.arguments)
         args, kwargs = (), body.arguments
     else:
         args, kwargs = tuple(body.arguments), {}
-    return (task.using(**given) if given else task).submission(args, kwargs)
+    try:
+        return (task.using(**given) if given else task).submission(args, kwargs)
+    except InvalidInput as error:
+        if not error.field.startswith("arguments"):
+            raise
+        raise InvalidInput(field="arguments", problem=error.problem) from error
 
 
 def _check_names(task: Task[..., Any, Any], arguments: dict[str, Any]) -> None:

@@ -17,8 +17,11 @@ from flowfabric.db.partitions import KnownPartitions
 from flowfabric.telemetry import WORKER_LOGGER
 
 FLOOR_SECONDS = 0.1
-# How long a worker claims by one look over the partitions before it looks again.
+# How long a worker claims by one look over the partitions before it looks again: so many times the
+# time that the look took, at least and at most so long.
+LOOK_SHARE = 30
 LOOK_SECONDS = 0.1
+MOST_LOOK_SECONDS = 0.5
 # How long a worker asks the partitions one after the other, after a look over all has failed.
 BLIND_SECONDS = 1.0
 # How long one of several partitions may take to answer a claim.
@@ -83,6 +86,7 @@ class PartitionRotation:
         self._ranks: dict[int, int] = {}
         self._stays = False
         self._looked_at = 0.0
+        self._fresh_for = LOOK_SECONDS
         self._blind_until = 0.0
         self._last = random.randrange(1 << 16)
 
@@ -109,7 +113,7 @@ class PartitionRotation:
         if self.is_single:
             return self._turns[0]
         now = monotonic()
-        is_fresh = now - self._looked_at < LOOK_SECONDS
+        is_fresh = now - self._looked_at < self._fresh_for
         if self._stays and is_fresh:
             return self._current
         if is_fresh and (turn := self._take()) is not None:
@@ -162,6 +166,7 @@ class PartitionRotation:
         if monotonic() >= self._blind_until:
             try:
                 await self._partitions.current()
+                began = monotonic()
                 ranks = await self._look()
             except Unavailable as error:
                 WORKER_LOGGER.log(level_of(error), "look over the partitions failed: %s", error)
@@ -177,8 +182,10 @@ class PartitionRotation:
                 lost = [turn.partition for turn in self.pending]
                 self._found = iter(dict.fromkeys([*lost, *found]))
                 self._looked_at = monotonic()
+                wanted = LOOK_SHARE * (self._looked_at - began)
+                self._fresh_for = min(max(wanted, LOOK_SECONDS), MOST_LOOK_SECONDS)
                 return
-        self._ranks = {}
+        self._ranks, self._fresh_for = {}, LOOK_SECONDS
         # One partition after the other: some may answer although a look over all does not.
         behind = [(self._last + 1 + step) % count for step in range(count)]
         self._found, self._looked_at = iter(behind), monotonic()

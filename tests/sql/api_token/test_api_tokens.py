@@ -72,6 +72,13 @@ async def test_an_expired_and_an_unknown_token_are_nobodys(db, clock):
     assert await use(db) is None
 
 
+async def test_all_servers_of_a_database_get_one_key(db):
+    keys = [await db.fetchval("select ff.read_server_key('a')") for _ in range(2)]
+    keys.append(await db.fetchval("select ff.read_server_key(null)"))
+    assert len(set(keys)) == 1
+    assert len(keys[0]) == 32
+
+
 BAD = [
     ("namespace", None),
     ("namespace", "a b"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -9,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from support.admission import Admission
-from support.factories import refused
+from support.factories import Engine, refused
 
 
 @pytest.fixture
@@ -272,6 +273,63 @@ async def test_a_release_after_a_reset_takes_nothing_from_the_new_period(admissi
     await spend(admission, other, 40)
     await release(admission, mine)
     assert await usage(admission) == 40
+
+
+async def test_what_was_spent_in_a_past_period_is_deleted(admission, engine):
+    await create(admission)
+    old, new = uuid4(), uuid4()
+    await spend(admission, old, 60)
+    await reset_due(admission)
+    assert await engine.connection.fetchval("select count(*) from ff.budget_ledger") == 1
+    await admission.one("reset_budget", budget="monthly")
+    await spend(admission, new, 40)
+    await reset_due(admission)
+    rows = await engine.connection.fetch("select execution_id from ff.budget_ledger")
+    assert [row["execution_id"] for row in rows] == [new]
+
+
+async def test_spends_and_releases_at_once_meet_no_deadlock(db, admission):
+    await create(admission, hard=10_000)
+    ids = [uuid4() for _ in range(3)]
+
+    async def act(number: int) -> None:
+        mine = Admission(Engine(await db.connect()))
+        for turn in range(10):
+            await spend(mine, ids[(number + turn) % 3], 1)
+            await release(mine, ids[(number + 2 * turn) % 3])
+
+    await asyncio.gather(*(act(number) for number in range(4)))
+    for one in ids:
+        await release(admission, one)
+    assert await usage(admission) == 0
+
+
+async def test_a_hundred_reporters_and_a_reset_resume_each_suspended_execution_once(
+    db, admission, engine
+):
+    budget = await admission.budget(tokens=60, on_exceed="suspend")
+    await admission.submit(100, budgets=[budget])
+    leases = await engine.claim(100)
+
+    async def report_some(part) -> list[str]:
+        mine = Admission(Engine(await db.connect()))
+        return [(await mine.report(lease, {"tokens": 3})).word for lease in part]
+
+    async def reset() -> None:
+        await Admission(Engine(await db.connect())).one("reset_budget", budget="monthly")
+
+    *words, _ = await asyncio.gather(*(report_some(leases[n::5]) for n in range(5)), reset())
+    told = [word for part in words for word in part]
+    assert set(told) == {"ok", "suspended"}
+    assert 0 < told.count("ok") <= 40
+    resumed = []
+    # Whether or not the reset came before the last report: one more opens the budget.
+    for _ in range(2):
+        resumed += await engine.claim(100)
+        await admission.one("reset_budget", budget="monthly")
+    resumed += await engine.claim(100)
+    assert {lease.claim_kind for lease in resumed} == {"resumed"}
+    assert len(resumed) == len({lease.execution_id for lease in resumed}) == told.count("suspended")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.factories import Engine, Item
 
 
@@ -72,3 +74,34 @@ async def test_an_open_transaction_holds_up_no_other_submit_of_its_key(db, engin
         await submit(engine, "acme", 2, names)
         await submit(other, "acme", 2, names)
     assert len(await engine.claim(10)) == 4
+
+
+async def check_three_tenants(engine, many: int, some: int, batch: int) -> None:
+    """Every claim leaves each tenant within one batch of its fair part, as long as it has work."""
+    names = {}
+    for start in range(0, many, 1000):
+        await submit(engine, "many", min(1000, many - start), names)
+    await submit(engine, "some", some, names)
+    await submit(engine, "one", 1, names)
+    served = {"many": 0, "some": 0, "one": 0}
+    left = {"many": many, "some": some, "one": 1}
+    while left["some"] or left["one"]:
+        waiting = [key for key in left if left[key]]
+        before = dict(served)
+        for lease in await engine.claim(batch):
+            served[names[lease.execution_id]] += 1
+            left[names[lease.execution_id]] -= 1
+        for key in waiting:
+            got = served[key] - before[key]
+            assert left[key] == 0 or got >= batch // len(waiting) - 1, (key, served)
+    # Those with few had their turns among the first: "some" needs twice its number of turns.
+    assert sum(served.values()) <= 2 * some + 1 + batch
+
+
+async def test_three_tenants_are_served_within_a_batch_of_ideal(engine):
+    await check_three_tenants(engine, 1000, 100, 20)
+
+
+@pytest.mark.slow
+async def test_three_tenants_one_of_them_with_a_hundred_thousand(engine, sized):
+    await check_three_tenants(engine, sized(100_000, short=5_000), 100, 20)

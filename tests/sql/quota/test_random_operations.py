@@ -1,143 +1,35 @@
 """Random operations on executions under one to three gates, by several connections at once.
 
 At every snapshot no gate has more leases than its limit, and every counter is exact (Q01). In the
-end everything drains: no line keeps an execution back, and no call met a deadlock.
+end everything drains: no line keeps an execution back (Q08), and no call met a deadlock.
+
+An operation is one execution that a call acts on: submitted, leased, or settled. Calls act on up to
+a hundred, as those of real workers do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import os
+import sys
 from datetime import timedelta
-from random import Random
+from pathlib import Path
+from time import monotonic
 
-import asyncpg
 import pytest
 
 from flowfabric.doctor import find_check
+from support import gate_crowd
 from support.admission import Admission
 from support.factories import Engine
+from support.gate_crowd import KEYS, Crowd, operate, submit, work
 from support.proofs import drawn
 
-KEYS = 8
 OVER = (
     "select g.quota, g.key, g.max_running, count(*) from ff.execution e, "
     "unnest(e.quota_ids) q(id) join ff.gate g on g.gate_id = q.id "
     "where e.ownership = 'leased' group by 1, 2, 3 having count(*) > g.max_running"
 )
-# What a call may be refused with: the state has moved, or a row was locked for too long.
-STATE = {"WF212", "WF201", "WF204", "WF205", "WF206", "WF301", "55P03", "40001"}
-
-
-class Crowd:
-    """The shared facts of one run."""
-
-    def __init__(self, seed: int, operations: int) -> None:
-        self.random = Random(seed)
-        self.left = operations
-        self.done = 0
-        self.is_calm = False
-        self.refused: dict[str, int] = {}
-
-    def next(self) -> bool:
-        self.left -= 1
-        self.done += 1
-        return self.left >= 0
-
-    def note(self, error: asyncpg.PostgresError) -> None:
-        state = error.sqlstate or ""
-        assert state in STATE, error
-        self.refused[state] = self.refused.get(state, 0) + 1
-
-
-async def work(crowd: Crowd, db, number: int) -> None:
-    """Claim and settle as a worker does; some settle twice, late, or never."""
-    engine = Engine(await db.connect())
-    while crowd.next():
-        try:
-            leases = await engine.claim(
-                crowd.random.choice((1, 3, 10)),
-                instance=f"i{number}",
-                ttl=timedelta(seconds=2),
-            )
-            if not leases:
-                await asyncio.sleep(0.005)
-            for lease in leases:
-                crowd.done += 1
-                end = crowd.random.choice(
-                    ("complete",) * 6 + ("fail", "release", "delay", "vanish", "twice")
-                )
-                if end == "complete":
-                    await engine.complete(lease)
-                elif end == "fail":
-                    await engine.fail(lease, "permanent")
-                elif end == "release":
-                    await engine.release(lease)
-                elif end == "delay":
-                    await engine.delay(lease, timedelta(milliseconds=20))
-                elif end == "twice":
-                    await engine.complete(lease)
-                    await engine.complete(lease)
-        except asyncpg.PostgresError as error:
-            crowd.note(error)
-
-
-async def submit(crowd: Crowd, db, gates: list[int], shared: int) -> None:
-    """Submit batches, some inside a transaction that stays open for a while."""
-    engine = Engine(await db.connect())
-    admission = Admission(engine)
-    while crowd.next():
-        wanted = {crowd.random.choice(gates)}
-        if crowd.random.random() < 0.5:
-            wanted.add(shared)
-        if crowd.random.random() < 0.2:
-            wanted.add(crowd.random.choice(gates))
-        count, priority = crowd.random.randint(1, 4), crowd.random.choice((0, 0, 5))
-        if crowd.random.random() < 0.1:
-            async with engine.connection.transaction():
-                await admission.submit(count, quotas=sorted(wanted), priority=priority)
-                await asyncio.sleep(0.05)
-        else:
-            await admission.submit(count, quotas=sorted(wanted), priority=priority)
-        crowd.done += count
-
-
-async def operate(crowd: Crowd, db) -> None:
-    """Cancel, revoke, replay and change limits at random, and do what the reconcilers do."""
-    engine = Engine(await db.connect())
-    admission = Admission(engine)
-    while crowd.next():
-        await asyncio.sleep(0.002)
-        act = crowd.random.choice(("cancel", "revoke", "replay", "limit", "sweep", "expire"))
-        id_ = await engine.connection.fetchval(
-            "select execution_id from ff.execution where (phase = 'terminal') = $1 "
-            "offset $2 limit 1",
-            act == "replay",
-            crowd.random.randint(0, 30),
-        )
-        with suppress(asyncpg.exceptions.DataError):
-            try:
-                if act == "sweep":
-                    await engine.connection.fetch("select * from ff.sweep_gates(0::smallint)")
-                elif act == "expire":
-                    await engine.expire()
-                    await engine.promote()
-                elif act == "limit":
-                    await admission.one(
-                        "set_quota",
-                        quota="tenant",
-                        key=f"k{crowd.random.randrange(KEYS)}",
-                        # A limit is only raised: a lowered one stops nobody who runs.
-                        concurrency=6,
-                    )
-                elif id_ is not None and act == "cancel":
-                    await engine.cancel(id_)
-                elif id_ is not None and act == "revoke":
-                    await engine.revoke(id_)
-                elif id_ is not None:
-                    await engine.replay(id_)
-            except asyncpg.PostgresError as error:
-                crowd.note(error)
 
 
 async def watch(crowd: Crowd, db) -> int:
@@ -150,19 +42,18 @@ async def watch(crowd: Crowd, db) -> int:
         # Raised limits are read in the same snapshot as the leases.
         assert await connection.fetch(OVER) == []
         looks += 1
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.25)
     return looks
 
 
-async def drain(crowd: Crowd, db, clock) -> None:
+async def drain(db, clock) -> None:
     """Work until everything has ended, as calm workers do."""
     engine = Engine(await db.connect())
     idle = 0
     while idle < 3:
-        leases = await engine.claim(50, instance="calm", ttl=timedelta(minutes=5))
-        for lease in leases:
-            await engine.complete(lease)
+        leases = await engine.claim(100, instance="calm", ttl=timedelta(minutes=5))
         if leases:
+            await engine.complete_many(leases)
             idle = 0
             continue
         idle += 1
@@ -172,24 +63,27 @@ async def drain(crowd: Crowd, db, clock) -> None:
         await engine.connection.fetch("select * from ff.sweep_gates(0::smallint)")
 
 
-async def run(db, clock, engine, seed: int, operations: int, workers: int) -> Crowd:
+async def run(db, clock, engine, operations: int, *workers) -> Crowd:
+    """Let workers, two submitters and an operator act at once, then drain and look."""
     admission = Admission(engine)
-    gates = [await admission.quota("tenant", f"k{n}", concurrency=1 + n % 5) for n in range(KEYS)]
-    shared = await admission.quota("shared", concurrency=6)
+    gates = [
+        await admission.quota("tenant", f"k{n}", concurrency=1 + n % 5 * 8) for n in range(KEYS)
+    ]
+    shared = await admission.quota("shared", concurrency=60)
     await engine.register()
-    crowd = Crowd(seed, operations)
+    crowd = Crowd(drawn("operations").randrange(2**32), operations)
     watching = asyncio.create_task(watch(crowd, db))
     try:
         await asyncio.gather(
-            *(work(crowd, db, number) for number in range(workers)),
-            submit(crowd, db, gates, shared),
-            submit(crowd, db, gates, shared),
-            operate(crowd, db),
+            *(worker(crowd) for worker in workers),
+            submit(crowd, await db.connect(), gates, shared, 1500),
+            submit(crowd, await db.connect(), gates, shared, 1500),
+            operate(crowd, await db.connect()),
         )
     finally:
         crowd.is_calm = True
     assert await watching > 3
-    await drain(crowd, db, clock)
+    await drain(db, clock)
     left = await engine.connection.fetch(
         "select quota_ids, phase::text, ownership::text, eligibility::text, line_id "
         "from ff.execution where phase <> 'terminal' limit 5"
@@ -201,19 +95,44 @@ async def run(db, clock, engine, seed: int, operations: int, workers: int) -> Cr
 
 
 async def test_random_operations_never_pass_a_limit_and_everything_drains(db, clock, engine):
-    crowd = await run(
-        db, clock, engine, seed=drawn("operations").randrange(2**32), operations=1500, workers=4
-    )
-    assert crowd.done >= 1500
+    async def worker(number: int, crowd: Crowd) -> None:
+        await work(crowd, await db.connect(), f"i{number}")
+
+    workers = [lambda crowd, n=n: worker(n, crowd) for n in range(4)]
+    crowd = await run(db, clock, engine, 50_000, *workers)
+    assert crowd.done >= 50_000
 
 
 @pytest.mark.slow
-async def test_a_million_random_operations(db, clock, engine, sized):
-    await run(
-        db,
-        clock,
-        engine,
-        seed=drawn("operations").randrange(2**32),
-        operations=sized(1_000_000, short=5_000),
-        workers=8,
-    )
+async def test_a_million_random_operations_by_processes_that_are_killed(db, clock, engine, sized):
+    """Eight workers in four processes. One process after the other is killed and started again."""
+    operations = sized(1_000_000, short=5_000)
+    chance = drawn("kills")
+
+    async def process(number: int, crowd: Crowd) -> None:
+        while crowd.goes_on:
+            started = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "support.gate_crowd",
+                db.url,
+                str(chance.randrange(2**32)),
+                str(number),
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(Path(gate_crowd.__file__).parents[1])},
+            )
+            assert started.stdout is not None
+            until = 0.0
+            async for line in started.stdout:
+                crowd.done += int(line)
+                # From its first words on: a busy machine takes long to start it.
+                until = until or monotonic() + chance.uniform(2, 10)
+                if monotonic() > until or not crowd.goes_on:
+                    break
+            started.kill()
+            # It ended by the kill, not by an error.
+            assert await started.wait() == -9
+
+    workers = [lambda crowd, n=n: process(n, crowd) for n in range(4)]
+    crowd = await run(db, clock, engine, operations, *workers)
+    assert crowd.done >= operations

@@ -34,6 +34,14 @@ def is_satisfied(condition: dict[str, Any], signals: list[Sent]) -> bool:
         kind = condition.get("distinct", "signals")
         marks = {"signals": "id", "waitpoints": "key", "sources": "source"}[kind]
         return len({getattr(one, marks) for one in counted}) >= condition["at_least"]
+    if "approve" in condition:
+        points = {f"w {leaf['waitpoint']}" for leaf in condition["of"]}
+        answers: dict[str, str] = {}
+        for one in signals:
+            if one.key in points and one.name in ("approved", "rejected"):
+                answers.setdefault(one.key, one.name)
+        yes = sum(name == "approved" for name in answers.values())
+        return yes >= condition["approve"] or len(answers) - yes >= condition["deny"]
     if "operator" in condition:
         return False
     return any(matches(condition, one) for one in signals)
@@ -60,6 +68,10 @@ def condition(dice: random.Random, depth: int) -> dict[str, Any]:
         return leaf(dice)
     if choice < 0.65:
         return {"every": [condition(dice, depth - 1) for _ in range(dice.randint(1, 3))]}
+    if choice < 0.8:
+        points = dice.sample(POINTS, dice.randint(1, len(POINTS)))
+        need, deny = dice.randint(1, len(points)), dice.randint(1, len(points))
+        return {"approve": need, "deny": deny, "of": [{"waitpoint": one} for one in points]}
     members = [leaf(dice) for _ in range(dice.randint(1, 3))]
     distinct = dice.choice(["signals", "waitpoints", "sources"])
     most = len(members) if distinct == "waitpoints" else 4
@@ -67,7 +79,7 @@ def condition(dice: random.Random, depth: int) -> dict[str, Any]:
 
 
 def sent(dice: random.Random) -> Sent:
-    name = dice.choice("abcxy")
+    name = dice.choice([*"abcxy", "approved", "rejected"])
     key = f"w {dice.choice(POINTS)}" if dice.random() < 0.5 else f"s {name}"
     return Sent(key, name, uuid4(), dice.choice(["caller ada", "caller bob", "token"]))
 
@@ -123,6 +135,11 @@ async def test_many_random_conditions_are_decided_as_the_rules_say(db, sized):
         ({"at_least": 2, "of": [{"signal": "a"}], "distinct": "waitpoints"}, "more than there are"),
         ({"at_least": 1, "of": [{"signal": "a"}], "distinct": "days"}, "distinct must be"),
         ({"at_least": 1, "of": [{"every": [{"signal": "a"}]}]}, "signals or waitpoints"),
+        ({"approve": 1, "of": [{"waitpoint": POINTS[0]}]}, "whole numbers from 1"),
+        ({"approve": 2, "deny": 1, "of": [{"waitpoint": POINTS[0]}]}, "whole numbers from 1"),
+        ({"approve": 1, "deny": 1, "of": [{"signal": "a"}]}, "1 to 64 waitpoints"),
+        ({"approve": 1, "deny": 1, "of": []}, "1 to 64 waitpoints"),
+        ({"signal": "a", "schema": "7"}, "schema must be an id"),
         ({"waitpoint": "x"}, "id of a waitpoint"),
         ({"waitpoint": POINTS[0], "name": ""}, "1 to 256 bytes"),
         ({"any": [{"signal": "a"}]}, "must be an object with"),

@@ -62,6 +62,9 @@ begin
     insert into ff.budget_dimension (budget_id, dimension, declared_hard, declared_soft)
     select v_id, u.dimension, u.hard, u.soft
     from unnest(p_dimensions, p_hard_limits, p_soft_limits) u(dimension, hard, soft);
+    perform ff._write_audit(
+      p_namespace, p_actor, 'create_budget', concat_ws(' ', p_budget, nullif(p_key, '')), null, null,
+      jsonb_build_object('dimensions', p_dimensions, 'hard_limits', p_hard_limits));
   end if;
   return query
   select case when v_is_new then 'created' else 'already_satisfied' end, b.budget_id,

@@ -35,6 +35,7 @@ begin
     update ff.budget b set changed_by = p_actor, changed_at = v_now, reason = p_reason
     where b.budget_id = v_budget.budget_id;
     perform ff._shut_budget(v_budget.budget_id);
+    perform ff._write_audit(p_namespace, p_actor, 'lift_budget', concat_ws(' ', p_budget, nullif(p_key, '')), p_reason);
   end if;
   return next;
 end;

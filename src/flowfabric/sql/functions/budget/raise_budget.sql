@@ -52,6 +52,9 @@ begin
   update ff.budget b set changed_by = p_actor, changed_at = v_now, reason = p_reason
   where b.budget_id = v_budget.budget_id;
   perform ff._shut_budget(v_budget.budget_id);
+  perform ff._write_audit(
+    p_namespace, p_actor, 'raise_budget', concat_ws(' ', p_budget, nullif(p_key, '')), p_reason, null,
+    jsonb_build_object('dimensions', p_dimensions, 'hard_limits', p_hard_limits));
   outcome := 'raised';
   return next;
 end;

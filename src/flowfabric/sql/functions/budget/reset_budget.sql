@@ -33,6 +33,7 @@ begin
   perform ff._reset_budget(v_budget.budget_id, v_now);
   update ff.budget b set changed_by = p_actor, changed_at = v_now, reason = p_reason
   where b.budget_id = v_budget.budget_id;
+  perform ff._write_audit(p_namespace, p_actor, 'reset_budget', concat_ws(' ', p_budget, nullif(p_key, '')), p_reason);
   return query
   select 'reset', b.next_reset_at from ff.budget b where b.budget_id = v_budget.budget_id;
 end;

@@ -1,5 +1,6 @@
--- Reset budgets whose period has ended, and delete reports whose keys have expired. A reconciler calls
--- this. due_in is the time until the next period ends.
+-- Reset budgets whose period has ended. Delete reports whose keys have expired, and what was spent in
+-- past periods, because nobody can take it back. A reconciler calls this. due_in is the time until the
+-- next period ends.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -37,6 +38,19 @@ begin
     limit p_limit
     for update skip locked) t
   where r.budget_id = t.budget_id and r.dedup_key = t.dedup_key;
+  delete from ff.budget_ledger l
+  using (
+    select x.budget_id, x.execution_id, x.dimension
+    from ff.budget b
+    cross join lateral (
+      select y.budget_id, y.execution_id, y.dimension from ff.budget_ledger y
+      where y.budget_id = b.budget_id and y.period_no < b.period_no
+      limit 10 * p_limit
+      for update skip locked) x
+    where b.period_no > 0
+    limit 10 * p_limit) t
+  where l.budget_id = t.budget_id and l.execution_id = t.execution_id
+    and l.dimension = t.dimension;
   handled := cardinality(v_due);
   due_in := (
     select min(b.next_reset_at) - v_now from ff.budget b where b.next_reset_at > v_now);

@@ -92,6 +92,11 @@ begin
     p_cancelled_by => p_source,
     p_actor => p_actor,
     p_detail => jsonb_strip_nulls(jsonb_build_object('source', p_source, 'reason', p_reason)));
+  if p_source = 'operator_override' then
+    perform ff._write_execution_audit(
+      p_partition_key, v_row, p_actor, 'cancel_execution', p_reason,
+      jsonb_build_object('state', 'cancelled'));
+  end if;
   return query
   select 'cancelled', 'cancelled', v_row.version + 1,
          case when v_is_pending then jsonb_build_object('wakes_pending', true) end;

@@ -73,6 +73,9 @@ begin
          v_row.route_id, v_row.flow_id, v_row.namespace, v_row.instance_tag, c.mutated_at, p_actor,
          v_change || jsonb_strip_nulls(jsonb_build_object('reason', p_reason))
   from changed c;
+  perform ff._write_execution_audit(
+    p_partition_key, v_row, p_actor, 'change_priority', p_reason,
+    v_change);
   return query select 'changed', v_row.public_state::text, v_row.version + 1, v_change;
 end;
 $$;

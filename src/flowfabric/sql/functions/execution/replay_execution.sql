@@ -83,9 +83,15 @@ begin
       p_partition_key, p_execution_id, 'unblock', 'unblocked', v_now, p_actor,
       jsonb_strip_nulls(jsonb_build_object(
         'blocking_reason', v_row.blocking_reason, 'reason', p_reason)) || v_detail);
+    perform ff._write_execution_audit(
+      p_partition_key, v_row, p_actor, 'replay_execution', p_reason,
+      jsonb_build_object('outcome', 'unblocked') || v_detail);
     return query select 'unblocked', 'waiting', v_row.version + 1, null::jsonb;
   else
     v_state := ff._replay_execution(p_partition_key, v_row, p_reason, p_actor, v_detail);
+    perform ff._write_execution_audit(
+      p_partition_key, v_row, p_actor, 'replay_execution', p_reason,
+      jsonb_build_object('state', v_state) || v_detail);
     return query select 'replayed', v_state, v_row.version + 1, null::jsonb;
   end if;
 end;

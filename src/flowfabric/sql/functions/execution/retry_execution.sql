@@ -66,6 +66,9 @@ begin
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
       'hint', 'it is neither ended, delayed, held nor blocked'));
   end if;
+  perform ff._write_execution_audit(
+    p_partition_key, v_row, p_actor, 'retry_execution', p_reason,
+    jsonb_build_object('outcome', v_word, 'state', v_state));
   return query select v_word, v_state, v_row.version + 1, null::jsonb;
 end;
 $$;

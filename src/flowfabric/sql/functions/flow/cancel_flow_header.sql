@@ -129,6 +129,11 @@ begin
       p_flow_id, v_flow.namespace, v_now, p_actor, jsonb_strip_nulls(jsonb_build_object(
         'policy', v_policy, 'reason', p_reason, 'member_count', member_count,
         'raised_from', v_flow.cancel_policy)));
+    perform ff._write_audit(
+      v_flow.namespace, p_actor, 'cancel_flow_header',
+      format('{fp:%s}:%s', p_partition_key, p_flow_id), p_reason,
+      jsonb_build_object('policy', v_flow.cancel_policy),
+      jsonb_build_object('policy', v_policy, 'member_count', member_count));
     v_flow.cancel_policy := v_policy;
 
     if v_policy <> 'flow_only' and member_count > 0 then

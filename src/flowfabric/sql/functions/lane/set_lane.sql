@@ -99,6 +99,11 @@ begin
       case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
       case when p_state is null then coalesce(p_reason, l.reason) else p_reason end, p_actor);
   v_changed := found;
+  if v_changed then
+    perform ff._write_audit(
+      p_namespace, p_actor, 'set_lane', p_lane, p_reason, null,
+      jsonb_build_object('state', p_state, 'resumes_at', p_resumes_at, 'retention', p_retention));
+  end if;
   return query
   select case when v_changed then 'changed' else 'unchanged' end, l.namespace, l.lane, l.state::text,
          l.resumes_at, l.retention, l.reason, l.changed_by, l.changed_at

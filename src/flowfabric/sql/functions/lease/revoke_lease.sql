@@ -107,6 +107,9 @@ begin
   end if;
   perform ff._hint_ready(p_partition_key, array[v_row.route_id]);
   perform ff._hint_lease_lost(p_partition_key, array[p_execution_id]);
+  perform ff._write_execution_audit(
+    p_partition_key, v_row, p_actor, 'revoke_lease', p_reason,
+    jsonb_build_object('worker_instance_id', v_row.worker_instance_id));
   return query
   select 'revoked', 'active', v_row.version + 1,
          jsonb_build_object('lease_id', v_row.lease_id, 'epoch', v_row.epoch + 1,

@@ -63,6 +63,9 @@ begin
       perform ff._apply_quota(
         v_partition::smallint, p_namespace, p_quota, null, v_now);
     end loop;
+    perform ff._write_audit(
+      p_namespace, p_actor, 'create_quota', p_quota, null, null,
+      jsonb_build_object('concurrency', p_concurrency, 'rate', p_rate, 'per', p_rate_window));
   end if;
   return query
   select case when v_is_new then 'created' else 'already_satisfied' end, q.is_keyed, q.concurrency,

@@ -42,6 +42,7 @@ begin
     for v_partition in 0..ff._count_partitions() - 1 loop
       perform ff._apply_quota(v_partition::smallint, p_namespace, p_quota, null, v_now);
     end loop;
+    perform ff._write_audit(p_namespace, p_actor, 'delete_quota', p_quota, p_reason);
   end if;
   return next;
 end;

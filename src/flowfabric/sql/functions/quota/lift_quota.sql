@@ -51,6 +51,8 @@ begin
       perform ff._apply_quota(
         v_partition::smallint, p_namespace, p_quota, nullif(v_key, ''), v_now);
     end loop;
+    perform ff._write_audit(
+      p_namespace, p_actor, 'lift_quota', concat_ws(' ', p_quota, nullif(v_key, '')), p_reason);
   end if;
   v_limits := ff._read_limits(p_namespace, p_quota, v_key);
   key := v_key;

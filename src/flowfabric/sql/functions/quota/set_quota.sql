@@ -92,6 +92,10 @@ begin
       perform ff._apply_quota(
         v_partition::smallint, p_namespace, p_quota, nullif(v_key, ''), v_now);
     end loop;
+    perform ff._write_audit(
+      p_namespace, p_actor, 'set_quota', concat_ws(' ', p_quota, nullif(v_key, '')), p_reason, null,
+      jsonb_build_object('concurrency', v_new.concurrency, 'rate', v_new.rate,
+                         'per', v_new.rate_window));
   end if;
   key := v_key;
   concurrency := v_new.concurrency;

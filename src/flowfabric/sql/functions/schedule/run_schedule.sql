@@ -46,6 +46,9 @@ begin
   end if;
   perform ff._submit_firings(
     p_partition_key, v_schedule, array[v_now], array[p_execution_id], p_actor);
+  perform ff._write_audit(
+    p_namespace, p_actor, 'run_schedule', concat_ws(' ', p_app, p_name), null, null,
+    jsonb_build_object('execution', p_execution_id));
   return query select 'submitted', p_execution_id;
 end;
 $$;

@@ -68,6 +68,11 @@ begin
     perform ff._refuse('WF304', 'schedule_not_found', jsonb_build_object(
       'schedule', p_name, 'app', p_app));
   end if;
+  if v_changed then
+    perform ff._write_audit(
+      p_namespace, p_actor, 'set_schedule', concat_ws(' ', p_app, p_name), p_reason, null,
+      jsonb_build_object('is_paused', p_is_paused));
+  end if;
   return query
   select case when v_changed then 'changed'
               when v_schedule.is_paused = p_is_paused then 'unchanged'

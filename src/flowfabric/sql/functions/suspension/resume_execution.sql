@@ -74,6 +74,9 @@ begin
     p_partition_key, array[p_execution_id], 'wake', 'resumed', v_now,
     jsonb_strip_nulls(jsonb_build_object('by', 'operator', 'reason', p_reason)),
     p_delay, p_actor);
+  perform ff._write_execution_audit(
+    p_partition_key, v_row, p_actor, 'resume_execution', p_reason,
+    jsonb_build_object('outcome', 'resumed'));
   return query
   select 'resumed', e.public_state::text, e.version, null::jsonb from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id;

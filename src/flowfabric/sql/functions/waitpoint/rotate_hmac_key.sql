@@ -58,6 +58,9 @@ begin
   update ff.hmac_key k set is_active = false, lapses_at = v_now + p_grace where k.is_active;
   insert into ff.hmac_key (kid, inner_block, outer_block, is_active, created_at)
   values (p_kid, v_blocks.inner_block, v_blocks.outer_block, true, v_now);
+  perform ff._write_audit(
+    null, null, 'rotate_hmac_key', p_kid, null, jsonb_build_object('kid', v_old.kid),
+    jsonb_build_object('kid', p_kid, 'grace', p_grace));
   return query select 'rotated', p_kid, v_old.kid, v_deleted;
 end;
 $$;

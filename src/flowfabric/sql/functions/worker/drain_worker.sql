@@ -46,6 +46,9 @@ begin
       where w.namespace = p_namespace and w.worker_instance_id = p_worker_instance_id
         and w.heartbeat_at + w.liveness_ttl > v_now) then 'already_asked'
     else 'not_registered' end;
+  if outcome = 'asked' then
+    perform ff._write_audit(p_namespace, p_actor, 'drain_worker', p_worker_instance_id, p_reason);
+  end if;
   return next;
 end;
 $$;

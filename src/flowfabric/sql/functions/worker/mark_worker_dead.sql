@@ -42,6 +42,9 @@ begin
     from marked m
   )
   select case when count(*) > 0 then 'marked' else 'not_registered' end into outcome from marked;
+  if outcome = 'marked' and p_actor is not null then
+    perform ff._write_audit(p_namespace, p_actor, 'mark_worker_dead', p_worker_instance_id, p_reason);
+  end if;
   return next;
 end;
 $$;

@@ -194,6 +194,8 @@ create table ff.budget_ledger (
   primary key (budget_id, execution_id, dimension)
 );
 
+create index budget_ledger_period on ff.budget_ledger (budget_id, period_no);
+
 -- Reports that were applied, by the caller's key, for 24 hours.
 create table ff.budget_report (
   budget_id  bigint      not null,

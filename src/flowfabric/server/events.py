@@ -1,0 +1,167 @@
+"""The event log: pages as JSON, and a stream of server-sent events.
+
+All streams of a namespace share one reader of the log. A stream that is too slow is closed; the
+client comes back with its Last-Event-ID and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from flowfabric.client import FlowFabric
+from flowfabric.core.errors import FlowFabricError, InvalidInput
+from flowfabric.core.execution import Event, EventPage
+from flowfabric.core.states import EventKind
+from flowfabric.core.times import past, when
+from flowfabric.core.token import Scope
+from flowfabric.server.answers import page, shown
+from flowfabric.server.routing import CurrentCall, Routes
+
+LOGGER = logging.getLogger("flowfabric.server")
+routes = Routes("events")
+# A comment keeps a silent stream alive.
+SILENCE_SECONDS = 15.0
+# A stream that has so many pages unread is closed.
+BEHIND = 1000
+MEDIA_TYPE = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The events that a caller wants."""
+
+    kinds: Collection[str] = ()
+    lanes: Collection[str] = ()
+    tasks: Collection[str] = ()
+
+    def __call__(self, event: Event) -> bool:
+        return (
+            (not self.kinds or event.kind in self.kinds)
+            and (not self.lanes or event.lane in self.lanes)
+            and (not self.tasks or event.task in self.tasks)
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Feed:
+    """One reader of the log of one namespace, for all its streams."""
+
+    client: FlowFabric
+    queues: set[asyncio.Queue[EventPage | None]] = field(default_factory=set)
+    task: asyncio.Task[None] | None = None
+
+    def join(self, cursor: str) -> asyncio.Queue[EventPage | None]:
+        queue: asyncio.Queue[EventPage | None] = asyncio.Queue(BEHIND)
+        self.queues.add(queue)
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._follow(cursor))
+        return queue
+
+    def leave(self, queue: asyncio.Queue[EventPage | None]) -> None:
+        self.queues.discard(queue)
+        if not self.queues and self.task is not None:
+            self.task.cancel()
+
+    async def _follow(self, cursor: str) -> None:
+        try:
+            async with aclosing(self.client.events.follow_pages(cursor)) as pages:
+                async for one in pages:
+                    for queue in tuple(self.queues):
+                        if queue.full():
+                            self.queues.discard(queue)
+                            queue.get_nowait()
+                            queue.put_nowait(None)
+                        else:
+                            queue.put_nowait(one)
+        except FlowFabricError as error:
+            LOGGER.warning("the streams of events end: %s", error)
+        finally:
+            for queue in tuple(self.queues):
+                if not queue.full():
+                    queue.put_nowait(None)
+            self.queues.clear()
+
+
+@routes.get("/v1/events", Scope.READ)
+async def events(
+    call: CurrentCall,
+    request: Request,
+    kind: list[EventKind] = Query([]),  # noqa: B008
+    lane: list[str] = Query([]),  # noqa: B008
+    task: list[str] = Query([]),  # noqa: B008
+    since: str | None = None,
+    cursor: str | None = Query(None, max_length=20_000),
+    limit: int = Query(500, ge=1, le=1000),
+) -> Response:
+    """Return events after a cursor, or stream them if `Accept` is `text/event-stream`."""
+    if cursor is not None and since is not None:
+        raise InvalidInput(field="since", problem="cannot be combined with a cursor")
+    position = request.headers.get("last-event-id") or cursor or await _open(call.client, since)
+    wanted = Wanted(frozenset(kind), frozenset(lane), frozenset(task))
+    if MEDIA_TYPE in request.headers.get("accept", ""):
+        first = await call.client.events.read(position)  # a bad cursor is refused here
+        feed = call.backend.feed(call.client)
+        return StreamingResponse(_stream(call.client, feed, first, wanted), media_type=MEDIA_TYPE)
+    found = await call.client.events.read(position, limit=limit)
+    items = [one for one in found.events if wanted(one)]
+    return page(request, items, found.cursor, has_more=found.has_more)
+
+
+async def _open(client: FlowFabric, since: str | None) -> str:
+    if since is None:
+        return await client.events.open()
+    now = await client.executions.server_time()
+    return await client.events.open(past(when(since, "since"), now))
+
+
+async def _stream(
+    client: FlowFabric, feed: Feed, one: EventPage, wanted: Callable[[Event], bool]
+) -> AsyncIterator[bytes]:
+    """Yield what has happened since the cursor, then what happens."""
+    queue = feed.join(one.cursor)
+    seen: set[tuple[str, int]] = set()
+    try:
+        while True:
+            yield _frames(one, wanted, seen)
+            if not one.has_more:
+                break
+            one = await client.events.read(one.cursor)
+        # The feed may have begun at another place: read once more up to the present.
+        one = await client.events.read(one.cursor)
+        yield _frames(one, wanted, seen)
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    found = await queue.get()
+            except TimeoutError:
+                yield b":\n\n"
+                continue
+            if found is None:
+                return
+            yield _frames(found, wanted, seen)
+            if len(seen) > 10_000:
+                seen.clear()
+    finally:
+        feed.leave(queue)
+
+
+def _frames(one: EventPage, wanted: Callable[[Event], bool], seen: set[tuple[str, int]]) -> bytes:
+    """Return a page as frames. The id follows the last event: a page comes again as a whole."""
+    lines = []
+    for event in one.events:
+        name = (str(event.id), event.version)
+        if name in seen or not wanted(event):
+            continue
+        seen.add(name)
+        lines.append(f"event: {event.kind}\ndata: {json.dumps(shown(event))}\n\n")
+    lines.append(f"id: {one.cursor}\n\n" if lines or one.events else ":\n\n")
+    return "".join(lines).encode()

@@ -1,0 +1,115 @@
+"""Turn a JSON graph into a flow: nodes by name, what they wait for, and results as arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.flow import MAX_NODES, Edge, Graph, Group, Node, Policy
+from flowfabric.core.ids import mint_in
+from flowfabric.core.states import OnSatisfied
+from flowfabric.server.routing import Call
+from flowfabric.server.submissions import Body, Submit, submission, submission_with_inputs
+
+
+class Join(Body):
+    """Wait for some of several nodes."""
+
+    of: list[str] = Field(min_length=1)
+    k: int = Field(default=1, ge=1, description="How many of them must succeed.")
+    cancel_rest: bool = False
+
+
+class NewNode(Submit):
+    """A node of a flow."""
+
+    name: str = Field(description="Unique in the flow.")
+    after: list[str | Join] = Field(
+        default_factory=list, description="Names of nodes that must succeed first, or joins."
+    )
+    inputs: dict[str, str] = Field(
+        default_factory=dict, description="Arguments that are results: argument to node."
+    )
+
+
+class NewFlow(Body):
+    """A whole flow."""
+
+    kind: str = Field(description="What kind of flow it is, for people to read.")
+    nodes: list[NewNode] = Field(min_length=1, max_length=MAX_NODES)
+    tags: dict[str, str] = Field(default_factory=dict)
+
+
+async def graph_of(call: Call, body: NewFlow) -> Graph:
+    """Return the graph for a body; raise InvalidInput that names the wrong node."""
+    indexes: dict[str, int] = {}
+    for index, node in enumerate(body.nodes):
+        if node.name in indexes:
+            raise InvalidInput(field=f"nodes.{index}.name", problem="is the name of another node")
+        indexes[node.name] = index
+    id = await call.client.flows.mint()
+    nodes, edges, groups = [], [], []
+    for index, node in enumerate(body.nodes):
+        try:
+            made = await _node(call, node)
+            for group, (policy, upstreams) in enumerate(_groups(node, indexes)):
+                edges += [Edge(upstream, index, group) for upstream in upstreams]
+                if policy is not None:
+                    groups.append(Group(index, group, policy))
+        except InvalidInput as error:
+            raise InvalidInput(
+                field=f"nodes.{index}.{error.field}", problem=error.problem
+            ) from error
+        nodes.append(Node(node.name, replace(made, id=mint_in(id.partition_key))))
+    return Graph(
+        id=id,
+        kind=body.kind,
+        nodes=nodes,
+        edges=edges,
+        groups=groups,
+        tags=body.tags,
+        creator=call.principal.name[:256],
+    ).in_order()
+
+
+async def _node(call: Call, node: NewNode) -> Any:
+    if node.key is not None:
+        raise InvalidInput(field="key", problem="cannot be used in a flow")
+    if not node.inputs:
+        return await submission(call, node)
+    if not isinstance(node.arguments, dict):
+        raise InvalidInput(field="arguments", problem="must be an object if there are inputs")
+    if twice := set(node.inputs) & set(node.arguments):
+        raise InvalidInput(field=f"inputs.{min(twice)}", problem="is in arguments, too")
+    gaps: Mapping[str, Any] = dict.fromkeys(node.inputs)
+    inputs = [{"at": [name], "of": source} for name, source in node.inputs.items()]
+    payload = json.dumps({"arguments": {**node.arguments, **gaps}, "inputs": inputs}).encode()
+    return await submission_with_inputs(call, node, payload)
+
+
+def _groups(node: NewNode, indexes: Mapping[str, int]) -> list[tuple[Policy | None, list[int]]]:
+    """Return the groups of nodes that a node waits for: one of all, then the joins."""
+
+    def index(name: str, field: str) -> int:
+        if name not in indexes:
+            raise InvalidInput(field=field, problem=f"there is no node {name[:80]!r}")
+        return indexes[name]
+
+    needed = dict.fromkeys(
+        [index(one, "after") for one in node.after if isinstance(one, str)]
+        + [index(one, "inputs") for one in node.inputs.values()]
+    )
+    found: list[tuple[Policy | None, list[int]]] = [(None, list(needed))] if needed else []
+    for one in node.after:
+        if isinstance(one, Join):
+            rest = OnSatisfied.CANCEL_REMAINING if one.cancel_rest else OnSatisfied.LET_RUN
+            if one.k > len(one.of):
+                raise InvalidInput(field="after", problem=f"k is {one.k} of {len(one.of)} nodes")
+            policy = Policy.any_of(rest) if one.k == 1 else Policy.quorum(one.k, rest)
+            found.append((policy, [index(name, "after") for name in dict.fromkeys(one.of)]))
+    return found

@@ -1,0 +1,66 @@
+"""Waitpoints: answer one by its token, list the open ones of an execution."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.core.errors import WaitpointNotFound
+from flowfabric.core.signal import Signal
+from flowfabric.core.token import Scope
+from flowfabric.server.answers import answer, page
+from flowfabric.server.paths import Id, Limit, existing
+from flowfabric.server.routing import MEDIUM, CurrentCall, Routes
+from flowfabric.server.submissions import Body
+from flowfabric.tasks import encode_signal
+
+routes = Routes("waitpoints")
+
+
+class Answer(Body):
+    """The answer to a waitpoint."""
+
+    value: Any = Field(description="What the waiting execution gets.")
+    key: str | None = Field(default=None, description="A second answer is a duplicate.")
+
+
+async def explain(request: Request, token: str) -> Response:
+    """Say how to answer. A GET looks nothing up and changes nothing, so a preview is harmless."""
+    return answer({"to_answer": "POST a JSON object with a value to this address."})
+
+
+async def respond(request: Request, token: str, body: Answer) -> Response:
+    """Answer the waitpoint of a token. The token is the whole address; no other is needed."""
+    client = await request.app.state.backend.any_namespace()
+    key = body.key or request.headers.get("idempotency-key")
+    signal = Signal(payload=encode_signal("answer", body.value), key=key, source_type="token")
+    return answer(await client.signals.deliver_by_token(token, signal))
+
+
+for path in ("/w/{token}", "/v1/waitpoints/{token}"):
+    routes.get(path, None)(explain)
+    routes.post(path, None, limit=MEDIUM)(respond)
+
+
+@routes.get("/v1/executions/{id}/waitpoints", Scope.READ)
+async def list_waitpoints(
+    call: CurrentCall, request: Request, id: Id, limit: Limit = 100, cursor: UUID | None = None
+) -> Response:
+    """List the open waitpoints of an execution, without their tokens."""
+    found = await call.client.signals.waitpoints(
+        await existing(call, id), after=cursor, limit=limit
+    )
+    return page(request, found, found[-1].waitpoint_id if len(found) == limit else None)
+
+
+@routes.get("/v1/executions/{id}/waitpoints/{waitpoint_id}/token", Scope.OPERATE)
+async def read_token(call: CurrentCall, id: Id, waitpoint_id: UUID) -> Response:
+    """Return the token of an open waitpoint. Whoever has it can answer."""
+    token = await call.client.signals.read_token(await existing(call, id), waitpoint_id)
+    if token is None:
+        raise WaitpointNotFound(id=id)
+    return answer({"token": token})

@@ -1,0 +1,128 @@
+"""The event log over HTTP: pages, and streams that resume."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from flowfabric.server import events as server_events
+from worker.waiting import eventually
+
+SUBMIT = {"task": "add", "arguments": {"x": 2}}
+
+
+async def test_events_come_in_pages_from_a_cursor(http):
+    start = (await http.get("/v1/events")).json()["next_cursor"]
+    uuid = (await http.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    await http.post(f"/v1/executions/{uuid}/cancel")
+    page = (await http.get("/v1/events", params={"cursor": start})).json()
+    assert [one["kind"] for one in page["items"]] == ["submitted", "cancelled"]
+    assert page["has_more"] is False
+    rest = (await http.get("/v1/events", params={"cursor": page["next_cursor"]})).json()
+    assert rest["items"] == []
+    some = (await http.get("/v1/events", params={"since": "1h", "kind": "cancelled"})).json()
+    assert [one["uuid"] for one in some["items"]] == [uuid]
+    wrong = await http.get("/v1/events", params={"cursor": "nonsense"})
+    assert wrong.status_code == 422, wrong.text
+
+
+async def frames_of(world, token, number, **headers):
+    """Read a stream as a server would send it, until it has sent so many events."""
+    found, last = [], None
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/events",
+        "raw_path": b"/v1/events",
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "http_version": "1.1",
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 9090),
+        "headers": [
+            (b"host", b"127.0.0.1"),
+            (b"accept", b"text/event-stream"),
+            (b"authorization", f"Bearer {token}".encode()),
+            *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
+        ],
+    }
+    enough, gone = asyncio.Event(), asyncio.Event()
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        nonlocal last
+        if message["type"] == "http.response.start":
+            assert message["status"] == 200, message
+        for block in message.get("body", b"").decode().split("\n\n"):
+            for line in block.splitlines():
+                if line.startswith("data: "):
+                    found.append(json.loads(line[6:]))
+                if line.startswith("id: "):
+                    last = line[4:]
+                    if len(found) >= number:
+                        enough.set()
+
+    task = asyncio.create_task(world.served(scope, receive, send))
+    started = asyncio.create_task(enough.wait())
+    yield found
+    await asyncio.wait([started, task], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    gone.set()
+    await asyncio.wait([task], timeout=30)
+    started.cancel()
+    yield last
+
+
+async def test_a_stream_sends_what_happens_and_resumes(world, http):
+    token = await world.token("read")
+    start = (await http.get("/v1/events")).json()["next_cursor"]
+    first = (await http.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    stream = frames_of(world, token, 2, last_event_id=start)
+    found = await anext(stream)
+    second = (await http.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    last = await anext(stream)
+    await stream.aclose()
+    assert [one["uuid"] for one in found] == [first, second]
+    third = (await http.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    stream = frames_of(world, token, 1, last_event_id=last)
+    found = await anext(stream)
+    await anext(stream)
+    await stream.aclose()
+    assert [one["uuid"] for one in found] == [third]
+
+
+async def test_streams_share_one_reader_and_leave_nothing(world, http):
+    token = await world.token("read")
+    start = (await http.get("/v1/events")).json()["next_cursor"]
+    await http.post("/v1/executions", json=SUBMIT)
+    streams = [frames_of(world, token, 1, last_event_id=start) for _ in range(10)]
+    for stream in streams:
+        await anext(stream)
+    backend = world.served.state.backend
+    for stream in streams:
+        await anext(stream)
+        await stream.aclose()
+    (feed,) = backend._feeds.values()
+    assert feed.queues == set()
+    await eventually(feed.task.done)
+
+
+async def test_a_stream_that_does_not_read_is_closed_and_harms_nobody(world, http, monkeypatch):
+    monkeypatch.setattr(server_events, "BEHIND", 2)
+    client = await world.client()
+    feed = server_events.Feed(client)
+    cursor = await client.events.open()
+    slow, quick = feed.join(cursor), feed.join(cursor)
+    seen = 0
+    for _ in range(5):
+        await http.post("/v1/executions", json=SUBMIT)
+        page = await asyncio.wait_for(quick.get(), 30)
+        seen += len(page.events)
+    assert seen == 5
+    left = [slow.get_nowait() for _ in range(slow.qsize())]
+    assert left[-1] is None
+    feed.leave(quick)
+    await eventually(feed.task.done)

@@ -1,0 +1,212 @@
+"""Workers over HTTP: claim, renew, settle, steps, waits; leases are signed and bound."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from flowfabric.server import workers
+from server.stage import THEIRS
+from worker.waiting import eventually
+
+WORKER = {"worker_id": "js", "worker_instance_id": "js-1"}
+TASKS = [{"name": "upper", "arguments": {"type": "object", "required": ["text"]}}]
+
+
+@pytest.fixture
+async def work(world):
+    caller = await world.caller("work", "submit")
+    answer = await caller.post("/v1/workers/register", json={**WORKER, "tasks": TASKS})
+    assert answer.json() == {"outcome": "registered"}
+    return caller
+
+
+async def submitted(caller, text="a", **more):
+    body = {"task": "upper", "arguments": {"text": text}, **more}
+    answer = await caller.post("/v1/executions", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["uuid"]
+
+
+async def claimed(caller, **more):
+    body = {**WORKER, "tasks": ["upper"], **more}
+    answer = await caller.post("/v1/workers/claim", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["items"]
+
+
+async def post(caller, verb, lease, **body):
+    return await caller.post(f"/v1/leases/{verb}", json={"lease": lease, **body})
+
+
+async def test_an_execution_is_claimed_renewed_and_completed(work):
+    uuid = await submitted(work, "hello")
+    (held,) = await claimed(work)
+    assert (held["uuid"], held["arguments"], held["attempt"]) == (uuid, {"text": "hello"}, 1)
+    assert await claimed(work) == []
+    renewed = await work.post("/v1/leases/renew", json={"leases": [held["lease"]]})
+    assert renewed.json() == {"lost": [], "busy": []}
+    assert (await post(work, "progress", held["lease"], percent=50)).status_code == 200
+    done = await post(work, "complete", held["lease"], result="HELLO")
+    assert done.json()["outcome"] == "completed"
+    again = await post(work, "complete", held["lease"], result="HELLO")
+    assert again.json() == done.json()
+    assert (await work.get(f"/v1/executions/{uuid}/result")).json()["result"] == "HELLO"
+    late = await post(work, "fail", held["lease"], reason="late")
+    assert late.json()["type"] == "urn:flowfabric:execution_not_active"
+
+
+async def test_a_repeated_claim_gets_the_same_leases(work):
+    await submitted(work)
+    key = str(uuid4())
+    body = {**WORKER, "tasks": ["upper"]}
+    first = await work.post("/v1/workers/claim", json=body, headers={"idempotency-key": key})
+    again = await work.post("/v1/workers/claim", json={**body, "claim_id": key})
+    assert [one["lease"] for one in again.json()["items"]] == [
+        one["lease"] for one in first.json()["items"]
+    ]
+    wrong = await work.post("/v1/workers/claim", json=body, headers={"idempotency-key": "x"})
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "claim_id")
+
+
+async def test_an_attempt_fails_delays_and_is_released(world, work, clock):
+    client = await world.client()
+    uuid = await submitted(work)
+    (held,) = await claimed(work)
+    failed = await post(work, "fail", held["lease"], reason="no", retry_after="1m")
+    assert failed.json()["will_retry"] is True
+    await clock.advance(timedelta(minutes=2))
+    await client.executions.promote_delayed()
+    (held,) = await claimed(work)
+    assert held["attempt"] == 2
+    assert (await post(work, "delay", held["lease"], delay=60)).json()["outcome"] == "delayed"
+    await clock.advance(timedelta(minutes=2))
+    await client.executions.promote_delayed()
+    (held,) = await claimed(work)
+    assert (await post(work, "release", held["lease"])).json()["outcome"] == "released"
+    (held,) = await claimed(work)
+    ended = await post(work, "fail", held["lease"], reason="never", kind="permanent")
+    assert ended.json()["will_retry"] is False
+    state = (await work.get(f"/v1/executions/{uuid}/state")).json()["public_state"]
+    assert state == "failed"
+
+
+async def test_a_lost_lease_is_fenced(world, work, clock):
+    client = await world.client()
+    await submitted(work)
+    (first,) = await claimed(work, lease_seconds=10)
+    await clock.advance(timedelta(seconds=11))
+    await client.leases.expire()
+    (second,) = await claimed(work)
+    assert second["attempt"] == 2
+    for verb, body in (("complete", {"result": 1}), ("fail", {"reason": "x"}), ("release", {})):
+        answer = await post(work, verb, first["lease"], **body)
+        assert answer.status_code == 409, (verb, answer.text)
+    lost = (await work.post("/v1/leases/renew", json={"leases": [first["lease"]]})).json()["lost"]
+    assert [one["lease"] for one in lost] == [first["lease"]]
+    assert (await post(work, "complete", second["lease"], result=1)).status_code == 200
+
+
+async def test_a_step_is_recorded_once_and_a_signal_wakes_the_execution(world, work):
+    uuid = await submitted(work)
+    (held,) = await claimed(work)
+    step = {"name": "load", "position": 0}
+    first = await post(work, "steps", held["lease"], **step, value=1)
+    again = await post(work, "steps", held["lease"], **step, value=2)
+    assert (first.json()["value"], again.json()["value"]) == (1, 1)
+    asked = {"name": "approve", "position": 1, "timeout": "1h"}
+    assert (await post(work, "wait", held["lease"], **asked)).json() == {"outcome": "suspended"}
+    sender = await world.caller("signal")
+    body = {"name": "approve", "value": {"by": "ann"}}
+    await sender.post(f"/v1/executions/{uuid}/signal", json=body)
+    (held,) = await claimed(work)
+    assert (await post(work, "steps", held["lease"], **step, value=3)).json()["value"] == 1
+    taken = (await post(work, "wait", held["lease"], **asked)).json()
+    assert taken["outcome"] == "taken"
+    assert "ann" in json.dumps(taken["value"])
+    assert (await post(work, "complete", held["lease"])).status_code == 200
+
+
+async def test_a_lease_of_another_caller_and_a_forged_one_are_the_same_nothing(world, work):
+    await submitted(work)
+    (held,) = await claimed(work)
+    lease = held["lease"]
+    others = [await world.caller("work"), await world.caller("work", namespace=THEIRS)]
+    middle = lease[:40] + ("A" if lease[40] != "A" else "B") + lease[41:]
+    forged = [lease[:-1], lease + "A", lease.replace("ffl_", "ffw_"), "ffl_", "x", middle]
+    answers = [await post(other, "complete", lease, result=1) for other in others]
+    answers += [await post(work, "complete", one, result=1) for one in forged]
+    details = {answer.json()["detail"] for answer in answers}
+    assert {answer.status_code for answer in answers} == {409}
+    assert details == {"This is not a lease of this token; claim again."}
+    assert (await post(work, "complete", lease, result=1)).status_code == 200
+
+
+async def test_a_heartbeat_says_whether_to_register_again(work):
+    beat = await work.post("/v1/workers/heartbeat", json={"worker_instance_id": "js-1"})
+    assert beat.json() == {"register": False, "drain": False}
+    beat = await work.post("/v1/workers/heartbeat", json={"worker_instance_id": "js-2"})
+    assert beat.json() == {"register": True, "drain": False}
+
+
+async def test_a_worker_that_hangs_up_takes_nothing(world, work, serving):
+    token = await world.token("work", "submit")
+    async with httpx.AsyncClient(
+        base_url=serving, headers={"authorization": f"Bearer {token}"}
+    ) as gone:
+        body = {**WORKER, "tasks": ["upper"], "wait_seconds": 30}
+        with pytest.raises(httpx.ReadTimeout):
+            await gone.post("/v1/workers/claim", json=body, timeout=0.5)
+    await eventually(lambda: not workers._polling._waiters and workers._polling._value == 32)
+    uuid = await submitted(work)
+    (held,) = await claimed(work, worker_instance_id="js-2")
+    assert held["uuid"] == uuid
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "workers"
+PROGRAMS = {"worker.mjs": "node", "worker.sh": "bash"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_example_workers_are_short(program):
+    assert len((EXAMPLES / program).read_text().splitlines()) <= 60
+
+
+async def registered(client):
+    return any(one.task == "upper" for one in await client.tasks.list())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_an_example_worker_runs_executions_to_their_end(world, serving, program):
+    interpreter = shutil.which(PROGRAMS[program])
+    if interpreter is None:
+        pytest.skip(f"{PROGRAMS[program]} is not installed")
+    if program == "worker.sh" and (not shutil.which("curl") or not shutil.which("jq")):
+        pytest.skip("curl or jq is not installed")
+    environment = {
+        "PATH": "/usr/bin:/bin:/usr/local/bin",
+        "FLOWFABRIC_URL": serving,
+        "FLOWFABRIC_TOKEN": await world.token("work"),
+    }
+    submit = await world.caller("submit")
+    client = await world.client()
+    command = [interpreter, str(EXAMPLES / program)]
+    results = []
+    for text in ("hello", "again"):  # the second process follows a killed one
+        process = await asyncio.create_subprocess_exec(*command, env=environment)
+        try:
+            await eventually(lambda: registered(client))
+            uuid = await submitted(submit, text)
+            place = f"/v1/executions/{uuid}/result"
+            results.append((await submit.get(place, headers={"prefer": "wait=30"})).json())
+        finally:
+            process.kill()
+            await process.wait()
+    assert [one["result"] for one in results] == ["HELLO", "AGAIN"]
