@@ -1,7 +1,7 @@
 """What takes part in a test of random operations: workers, submitters, an operator.
 
-`python gate_crowd.py URL SEED NUMBER` runs two workers in a process of its own until the test kills
-it. It prints how many operations each round did.
+`python -m support.gate_crowd URL SEED NUMBER` runs two workers in a process of its own until the
+test kills it. It prints how many operations each round did.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ import asyncio
 import sys
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import asyncpg
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from support.admission import Admission
-from support.factories import Engine, Lease
+from .admission import Admission
+from .factories import Engine, Lease
 
 KEYS = 24
 # What a call may be refused with: the state has moved, or a row was locked for too long.

@@ -10,6 +10,7 @@ a hundred, as those of real workers do.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -112,11 +113,13 @@ async def test_a_million_random_operations_by_processes_that_are_killed(db, cloc
         while crowd.goes_on:
             started = await asyncio.create_subprocess_exec(
                 sys.executable,
-                str(Path(gate_crowd.__file__)),
+                "-m",
+                "support.gate_crowd",
                 db.url,
                 str(chance.randrange(2**32)),
                 str(number),
                 stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(Path(gate_crowd.__file__).parents[1])},
             )
             assert started.stdout is not None
             until = 0.0
