@@ -15,6 +15,7 @@ import ast
 import asyncio
 import difflib
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -110,7 +111,18 @@ def pages(moves: list[Transition]) -> dict[str, str]:
         "reference/README.md": contents_page(found),
         **found,
         "internals/mapping.md": mapping_page(),
+        "reference/openapi.json": openapi_text(),
     }
+
+
+def openapi_text() -> str:
+    """Return the description of the HTTP API, as the server serves it."""
+    from flowfabric import App
+    from flowfabric.server import server
+    from flowfabric.server.openapi import document
+
+    made = document(server(App(database_url="postgresql://nowhere/x", name="reference")))
+    return json.dumps(made, indent=1, sort_keys=True) + "\n"
 
 
 def contents_page(pages: dict[str, str]) -> str:

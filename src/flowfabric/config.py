@@ -43,6 +43,7 @@ VARIABLES = frozenset(
         "FLOWFABRIC_WAITPOINT_SECRET",
         "FLOWFABRIC_WAITPOINT_SECRET_FILE",
         "FLOWFABRIC_VERSION_GRACE",
+        "FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS",
         "FLOWFABRIC_WEBHOOK_HOSTS",
         "FLOWFABRIC_WEBHOOK_NETWORKS",
         "FLOWFABRIC_LOG_FORMAT",
@@ -69,6 +70,8 @@ class Settings:
     version_grace: timedelta = DEFAULT_GRACE
     # Where people and other systems reach the server: the beginning of the links of waitpoints.
     public_url: str | None = None
+    # Whether the dashboard hides payloads, results and values from visitors who may only read.
+    dashboard_hide_payloads: bool = False
     # The hosts that a worker may post events to, and networks that are allowed though private.
     webhook_hosts: str = ""
     webhook_networks: str = ""
@@ -122,6 +125,9 @@ class Settings:
                 )
         elif env.get("FLOWFABRIC_DATABASE_URL"):
             given.pop("embedded", None)
+        if env.get("FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS"):
+            variable = "FLOWFABRIC_DASHBOARD_HIDE_PAYLOADS"
+            given["dashboard_hide_payloads"] = _truth(variable, env[variable])
         if given.get("embedded"):
             # The user chose the embedded server; DATABASE_URL may be for another program.
             given.pop("database_url", None)

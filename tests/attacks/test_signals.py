@@ -80,6 +80,70 @@ async def test_foreign_signals_and_suspensions_are_in_no_list(ours, theirs):
     assert lease.execution_id not in {row["execution_id"] for row in listed}
 
 
+async def approval(engine: Engine):
+    """An execution of `engine` that asks ada: its lease and her token."""
+    lane = f"lane-{new_id()}"
+    execution = await engine.submit(route=await engine.register(lane=lane))
+    lease = await engine.take(execution.id, lanes=[lane])
+    tokens = await engine.connection.fetchval(
+        "select tokens from ff.create_approval(0::smallint, $1, $2, $3, $4, $5, $6, $7, $8, "
+        "'Pay 4111?', null, null, 1, 1)",
+        engine.namespace,
+        lease.execution_id,
+        lease.lease_id,
+        lease.epoch,
+        lease.attempt_id,
+        new_id(),
+        [new_id()],
+        ["ada"],
+    )
+    return lease, tokens[0]
+
+
+async def test_a_foreign_approval_is_neither_seen_nor_answered(ours, theirs, keeper):
+    lease, token = await approval(theirs)
+    before = await facts(keeper, lease.execution_id)
+    for id in (None, lease.execution_id):
+        rows = await ours.connection.fetch(
+            "select * from ff.list_approvals(0::smallint, $1, $2)", OURS, id
+        )
+        assert rows == []
+    (answer,) = await ours.signal_many(
+        [{"execution_id": lease.execution_id, "name": "approved", "token": token}]
+    )
+    assert answer.word == "invalid_token"
+    for connection in (ours.connection, theirs.connection):
+        # Only an operator answers without a token.
+        with refused("42501"):
+            await connection.fetch(
+                "select * from ff.deliver_approval_signal(0::smallint, $1, $2, 'approved', 'ada', "
+                "$3)",
+                theirs.namespace,
+                lease.execution_id,
+                new_id(),
+            )
+    rows = await ours.connection.fetch("select * from ff.read_signals(0::smallint, $1)", OURS)
+    assert lease.execution_id not in {row["execution_id"] for row in rows}
+    assert await facts(keeper, lease.execution_id) == before
+
+
+async def test_a_holder_of_another_lease_asks_no_approvers_here(ours, theirs):
+    lease, _ = await approval(theirs)
+    row = await ours.connection.fetchrow(
+        "select * from ff.create_approval(0::smallint, $1, $2, $3, $4, $5, $6, $7, $8, '?', null, "
+        "null, 1, 1)",
+        OURS,
+        lease.execution_id,
+        lease.lease_id,
+        lease.epoch,
+        lease.attempt_id,
+        new_id(),
+        [new_id()],
+        ["eve"],
+    )
+    assert (row["outcome"], row["tokens"]) == ("not_found", None)
+
+
 async def test_an_application_reads_no_token_and_no_key(ours, theirs):
     lease, waitpoint, _ = await suspended(theirs)
     for call, arguments in (
@@ -94,7 +158,7 @@ async def test_an_application_reads_no_token_and_no_key(ours, theirs):
         for connection in (ours.connection, theirs.connection):
             with refused("42501"):
                 await connection.fetch(f"select * from {call}", *arguments)
-    for table in ("hmac_key", "signal", "waitpoint", "suspension", "signal_inbox"):
+    for table in ("hmac_key", "signal", "waitpoint", "suspension", "signal_inbox", "approval"):
         with refused("42501"):
             await ours.connection.fetch(f"select * from ff.{table}")
     with refused("42501"):

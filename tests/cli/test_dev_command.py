@@ -273,12 +273,13 @@ async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev
 @pytest.mark.parametrize(
     ("reference", "told"),
     [
-        ("shop", "is not of the form module:app"),
         *(
             pytest.param(form, "is not of the form module:app", marks=pytest.mark.slow(short=1))
-            for form in ("shop.py", ":app", "")
+            for form in ("shop", "shop.py", ":app", "")
         ),
-        ("no:app", "there is no module 'no', neither in"),
+        pytest.param(
+            *("no:app", "there is no module 'no', neither in"), marks=pytest.mark.slow(short=1)
+        ),
         ("shop:ap", "'shop' has no App named 'ap'; did you mean shop:app?"),
     ],
 )
@@ -327,6 +328,7 @@ def test_ctrl_c_while_a_command_is_imported_prints_no_traceback(monkeypatch):
     assert ended.value.code == 130
 
 
+@pytest.mark.slow
 async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folder, client, shop):
     running = await dev()
     await running.logged("started:")
@@ -436,6 +438,7 @@ async def test_a_foreign_database_is_migrated_only_when_told_to(dev, cluster, db
         await admin.close()
 
 
+@pytest.mark.slow
 async def test_an_unreachable_database_ends_with_five(dev):
     running = await dev(url="postgresql://u:secret@127.0.0.1:1/x")
 

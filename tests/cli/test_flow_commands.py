@@ -256,6 +256,7 @@ async def test_a_dry_run_changes_nothing(ff, flow):
     assert "cancelled" not in (await flow.states()).values()
 
 
+@pytest.mark.slow
 async def test_cancelling_needs_a_yes(ff, flow):
     found = await ff("flow", "cancel", str(flow.id))
     assert found.code == 2

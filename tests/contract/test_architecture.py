@@ -37,6 +37,7 @@ LAYERS = (
     {"handlers"},
     EDGES,
     {"app"},
+    {"dashboard"},
     {"server"},
     {"cli", "testing"},
 )

@@ -154,6 +154,7 @@ def test_nothing_else_looks_public():
         "client",
         "config",
         "core",
+        "dashboard",
         "db",
         "doctor",
         "drawing",

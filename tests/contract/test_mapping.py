@@ -13,6 +13,7 @@ import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any
 
 import asyncpg
@@ -55,8 +56,14 @@ async def world(db: Database, clock: Clock) -> AsyncIterator[World]:
         yield World(client, db, clock)
 
 
+@pytest.fixture(scope="module")
+def lines(generate: ModuleType) -> dict[str, Any]:
+    """The lines of the page by the names of their operations."""
+    return {line.name: line for line in generate.operations()}
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_an_operation_does_what_its_line_says(world, generate, monkeypatch, name):
+async def test_an_operation_does_what_its_line_says(world, lines, monkeypatch, name):
     one = OPERATIONS[name]
     called = spy(world.client, one.python, monkeypatch)
     seen = []
@@ -67,8 +74,7 @@ async def test_an_operation_does_what_its_line_says(world, generate, monkeypatch
 
     await one.check(world, see)
     assert called >= {*one.python, *one.sql}, "the check goes another way than its line"
-    (line,) = (line for line in generate.operations() if line.name == name)
-    assert line.facts == seen, "the page is written from literals, in their order"
+    assert lines[name].facts == seen, "the page is written from literals, in their order"
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda one: f"{one.field} of {one.functions[0]}")
@@ -134,8 +140,8 @@ def test_no_name_is_there_twice():
     assert [kind for kind, times in kinds.items() if times > 1] == []
 
 
-def test_every_line_is_whole(generate):
-    for line in generate.operations():
+def test_every_line_is_whole(generate, lines):
+    for line in lines.values():
         assert line.source in generate.SOURCES, line.name
         assert line.difference.endswith("."), line.name
         assert line.sql, line.name
@@ -249,10 +255,10 @@ async def test_every_function_of_ours_is_in_the_table_or_ours_only_with_a_reason
     assert all(len(reason) > 20 for reason in own.values())
 
 
-def test_an_error_names_classes_that_are_there_and_are_met(generate):
+def test_an_error_names_classes_that_are_there_and_are_met(lines):
     met = {
         kind
-        for name in re.findall(r"\b[A-Z]\w+", text([line.facts for line in generate.operations()]))
+        for name in re.findall(r"\b[A-Z]\w+", text([line.facts for line in lines.values()]))
         if inspect.isclass(kind := getattr(errors, name, None))
     }
     for row in ERRORS:

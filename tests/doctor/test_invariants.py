@@ -356,10 +356,10 @@ async def found(db):
 async def test_a_planted_corruption_is_found(db, make, conn, state):
     execution = await make.execution(state)
     assert await found(db) == set()
+    await drop_checks(conn)
     for name, corruption in [(n, c) for n, s, c in CORRUPTIONS if s == state]:
         transaction = conn.transaction()
         await transaction.start()
-        await drop_checks(conn)
         async with unwitnessed(conn):
             await conn.execute(corruption)
         rows = [row for row in await db.broken_invariants() if row["name"] == name]

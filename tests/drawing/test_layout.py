@@ -16,7 +16,7 @@ SEEDS = range(40)
 RIM = 0.75
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=SEEDS, scope="module")
 def drawn(request) -> Plan:
     return plan(fold(at_random(request.param), siblings=1000))
 

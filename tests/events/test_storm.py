@@ -109,7 +109,7 @@ async def check(log, storm: Storm, readers: list[Reader], events: int) -> None:
 
 @pytest.mark.timeout(300)
 async def test_ten_writers_in_disorder_lose_and_turn_round_nothing(log):
-    events = 4_000
+    events = 2_000
     storm, readers = await rage(log, seed=1, writers=10, events=events)
     await check(log, storm, readers, events)
 

@@ -154,10 +154,15 @@ async def test_a_film_is_made_of_chunks(db):
     ("script", "lines"),
     [
         ("refund_by_link.py", ["tea: refunded at once", "car: refunded"]),
-        ("external_callback.py", ["webhook: new", "payment of tea: 7 by p-1"]),
-        (
+        pytest.param(
+            "external_callback.py",
+            ["webhook: new", "payment of tea: 7 by p-1"],
+            marks=pytest.mark.slow(short=2, of="examples"),
+        ),
+        pytest.param(
             "deploy_approval.py",
             ["1.0 deployed: ops and legal agreed", "1.1 stopped by legal: seen"],
+            marks=pytest.mark.slow(short=2, of="examples"),
         ),
     ],
 )

@@ -219,7 +219,7 @@ async def _hunt(db: Database, calls: int, most: int) -> Hunt:
 
 
 async def test_nobody_meets_a_deadlock(db):
-    await _hunt(db, 1500, 24)
+    await _hunt(db, 600, 24)
 
 
 @pytest.mark.slow

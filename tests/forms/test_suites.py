@@ -12,9 +12,10 @@ import pytest
 from support.cluster import VARIABLE as SERVER
 from support.forms import FORMS
 from support.isolation import KEPT
+from support.proofs import few_files
 
 ROOT = Path(__file__).parents[2]
-# One or two files of each noun, for every run of the tests.
+# A few files, for every run of CI. test_both_forms.py compares the forms in every run of the tests.
 SAMPLE = (
     "tests/sql/execution/test_submit_executions.py",
     "tests/sql/execution/test_fail_executions.py",
@@ -57,6 +58,7 @@ def run(cluster, tests, seconds):
     )  # fmt: skip
 
 
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(180)
 def test_a_sample_passes_over_the_distributed_forms(cluster):
     ended = run(cluster, SAMPLE, 170)
@@ -66,6 +68,6 @@ def test_a_sample_passes_over_the_distributed_forms(cluster):
 @pytest.mark.slow(short=1)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_passes_over_the_distributed_forms(cluster, suite):
-    ended = run(cluster, [suite], 1790)
+def test_a_suite_passes_over_the_distributed_forms(cluster, suite, sized):
+    ended = run(cluster, sized([suite], short=few_files(suite, 3)), 1790)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -18,7 +18,7 @@ CALLS = {"claim_executions", "complete_executions", "record_steps"}
 
 @pytest.mark.timeout(300)
 async def test_a_worker_killed_at_some_calls_loses_no_hook(make_app, db, clock, tmp_path):
-    await kill_and_recover(make_app(), db, clock, tmp_path, each=9)
+    await kill_and_recover(make_app(), db, clock, tmp_path, each=14)
 
 
 @pytest.mark.slow

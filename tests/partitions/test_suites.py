@@ -11,6 +11,7 @@ import pytest
 
 from support.cluster import VARIABLE as SERVER
 from support.database import PARTITIONS
+from support.proofs import few_files
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 1500
@@ -29,7 +30,7 @@ SUITES = (
     "signals",
     "doctor",
 )
-# A little of each, in one run: it must stay cheap.
+# A little of each, for every run of CI. The other files of this folder have their own partitions.
 SAMPLE = (
     "client/test_group_commit.py::test_concurrent_submits_share_statements",
     "client/test_group_commit.py::test_a_key_names_the_first_execution_that_used_it",
@@ -57,7 +58,7 @@ def run(cluster, *paths: str, mark: str = "not slow") -> None:
     environment[PARTITIONS] = "8"
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider",
-         "--tb=short", "-m", mark, *(f"tests/{path}" for path in paths)],
+         "--tb=short", "-m", mark, *paths],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -71,16 +72,17 @@ def run(cluster, *paths: str, mark: str = "not slow") -> None:
 @pytest.mark.slow(short=2)
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_passes_with_eight_partitions(cluster, suite):
-    run(cluster, suite)
+def test_a_suite_passes_with_eight_partitions(cluster, suite, sized):
+    run(cluster, *sized([f"tests/{suite}"], short=few_files(f"tests/{suite}", 2)))
 
 
+@pytest.mark.slow(short=1)
 @pytest.mark.timeout(SECONDS)
 def test_a_sample_passes_with_eight_partitions(cluster):
-    run(cluster, *SAMPLE)
+    run(cluster, *(f"tests/{path}" for path in SAMPLE))
 
 
 @pytest.mark.slow(short=1)
 @pytest.mark.timeout(SECONDS)
 def test_chaos_breaks_no_promise_with_eight_partitions(cluster):
-    run(cluster, CHAOS, mark="slow")
+    run(cluster, f"tests/{CHAOS}", mark="slow")

@@ -13,7 +13,7 @@ from support.factories import Item
 from .crowd import engines, fill, together
 
 
-@pytest.mark.parametrize("number", [2_000, pytest.param(10_000, marks=pytest.mark.slow(short=0))])
+@pytest.mark.parametrize("number", [800, pytest.param(10_000, marks=pytest.mark.slow(short=0))])
 async def test_eight_claimers_never_share_an_execution(db, engine, number):
     """A fifth of the executions are given back once, so there are more claims than executions."""
     route = await engine.register()

@@ -6,10 +6,12 @@ from itertools import product
 
 import pytest
 
+from support.proofs import some_of
+
 from .pairs import BUILDS, OPERATIONS, Ring, all_of, few_of, in_line_of, sample_of, waiting
 
 
-@pytest.mark.parametrize("first", OPERATIONS)
+@pytest.mark.parametrize("first", some_of(OPERATIONS, turn=0, share=2))
 async def test_two_at_once_do_what_one_after_the_other_would(db, clock, first, record_property):
     ring = await Ring.open(db, clock)
     await ring.run(few_of(sample_of(first), first))
@@ -34,7 +36,7 @@ async def test_two_at_once_from_every_state(db, clock, first, record_property):
     record_property("counts", ring.counts)
 
 
-@pytest.mark.parametrize("first", waiting())
+@pytest.mark.parametrize("first", some_of(waiting(), turn=1, share=2))
 async def test_two_that_stand_in_line_come_one_after_the_other(db, clock, first, record_property):
     ring = await Ring.open(db, clock)
     await ring.run_in_line(few_of(in_line_of(first, all_homes=False), first))
@@ -50,7 +52,7 @@ async def test_two_that_stand_in_line_in_all_their_states(db, clock, first, reco
     record_property("counts", ring.counts)
 
 
-@pytest.mark.parametrize("name", waiting())
+@pytest.mark.parametrize("name", some_of(waiting(), turn=0, share=2))
 async def test_a_call_that_waits_reads_the_clock_after_the_wait(db, clock, name):
     ring = await Ring.open(db, clock)
     homes = OPERATIONS[name].home

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.token import Scope, allowed_scopes, mint_token
 from flowfabric.server import principals, server
+from flowfabric.server.dashboard import PREFIX
 from flowfabric.server.problems import STATUS, name_of, status_of
 from flowfabric.server.routing import CONTROL, LARGE, Access, GuardedRoute
 from server.stage import OURS, THEIRS, Caller, make_tasks, routes_of
@@ -45,16 +47,22 @@ async def test_every_route_refuses_every_token_without_its_scope(world):
         if access.scope is None:
             continue
         place = filled(path)
-        assert has_problem(await nobody.request(method, place), 401, "unauthorized")
+        unknown = await nobody.request(method, place)
+        if path.startswith(PREFIX):
+            assert unknown.headers["location"] == "/dashboard/sign-in"
+        else:
+            assert has_problem(unknown, 401, "unauthorized")
         for scope, caller in callers.items():
             answer = await caller.request(method, place)
-            refused = answer.status_code == 403 and "missing_scope" in answer.text
+            words = "needs a token with the scope"
+            refused = answer.status_code == 403 and words in answer.text
             assert refused is (access.scope not in allowed_scopes([scope])), (method, path, scope)
 
 
 async def test_routes_without_a_scope_are_few_and_named(world):
     open_ = {path for _, path, access in routes_of(world.served) if access.scope is None}
     assert open_ == {
+        *(f"{PREFIX}/{name}" for name in ("sign-in", "sign-out", "static/{name}")),
         "/livez",
         "/readyz",
         "/healthz",
@@ -89,6 +97,7 @@ FITTING = {
         "downstream": "{execution}",
     },
     "/v1/flows/{id}/policies": {"downstream": "{execution}", "kind": "all_of"},
+    "/v1/executions/{id}/approvals/answer": {"approve": True},
     "/v1/quotas/{name}": {"concurrency": 1},
     "/v1/budgets/{name}": {"amounts": {"tokens": 1}},
     "/v1/budgets/{name}/usage": {"amounts": {"tokens": 1}},
@@ -112,16 +121,21 @@ async def test_no_route_finds_what_belongs_to_another_namespace(world):
     worker = {"worker_id": "x", "worker_instance_id": "x", "tasks": [{"name": "x"}]}
     assert (await theirs.post("/v1/workers/register", json=worker)).status_code == 200
     names = {"/v1/executions": uuid, "/v1/flows": flow, "/v1/tokens": token}
+    names |= {f"{PREFIX}/executions": uuid, f"{PREFIX}/flows": flow}
     before = (await theirs.get("/v1/audit")).json()
     for method, path, _ in routes_of(world.served):
         if "{" not in path or path in NAMELESS:
             continue
         stem = path.partition("/{")[0]
         place = path.replace("{id}", names.get(stem, "x")).replace("{name}", "x")
-        place = place.replace("{waitpoint_id}", str(uuid4()))
+        place = place.replace("{waitpoint_id}", str(uuid4())).replace("{act}", "cancel")
         assert "{" not in place, f"the matrix does not know {path}"
         body = json.loads(json.dumps(FITTING.get(path)).replace("{execution}", uuid))
-        answer = await ours.request(method, place, json=body)
+        sent: dict[str, Any] = {"json": body}
+        if path.startswith(PREFIX) and method == "POST":
+            own = {"origin": "http://127.0.0.1:9090"}
+            sent = {"data": {"version": "1", "reason": "x"}, "headers": own}
+        answer = await ours.request(method, place, **sent)
         if (method, path) in UNCHANGED:
             assert answer.json()["outcome"] == "unchanged"
         else:

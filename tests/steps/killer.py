@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flowfabric import PublicState, Run
+from support.proofs import drawn
 from worker.apps import working
 
 # A run that took another way (the child ended before it was waited for) does not come to its point.
@@ -46,7 +46,11 @@ class Killer:
         finally:
             was_killed = ended.done()
             if not was_killed:
-                os.kill(pid, signal.SIGKILL)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    # It was killed at its point a moment ago; its line has yet to arrive.
+                    was_killed = True
             status = await ended
         assert status == f"ended {signal.SIGKILL.value}"
         return was_killed
@@ -60,7 +64,7 @@ class Killer:
         each: int = 1,
     ) -> None:
         """Kill a victim at one in `each` points of a new run, and check what becomes of the run."""
-        points = points[random.randrange(min(each, len(points))) :: each]
+        points = points[drawn("kills").randrange(min(each, len(points))) :: each]
         met = 0
         for point in points:
             for _ in range(TRIES):

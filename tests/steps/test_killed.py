@@ -33,7 +33,7 @@ async def killer(app, db, clock, tmp_path):
 async def test_a_handler_killed_at_some_calls_ends_as_if_nothing_had_happened(
     app, db, killer, tmp_path
 ):
-    await kill_and_recover(app, db, killer, tmp_path, each=8)
+    await kill_and_recover(app, db, killer, tmp_path, each=13)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ async def ledger_killer(app, db, clock, tmp_path):
 async def test_generations_killed_at_some_calls_book_themselves_once(
     app, db, ledger_killer, tmp_path
 ):
-    await kill_and_book(app, db, ledger_killer, tmp_path, each=8)
+    await kill_and_book(app, db, ledger_killer, tmp_path, each=13)
 
 
 @pytest.mark.slow

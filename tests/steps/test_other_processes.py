@@ -69,6 +69,7 @@ async def until(client, run, state: PublicState) -> None:
     await eventually(is_so)
 
 
+@pytest.mark.slow
 async def test_a_sleep_begun_in_one_process_ends_in_another(shop, client, clock, start_worker):
     first = await start_worker(SHOP)
     run = await shop.submit("shop.rest")

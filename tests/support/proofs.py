@@ -7,6 +7,7 @@
     some_of(KINDS, turn)          for tests with the same cases: `make test` runs a third of the
                                   cases in each test, so that together they cover all cases
     drawn("words")                a Random for whatever a test chooses by chance
+    few_files(folder, 3)          for --short, three test files of a folder
 
 One seed decides about everything that is chosen by chance. The head of the output shows the seed;
 set the variable to repeat a run. CI takes the seed from the commit, so that a repeat of CI on one
@@ -19,6 +20,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
@@ -32,11 +34,16 @@ _seed = ""
 
 
 def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
-    """Mark all values as slow except one in `share`. Each of `share` turns keeps other values."""
+    """Mark all values as slow except one in `share`. Each of `share` turns keeps other values.
+
+    A tuple has the values of several arguments.
+    """
     return [
         value
         if (number + turn) % share == 0
-        else pytest.param(value, marks=pytest.mark.slow(short=1))
+        else pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow(short=1)
+        )
         for number, value in enumerate(values)
     ]
 
@@ -44,6 +51,13 @@ def some_of(values: Iterable[T], turn: int, *, share: int = 3) -> list[Any]:
 def drawn(*what: object) -> Random:
     """Return the random numbers of this run for one purpose."""
     return Random(" ".join(map(str, (_seed, *what))))
+
+
+def few_files(folder: str, number: int) -> list[str]:
+    """Return some test files of a folder of the working copy. Each run chooses other files."""
+    root = Path(__file__).parents[2]
+    files = sorted(str(path.relative_to(root)) for path in (root / folder).rglob("test_*.py"))
+    return drawn("files", folder).sample(files, min(number, len(files)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

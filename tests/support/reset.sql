@@ -53,13 +53,15 @@ begin
 
   -- The fingerprint also covers the statistics of the planner and the settings of the database.
   execute format($format$
-    create function ff_test.fingerprint() returns numeric[] language sql stable
+    create function ff_test.fingerprint() returns numeric[] language plpgsql stable
     set search_path = pg_catalog, pg_temp
     as $$
-      select array[%s
+    begin
+      return array[%s
         (select count(*) + sum(s.xmin::text::bigint) from pg_statistic s),
         (select count(*) from pg_db_role_setting s
-         join pg_database d on d.oid = s.setdatabase and d.datname = current_database())]
+         join pg_database d on d.oid = s.setdatabase and d.datname = current_database())];
+    end
     $$
     $format$, v_sums);
 

@@ -85,8 +85,8 @@ def test_pytest_finds_it():
     assert found.value == "flowfabric.testing.plugin"
 
 
-def test_under_pytest_asyncio_in_auto_mode(suite):
-    outcome = suite(*MODE, app=APP, test_a=AUTO)
+def test_under_pytest_asyncio_in_auto_mode(suite, ours):
+    outcome = suite(*MODE, app=APP, test_a=AUTO, **ours)
     assert outcome.code == 0, outcome.output
     assert outcome.count("passed") == 5
 
@@ -186,6 +186,7 @@ def test_no_test_reaches_the_database_of_the_environment(suite, ours):
     assert outcome.code == 0, outcome.output
 
 
+@pytest.mark.slow(short=2, of="suites of users")
 def test_a_failure_points_at_the_test_and_shows_the_handler(suite, ours):
     outcome = suite(
         *MODE,

@@ -19,7 +19,7 @@ from flowfabric.telemetry import ExecutionFilter
 from flowfabric.worker import heartbeat
 from flowfabric.worker.worker import Worker
 from support.database import Database
-from support.isolation import SERVERS, is_setting
+from support.isolation import KEPT, is_setting
 
 AppMaker = Callable[..., App]
 
@@ -27,7 +27,7 @@ AppMaker = Callable[..., App]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of whoever runs the tests reaches them."""
-    for name in [name for name in os.environ if is_setting(name) and name not in SERVERS]:
+    for name in [name for name in os.environ if is_setting(name) and name not in KEPT]:
         monkeypatch.delenv(name)
 
 

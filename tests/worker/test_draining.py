@@ -285,8 +285,17 @@ async def test_a_worker_process_gives_back_what_does_not_end_and_ends_with_zero(
     ("task", "signals", "told"),
     [
         ("shop.sleep", (signal.SIGINT, signal.SIGINT), "did not finish: shop.sleep ("),
-        ("shop.sleep", (signal.SIGTERM, signal.SIGTERM), "did not finish: shop.sleep ("),
-        ("shop.stubborn", (signal.SIGTERM, signal.SIGINT), "did not finish: shop.stubborn ("),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow(short=1))
+            for case in (
+                ("shop.sleep", (signal.SIGTERM, signal.SIGTERM), "did not finish: shop.sleep ("),
+                (
+                    "shop.stubborn",
+                    (signal.SIGTERM, signal.SIGINT),
+                    "did not finish: shop.stubborn (",
+                ),
+            )
+        ),
         # It is deaf to the first; the second interrupts the handler.
         ("shop.hog", (signal.SIGINT, signal.SIGTERM), "KeyboardInterrupt in shop.hog "),
     ],
@@ -377,6 +386,7 @@ async def test_a_worker_process_holds_at_most_three_connections(make_app, start_
     assert await process.end() == 0
 
 
+@pytest.mark.slow(short=1)
 async def test_logs_are_lines_of_text(make_app, start_worker):
     app = shop(make_app)
     process = await start_worker(SHOP, "--worker-id", "ada")

@@ -100,7 +100,7 @@ async def run_program(db, *wanted: str) -> tuple[int | None, str]:
 @pytest.mark.parametrize(
     ("wanted", "code", "told"),
     [
-        pytest.param((), 0, "", id="it simply ends"),
+        pytest.param((), 0, "", id="it simply ends", marks=pytest.mark.slow(short=1)),
         pytest.param(
             ("raising",), -signal.SIGINT, "KeyboardInterrupt in raising ", id="interrupt raised"
         ),
@@ -109,8 +109,11 @@ async def run_program(db, *wanted: str) -> tuple[int | None, str]:
             -signal.SIGINT,
             "KeyboardInterrupt in raising.plain ",
             id="interrupt raised in a thread",
+            marks=pytest.mark.slow(short=1),
         ),
-        pytest.param(("exiting",), 7, "", id="a task of a handler exits"),
+        pytest.param(
+            ("exiting",), 7, "", id="a task of a handler exits", marks=pytest.mark.slow(short=1)
+        ),
         pytest.param(
             ("interrupted",), -signal.SIGINT, "KeyboardInterrupt in interrupted ", id="Ctrl-C x2"
         ),

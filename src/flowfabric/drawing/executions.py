@@ -59,11 +59,11 @@ def summary_columns(
         Column("RECLAIMS", lambda each: str(each.reclaim_count), is_number=True, is_shown=is_wide),
         Column("CREATED", lambda each: exact(each.created_at), is_shown=is_wide),
         Column("WORKER", lambda each: each.worker_instance_id or "-", is_shown=is_wide),
-        Column("WHY", lambda each: _in_short(each, now), least=10),
+        Column("WHY", lambda each: in_short(each, now), least=10),
     ]
 
 
-def _in_short(each: ExecutionSummary, now: datetime) -> Cell:
+def in_short(each: ExecutionSummary, now: datetime) -> Cell:
     """Return why an execution is in its state, in a few words."""
     if each.is_crash_loop:
         return Styled(f"crash loop, {each.reclaim_count} workers lost", "red")

@@ -22,11 +22,13 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError, Forbidden, InvalidInput
 from flowfabric.server import (
     bulk,
+    dashboard,
     events,
     executions,
     flows,
     health,
     operating,
+    streams,
     tokens,
     waitpoints,
     workers,
@@ -47,8 +49,10 @@ GROUPS = (
     operating.routes,
     workers.routes,
     events.routes,
+    streams.routes,
     tokens.routes,
     health.routes,
+    dashboard.routes,
 )
 
 
@@ -57,6 +61,7 @@ class Backend:
 
     def __init__(self, app: App, authenticate: Authenticate) -> None:
         self.app = app
+        self.hides_payloads = app.settings.dashboard_hide_payloads
         self.authenticate = authenticate
         self.routes: list[GuardedRoute] = []
         self._tasks: dict[tuple[str, str], Task[..., Any, Any]] = {}
@@ -182,11 +187,17 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, FlowFabricError)
     if status_of(error) >= 500:
         LOGGER.warning("request refused: %s, request=%s", error, request_id_of(request.scope))
-    return answer(error, request_id_of(request.scope))
+    return _shown(request, error)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
+    return _shown(request, error)
+
+
+def _shown(request: Request, error: FlowFabricError | Problem) -> Response:
+    if dashboard.is_page(request):
+        return dashboard.problem_page(request, error)
     return answer(error, request_id_of(request.scope))
 
 

@@ -136,7 +136,9 @@ class Guard:
         ):
             return Problem(403, "cross_origin", "A page of another site may not call this server.")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] not in _SAFE and kind != "application/json":
+        # A browser names the origin of a form; without it the form may come from another site.
+        is_own_form = kind == "application/x-www-form-urlencoded" and origin is not None
+        if scope["method"] not in _SAFE and kind != "application/json" and not is_own_form:
             return Problem(
                 415, "unsupported_media_type", "Send JSON, with Content-Type: application/json."
             )

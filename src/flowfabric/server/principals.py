@@ -22,6 +22,9 @@ _CACHED = 10_000
 FAILURES = 20
 WINDOW_SECONDS = 60.0
 _ADDRESSES = 10_000
+# The paths of the dashboard, and the cookie that holds the token of its visitor.
+PAGES = "/dashboard"
+COOKIE = "flowfabric_token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,13 @@ Auth: TypeAlias = Literal["tokens", "none"] | Authenticate
 
 
 def bearer(request: Request) -> str:
-    """Return the token of a request; refuse a request without one."""
+    """Return the token of a request; refuse a request without one.
+
+    Pages of the dashboard have it in a cookie. No other path takes the cookie.
+    """
+    path = str(request.scope.get("flowfabric.route") or "")
+    if path.startswith(PAGES) and (token := request.cookies.get(COOKIE)):
+        return token
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
         raise unauthorized("Send a token in the header: Authorization: Bearer ffp_...")

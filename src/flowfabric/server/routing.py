@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BATCH, LARGE, MEDIUM, CONTROL = 16 * 1_048_576, 1_048_576, 262_144, 65_536
 # A client that sends its body slower than this gives up its request.
 BODY_SECONDS = 30.0
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -38,6 +39,8 @@ class Access:
 
     scope: Scope | None
     limit: int = CONTROL
+    # The media type of the body.
+    media_type: str = JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class GuardedRoute(APIRoute):
                 client = (await backend.app.client()).within(principal.namespace)
                 request.state.call = Call(principal, client, backend)
             if request.method in _WITH_BODY:
-                await _read_body(request, access.limit)
+                await _read_body(request, access)
             return await handle(request)
 
         return guarded
@@ -104,9 +107,15 @@ class Routes:
         return self._add("GET", path, scope, CONTROL, more)
 
     def post(
-        self, path: str, scope: Scope | None, *, limit: int = CONTROL, **more: Any
+        self,
+        path: str,
+        scope: Scope | None,
+        *,
+        limit: int = CONTROL,
+        is_form: bool = False,
+        **more: Any,
     ) -> Callable[[_Endpoint], _Endpoint]:
-        return self._add("POST", path, scope, limit, more)
+        return self._add("POST", path, scope, limit, more, FORM if is_form else JSON)
 
     def put(self, path: str, scope: Scope | None, **more: Any) -> Callable[[_Endpoint], _Endpoint]:
         return self._add("PUT", path, scope, CONTROL, more)
@@ -117,10 +126,16 @@ class Routes:
         return self._add("DELETE", path, scope, CONTROL, more)
 
     def _add(
-        self, method: str, path: str, scope: Scope | None, limit: int, more: dict[str, Any]
+        self,
+        method: str,
+        path: str,
+        scope: Scope | None,
+        limit: int,
+        more: dict[str, Any],
+        media_type: str = JSON,
     ) -> Callable[[_Endpoint], _Endpoint]:
         def add(endpoint: _Endpoint) -> _Endpoint:
-            cast(Any, endpoint).flowfabric_access = Access(scope, limit)
+            cast(Any, endpoint).flowfabric_access = Access(scope, limit, media_type)
             settings = {"methods": [method], "response_model": None, "tags": [self._tag], **more}
             self._routes.append((path, endpoint, settings))
             return endpoint
@@ -128,8 +143,9 @@ class Routes:
         return add
 
 
-async def _read_body(request: Request, limit: int) -> None:
-    """Read the body up to the limit, before anything else does; refuse what is not JSON."""
+async def _read_body(request: Request, access: Access) -> None:
+    """Read the body up to the limit, before anything else does; refuse another media type."""
+    limit = access.limit
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdecimal() and int(length[:18]) > limit:
         raise too_large(limit)
@@ -147,9 +163,9 @@ async def _read_body(request: Request, limit: int) -> None:
         raise Problem(400, "disconnected", "The client went away.") from error
     body = b"".join(chunks)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if body and kind != "application/json":
+    if body and kind != access.media_type:
         raise Problem(
-            415, "unsupported_media_type", "Send JSON, with Content-Type: application/json."
+            415, "unsupported_media_type", f"Send it with Content-Type: {access.media_type}."
         )
     request._body = body
 

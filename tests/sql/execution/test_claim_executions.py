@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from support.factories import TTL, Engine, Item, new_id, refused
+from support.proofs import some_of
 
 
 def ids(leases):
@@ -152,7 +153,7 @@ async def test_higher_priority_then_older_then_smaller_id_goes_first(clock, engi
     assert ids(await engine.claim()) == [d, b, c, a]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some_of(range(4), turn=0))
 @pytest.mark.parametrize("lanes", [1, 2, 7])
 async def test_order_is_exact_over_many_routes(clock, engine, seed, lanes):
     rng = random.Random(seed)

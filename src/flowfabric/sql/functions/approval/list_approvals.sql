@@ -65,7 +65,8 @@ begin
         and exists (
           select from ff.execution e
           where e.partition_key = p_partition_key and e.execution_id = w.execution_id
-            and e.phase <> 'terminal' and case when p_namespace is null then true else e.namespace = p_namespace end
+            and e.phase <> 'terminal'
+            and case when p_namespace is null then true else e.namespace = p_namespace end
           offset 0)
       order by w.created_at, w.approval_id
       limit p_limit) f;

@@ -1,10 +1,11 @@
--- Deliver one signal given as JSON, like deliver_signals with p_join: for drivers without arrays, and
--- for a signal that is sent if and only if the caller's transaction commits. No execution is locked.
+-- Deliver one signal given as JSON, like deliver_signals with p_join: for drivers without arrays,
+-- and for a signal that is sent if and only if the caller's transaction commits. No execution is
+-- locked.
 --
 -- The signal is an object with execution_id, signal_id, name, payload_base64, payload_encoding,
--- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …} with signal_id,
--- effect and detail. p_database is the intended database, as an earlier answer named it; a call
--- without a signal only returns the name.
+-- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …}
+-- with signal_id, effect and detail. p_database is the intended database, as an earlier answer
+-- named it; a call without a signal only returns the name.
 --
 -- Moves:    nothing; ff.notice_signals wakes the execution after the commit
 -- Refuses:  WF001 invalid_input · as outcome: busy · duplicate · not_found · not_signalable

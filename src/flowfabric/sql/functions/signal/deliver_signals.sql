@@ -1,20 +1,21 @@
--- Deliver signals to executions, by name or by the token of a waitpoint. Each is stored, and given
--- once to the first wait for it, now or later.
+-- Deliver signals to executions, by name or by the token of a waitpoint. Each is stored, and
+-- given once to the first wait for it, now or later.
 --
--- A signal by name goes to the open waitpoint with that key, if there is one. A token is the whole
--- address: execution id and partition are those that it says. Every wrong token is answered
+-- A signal by name goes to the open waitpoint with that key, if there is one. A token is the
+-- whole address: execution id and partition are those that it says. Every wrong token is answered
 -- invalid_token, and nothing about the execution is told before the token is verified.
 --
--- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the same
--- dedup key to the same name. An approver answers once: the same answer again is a duplicate, another
--- one is refused. Only the token of an approval reaches its waitpoint, never its name. A suspended execution whose wait is now ready is woken. A sender never
--- waits for the row of an execution: if the row is locked, or with p_join (the call is part of the
--- caller's transaction), the signal is only stored, and ff.notice_signals wakes the execution after
--- the commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
--- yet). Where the wait, the waitpoint or the task has declared the type of the value, p_schema_ids has
--- to name the schema that the sender has checked it with. Otherwise the item is answered
--- schema_required, with the schema, and nothing is stored. Items with a dedup key may be answered `busy`: repeat such an item alone, with p_wait.
--- Returns a row for every item.
+-- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the
+-- same dedup key to the same name. An approver answers once: the same answer again is a
+-- duplicate, another one is refused. Only the token of an approval reaches its waitpoint, never
+-- its name. A suspended execution whose wait is now ready is woken. A sender never waits for the
+-- row of an execution: if the row is locked, or with p_join (the call is part of the caller's
+-- transaction), the signal is only stored, and ff.notice_signals wakes the execution after the
+-- commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
+-- yet). Where the wait, the waitpoint or the task has declared the type of the value,
+-- p_schema_ids has to name the schema that the sender has checked it with. Otherwise the item is
+-- answered schema_required, with the schema, and nothing is stored. Items with a dedup key may be
+-- answered `busy`: repeat such an item alone, with p_wait. Returns a row for every item.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
@@ -131,7 +132,8 @@ begin
                 jsonb_build_object('name', u.name), silent => true) #>> '{}')::bigint as schema_id
       from ff.step x
       where u.word is null and x.partition_key = p_partition_key and x.execution_id = u.id
-        and x.kind = 'wait' and x.taken_as is null and x.opened_at is not null
+        and x.kind = 'wait' and x.taken_as is distinct from 'signals'
+        and x.taken_as is null and x.opened_at is not null
       order by 1 nulls last
       limit 1) s on w.waitpoint_id is null
     where u.word is null or u.word not in ('invalid_token', 'token_expired')
@@ -286,7 +288,10 @@ begin
               when o.signal_id is not null then 'duplicate'
               else 'signal_limit_exceeded' end,
          coalesce(o.signal_id, u.signal_id),
-         case when u.n = any (v_stored) then coalesce(o.effect, 'stored') end,
+         case when u.n <> all (v_stored) then null
+              when u.id <> all (v_locked) then 'stored'
+              when u.signal_id = any (v_waking) then 'woken'
+              else 'buffered' end,
          case when u.word = 'invalid' then (
                 select jsonb_build_object('field', p.words[1], 'problem', p.words[2])
                 from (select ff._signal_problem(
@@ -301,9 +306,9 @@ begin
                   'the task takes no signal %s; it takes %s', u.name, substr(u.word, 16)))
               when u.word = 'payload_too_large' then jsonb_build_object(
                 'bytes', octet_length(u.payload), 'limit', 65536)
+              when u.n = any (v_stored) then null
               when u.word is null and o.signal_id is null then jsonb_build_object('limit', 10000)
-              when u.is_approval and o.name <> u.name and u.n <> all (v_stored)
-                then jsonb_build_object('decision', o.name)
+              when u.is_approval and o.name <> u.name then jsonb_build_object('decision', o.name)
               when u.word = 'not_signalable' then jsonb_build_object('reason', 'it has ended') end
   from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
               p_dedup_keys, p_source_types, p_source_identities, p_categories,
@@ -312,18 +317,21 @@ begin
                       source_identity, category, correlation_id, word, waitpoint_id, is_approval,
                       n)
   left join lateral (
-    select g.signal_id, g.effect, g.name from ff.signal g
-    where u.word is null and g.partition_key = p_partition_key and g.execution_id = u.id
+    -- Signals that were there before.
+    select g.signal_id, g.name from ff.signal g
+    where u.word is null and u.n <> all (v_stored)
+      and g.partition_key = p_partition_key and g.execution_id = u.id
       and g.signal_id = u.signal_id
     union all
-    select g.signal_id, g.effect, g.name from ff.signal g
-    where u.word is null and u.dedup_key is not null and g.partition_key = p_partition_key
-      and g.execution_id = u.id and g.name = u.name
+    select g.signal_id, g.name from ff.signal g
+    where u.word is null and u.n <> all (v_stored) and u.dedup_key is not null
+      and g.partition_key = p_partition_key and g.execution_id = u.id and g.name = u.name
       and g.waitpoint_id is not distinct from u.waitpoint_id and g.dedup_key = u.dedup_key
     union all
-    select g.signal_id, g.effect, g.name from ff.signal g
-    where u.word is null and u.is_approval and g.partition_key = p_partition_key
-      and g.execution_id = u.id and g.waitpoint_id = u.waitpoint_id and g.category = 'approval'
+    select g.signal_id, g.name from ff.signal g
+    where u.word is null and u.n <> all (v_stored) and u.is_approval
+      and g.partition_key = p_partition_key and g.execution_id = u.id
+      and g.waitpoint_id = u.waitpoint_id and g.category = 'approval'
     limit 1) o on true
   order by u.n;
 end;

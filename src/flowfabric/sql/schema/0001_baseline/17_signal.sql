@@ -61,7 +61,7 @@ create unique index signal_dedup on ff.signal
   (partition_key, execution_id, name, waitpoint_id, dedup_key) nulls not distinct
   where dedup_key is not null;
 
-create index signal_feed_order on ff.signal (partition_key, xid, signal_id);
+create index signal_feed_order on ff.signal (partition_key, xid);
 
 -- An approver answers once.
 create unique index signal_approval on ff.signal (partition_key, execution_id, waitpoint_id)

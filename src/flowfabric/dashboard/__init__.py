@@ -1,0 +1,11 @@
+"""The dashboard: pages for people, as HTML text. `flowfabric.server.dashboard` serves them.
+
+A page is a function of records that the client has read. This package knows no HTTP and reads
+nothing itself.
+"""
+
+from __future__ import annotations
+
+from flowfabric.dashboard.pages import STATIC, render
+
+__all__ = ["STATIC", "render"]

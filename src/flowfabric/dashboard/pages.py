@@ -1,0 +1,99 @@
+"""Renders the templates. Every value is escaped; no template marks a value as safe."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from flowfabric.core.states import PublicState
+from flowfabric.dashboard.timeline import draw_timeline
+from flowfabric.drawing.plain import body_text
+from flowfabric.drawing.text import printable
+from flowfabric.drawing.times import exact, short
+
+# A state has a shape besides its colour, so that nobody needs to tell colours apart.
+SHAPES = {
+    PublicState.WAITING: "○",
+    PublicState.DELAYED: "◔",
+    PublicState.ACTIVE: "▶",
+    PublicState.SUSPENDED: "‖",
+    PublicState.WAITING_CHILDREN: "◇",
+    PublicState.COMPLETED: "✓",
+    PublicState.FAILED: "✕",
+    PublicState.CANCELLED: "⊘",
+    PublicState.EXPIRED: "⌛",
+    PublicState.SKIPPED: "↷",
+}
+# The files that pages load, by name, with their media types.
+STATIC = {
+    "style.css": "text/css; charset=utf-8",
+    "script.js": "text/javascript; charset=utf-8",
+}
+# A payload longer than this is cut: a page is for reading.
+BODY_SHOWN = 20_000
+
+
+def render(page: str, *, now: datetime, **facts: Any) -> str:
+    """Return a page as HTML. `now` is the time of the database."""
+    return _environment.get_template(f"{page}.html").render(now=now, **facts)
+
+
+def read_static(name: str) -> bytes:
+    """Return one of the files in STATIC."""
+    return files("flowfabric.dashboard").joinpath("static", name).read_bytes()
+
+
+def _body(body: bytes | None) -> str:
+    """Return a payload or a result for reading: JSON is indented."""
+    if body is None:
+        return ""
+    text = body_text(body)
+    try:
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        text = printable(text)
+    return text if len(text) <= BODY_SHOWN else text[:BODY_SHOWN] + "\n… (cut)"
+
+
+def _count(number: int, is_more: bool = False) -> str:
+    return f"{number:,}".replace(",", " ") + ("+" if is_more else "")
+
+
+def _age(since: datetime, now: datetime) -> str:
+    return short(max(now - since, timedelta()))
+
+
+def _near(moment: datetime, now: datetime) -> str:
+    """Return how far a moment is from now; the page shows the exact time on hover."""
+    return f"in {short(moment - now)}" if moment > now else f"{short(now - moment)} ago"
+
+
+_environment = Environment(
+    loader=PackageLoader("flowfabric.dashboard"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters |= {
+    "body": _body,
+    "exact": exact,
+    "near": _near,
+    "tail": lambda id: "…" + str(id.uuid)[-12:],
+    "age": _age,
+    "short": short,
+    "number": _count,
+    "printable": lambda value: printable(str(value)),
+    "printable_lines": lambda value: "\n".join(map(printable, str(value).split("\n"))),
+    "word": lambda value: str(value).replace("_", " "),
+    "iso": lambda moment: moment.isoformat(),
+}
+_environment.globals |= {
+    "shapes": {str(state): shape for state, shape in SHAPES.items()},
+    "states": [str(state) for state in PublicState],
+    "draw_timeline": draw_timeline,
+}

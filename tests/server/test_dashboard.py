@@ -1,0 +1,274 @@
+"""The pages of the dashboard: what they show, who may see them, and what their forms do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+
+from flowfabric.server import server
+from server.stage import OURS, THEIRS, Caller
+from worker.apps import working
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+OWN = {"origin": "http://127.0.0.1:9090"}
+
+
+class Page(HTMLParser):
+    """The tags and texts of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> Iterator[dict[str, str | None]]:
+        return (attributes for name, attributes in self.tags if name == tag)
+
+
+@pytest.fixture
+async def person(world):
+    """A visitor who has signed in, with the scopes given by the test."""
+
+    async def sign_in(*scopes: str) -> Caller:
+        visitor = Caller(world.served)
+        world._callers.append(visitor)
+        token = await world.token(*scopes)
+        answer = await visitor.post("/dashboard/sign-in", data={"token": token}, headers=OWN)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
+        cookie = answer.headers["set-cookie"].lower()
+        assert all(word in cookie for word in ("httponly", "samesite=strict", "path=/dashboard"))
+        return visitor
+
+    return sign_in
+
+
+async def run_one(world, name: str, *arguments: object) -> str:
+    async with working(world.app):
+        run = await world.app.tasks[name].submit(*arguments)
+        await (await world.app.client()).results.wait(run.id)
+    return str(run.id.uuid)
+
+
+async def test_every_page_is_shown_with_its_facts(world, person):
+    done = await run_one(world, "add", 1, 2)
+    failed = await run_one(world, "fail")
+    visitor = await person("read")
+    for path, texts in {
+        "": ["Failed in the last day", "fail", "No worker is alive"],
+        "/executions": ["add", "fail", "completed"],
+        "/executions?where=state%3Dfailed": ["fail"],
+        f"/executions/{done}": ["completed", "attempt", "submitted", "3"],
+        f"/executions/{failed}": ["ValueError", "no", "Traceback"],
+        "/flows": ["No flow yet."],
+        "/lanes": ["default"],
+        "/workers": ["No worker is alive"],
+    }.items():
+        answer = await visitor.get(f"/dashboard{path}")
+        page = Page(answer.text)
+        assert answer.status_code == 200, path
+        for text in texts:
+            assert text in page.text, (path, text)
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        # The policy forbids inline script and style, so no page may need one.
+        assert [one for one in page.all("script") if not one.get("src")] == []
+        assert list(page.all("style")) == []
+        assert not any("style" in one or "onclick" in one for _, one in page.tags)
+
+
+async def test_a_wrong_filter_is_told_beside_the_field(person):
+    visitor = await person("read")
+    answer = await visitor.get("/dashboard/executions", params={"where": "colour=red"})
+    assert answer.status_code == 422
+    assert "colour" in Page(answer.text).text
+    assert 'value="colour=red"' in answer.text
+
+
+async def test_a_page_of_executions_leads_to_the_older_ones(world, person):
+    await world.app.tasks["add"].submit_many([(n,) for n in range(60)])
+    visitor = await person("read")
+    first = Page((await visitor.get("/dashboard/executions")).text)
+    (older,) = [one["href"] for one in first.all("a") if one.get("rel") == "next"]
+    second = Page((await visitor.get(str(older))).text)
+
+    def listed(page: Page) -> set[str]:
+        links = (str(one.get("href")) for one in page.all("a"))
+        return {link for link in links if re.search(r"/executions/[0-9a-f-]{36}$", link)}
+
+    assert (len(listed(first)), len(listed(second))) == (50, 10)
+    assert not listed(first) & listed(second)
+
+
+async def test_whoever_is_not_signed_in_is_asked_for_a_token(world):
+    stranger = Caller(world.served)
+    for path in ("", "/executions", "/workers"):
+        answer = await stranger.get(f"/dashboard{path}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard/sign-in")
+    assert "Token" in Page((await stranger.get("/dashboard/sign-in")).text).text
+    wrong = {"token": "ffp_" + "x" * 43}
+    refused = await stranger.post("/dashboard/sign-in", data=wrong, headers=OWN)
+    assert refused.status_code == 401
+    assert "unknown, expired or revoked" in Page(refused.text).text
+    assert "set-cookie" not in refused.headers
+    await stranger.aclose()
+
+
+async def test_the_cookie_opens_pages_only(world, person):
+    visitor = await person("admin")
+    assert (await visitor.get("/dashboard")).status_code == 200
+    assert (await visitor.get("/v1/executions")).status_code == 401
+    out = await visitor.post("/dashboard/sign-out", headers=OWN)
+    assert out.headers["location"] == "/dashboard/sign-in"
+    assert (await visitor.get("/dashboard")).status_code == 303
+
+
+async def test_an_act_is_done_once_with_actor_and_reason(world, person):
+    run = await world.app.tasks["add"].submit(1)
+    visitor = await person("read", "operate")
+    address = f"/dashboard/executions/{run.id.uuid}"
+    page = Page((await visitor.get(address)).text)
+    assert {one["action"] for one in page.all("form") if "executions" in str(one["action"])} == {
+        f"{address}/retry",
+        f"{address}/priority",
+        f"{address}/cancel",
+    }
+    form = {"version": "1", "reason": "no need", "priority": "7"}
+    raised = await visitor.post(f"{address}/priority", data=form, headers=OWN)
+    assert (raised.status_code, raised.headers["location"]) == (303, address)
+    late = await visitor.post(f"{address}/cancel", data=form, headers=OWN)
+    assert late.status_code == 412
+    assert "has changed" in Page(late.text).text
+    done = await visitor.post(f"{address}/cancel", data=form | {"version": "2"}, headers=OWN)
+    assert done.status_code == 303
+    client = await world.client()
+    events = await client.executions.events(run.id)
+    assert [event.kind for event in events] == ["submitted", "priority_changed", "cancelled"]
+    assert (await client.executions.describe(run.id)).cancellation_reason == "no need"
+    assert "token tests" in str(events[-1].actor)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"reason": " "}, 422),
+        ({"version": "many"}, 422),
+        ({"act": "burn"}, 404),
+        ({"id": "0" * 8}, 404),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": ""}, 403),
+        ({"scopes": ("read",)}, 403),
+        ({"media": "application/json"}, 415),
+    ],
+)
+async def test_an_act_that_may_not_be_done_changes_nothing(world, person, change, status):
+    run = await world.app.tasks["add"].submit(1)
+    visitor = await person(*change.get("scopes", ("read", "operate")))
+    form = {"version": "1", "reason": "why"} | change
+    headers = {"origin": change["origin"]} if change.get("origin") else dict(OWN)
+    if change.get("origin") == "":
+        headers = {}
+    if "media" in change:
+        headers["content-type"] = change["media"]
+    path = f"/dashboard/executions/{change.get('id', run.id.uuid)}/{change.get('act', 'cancel')}"
+    answer = await visitor.post(path, data=form, headers=headers)
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html")
+    assert await run.state() == "waiting"
+
+
+async def test_a_reader_sees_no_button(world, person):
+    run = await world.app.tasks["add"].submit(1)
+    page = Page((await (await person("read")).get(f"/dashboard/executions/{run.id.uuid}")).text)
+    assert [one["action"] for one in page.all("form")] == ["/dashboard/sign-out"]
+
+
+async def test_payloads_can_be_hidden_from_readers(world, person):
+    done = await run_one(world, "add", 40, 2)
+    world.served.state.backend.hides_payloads = True
+    for scopes, sees in ((("read",), False), (("read", "operate"), True)):
+        visitor = await person(*scopes)
+        page = Page((await visitor.get(f"/dashboard/executions/{done}")).text)
+        assert ('"x": 40' in page.text) is sees
+        assert ("hidden from readers" in page.text) is not sees
+
+
+async def test_hostile_text_stays_text(world, person):
+    client = await world.client()
+    task = world.app.tasks["fail"]
+    run = await task.using(tags={"team.name": HOSTILE}, key=HOSTILE, lane="<b>lane</b>").submit()
+    await client.executions.cancel(run.id, reason=HOSTILE, actor=HOSTILE)
+    visitor = await person("read", "operate")
+    for path in ("", "/executions", f"/executions/{run.id.uuid}", "/lanes"):
+        answer = await visitor.get(f"/dashboard{path}")
+        page = Page(answer.text)
+        assert answer.status_code == 200
+        assert {one.get("src") for one in page.all("script")} == {"/dashboard/static/script.js"}
+        assert list(page.all("img")) == []
+        assert list(page.all("b")) == []
+    assert HOSTILE in Page((await visitor.get(f"/dashboard/executions/{run.id.uuid}")).text).text
+
+
+async def test_a_visitor_sees_nothing_of_another_namespace(world, person):
+    theirs = world.app.tasks["add"].within(THEIRS)
+    run = await theirs.submit(1)
+    visitor = await person("read", "operate")
+    assert str(run.id.uuid) not in (await visitor.get("/dashboard/executions")).text
+    assert (await visitor.get(f"/dashboard/executions/{run.id.uuid}")).status_code == 404
+
+
+async def test_a_flow_is_drawn_with_its_members(world, person):
+    add = world.app.tasks["add"]
+    async with world.app.flow("sums") as f:
+        first = f.add(add, 1)
+        f.add(add, first.result)
+    visitor = await person("read")
+    listed = Page((await visitor.get("/dashboard/flows")).text)
+    assert "sums" in listed.text
+    address = f"/dashboard/flows/{f.run.id.uuid}"
+    page = Page((await visitor.get(address)).text)
+    (picture,) = page.all("img")
+    drawn = await visitor.get(str(picture["src"]))
+    assert drawn.headers["content-type"].startswith("image/svg+xml")
+    assert drawn.text.startswith("<svg")
+    assert "sums" in page.text
+
+
+async def test_a_worker_is_drained_from_its_row(world, person):
+    client = await world.client()
+    await client.workers.register(worker_id="pool", worker_instance_id="pool-1", slots=4)
+    visitor = await person("read", "operate")
+    form = {"instance": "pool-1", "reason": "host goes down"}
+    answer = await visitor.post("/dashboard/workers/drain", data=form, headers=OWN)
+    assert answer.status_code == 303
+    assert "draining" in Page((await visitor.get("/dashboard/workers")).text).text
+    gone = await visitor.post(
+        "/dashboard/workers/drain", data=form | {"instance": "pool-2"}, headers=OWN
+    )
+    assert gone.status_code == 404
+
+
+async def test_without_auth_a_form_of_another_site_is_refused(world):
+    served = server(world.app, auth="none")
+    visitor = Caller(served)
+    run = await world.app.tasks["add"].submit(1)
+    path = f"/dashboard/executions/{run.id.uuid}/cancel"
+    form = {"version": "1", "reason": "why"}
+    assert (await visitor.get("/dashboard")).status_code == 200
+    for headers in ({}, {"origin": "http://evil.example"}, {**OWN, "sec-fetch-site": "cross-site"}):
+        assert (await visitor.post(path, data=form, headers=headers)).status_code in (403, 415)
+    assert await run.state() == "waiting"
+    assert (await visitor.post(path, data=form, headers=OWN)).status_code == 303
+    assert await run.state() == "cancelled"
+    await visitor.aclose()
+    assert world.app.settings.namespace == OURS

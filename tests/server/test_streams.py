@@ -1,0 +1,52 @@
+"""Streams, summaries, approvals and subscriptions over HTTP."""
+
+from __future__ import annotations
+
+import json
+
+from flowfabric import Context
+from worker.apps import working
+
+
+def streaming(app):
+    @app.task(name="talk")
+    async def talk(ctx: Context) -> int:
+        for word in ("a", "b", "c"):
+            await ctx.stream.send(word)
+        return 3
+
+
+async def test_frames_come_in_pages_and_as_events(world, http):
+    streaming(world.app)
+    uuid = (await http.post("/v1/executions", json={"task": "talk"})).json()["uuid"]
+    place = f"/v1/executions/{uuid}/stream"
+    assert (await http.get(place)).json()["is_ended"] is False
+    async with working(world.app):
+        await http.get(f"/v1/executions/{uuid}/result", headers={"prefer": "wait=30"})
+    first = (await http.get(place)).json()
+    assert [one["data"] for one in first["items"]] == ["a", "b", "c"]
+    rest = (await http.get(place, params={"cursor": first["items"][0]["id"]})).json()
+    assert [one["data"] for one in rest["items"]] == ["b", "c"]
+    assert rest["is_ended"] is True
+    resume = {"accept": "text/event-stream", "last-event-id": first["items"][1]["id"]}
+    blocks = (await http.get(place, headers=resume)).text.strip().split("\n\n")
+    assert blocks[-1].startswith("event: end")
+    (frame,) = [block for block in blocks if "event: frame" in block]
+    assert json.loads(frame.partition("data: ")[2])["data"] == "c"
+    assert (await http.get(f"/v1/executions/{uuid}/summary")).status_code == 404
+    wrong = await http.get(place, params={"cursor": "x"})
+    assert wrong.status_code == 422, wrong.text
+
+
+async def test_approvals_and_subscriptions_are_listed(http):
+    uuid = (await http.post("/v1/executions", json={"task": "add", "arguments": [1]})).json()[
+        "uuid"
+    ]
+    assert (await http.get("/v1/approvals")).json()["items"] == []
+    assert (await http.get(f"/v1/executions/{uuid}/approvals")).json()["items"] == []
+    none = await http.post(f"/v1/executions/{uuid}/approvals/answer", json={"approve": True})
+    assert none.status_code in (404, 409), none.text
+    assert (await http.get("/v1/subscriptions")).json()["items"] == []
+    for method, path in (("GET", ""), ("POST", "/reset"), ("DELETE", "")):
+        answer = await http.request(method, f"/v1/subscriptions/x{path}")
+        assert answer.json()["type"] == "urn:flowfabric:subscription_not_found"
