@@ -212,6 +212,13 @@ async def stage(db, engine, make) -> Stage:
     await db.execute("select ff.create_budget('test', 'monthly', '', '{tokens}', '{100}')")
     await db.execute("select ff.register_tasks('test', '{1}', '{tests.work}')")
     cursor = await db.fetchval("select ff.open_cursor(0::smallint)")
+    holder = uuid4()
+    for statement in (
+        "select ff.hold_subscription('test', 'billing', $1, 'me', '1 h', p_cursor => $2)",
+        "select ff.add_webhook('test', 'crm', $1, 'https://x.example/', 'x.example:443', $2)",
+    ):
+        await db.execute(statement, holder, cursor)
+    await db.execute("select ff.hold_webhook('test', 'crm', $1, 'me', '1 h')", holder)
     lease = leased.lease
     assert lease is not None
 
@@ -327,7 +334,30 @@ async def stage(db, engine, make) -> Stage:
         return {"p_execution_id": literal(states[state])}
 
     no_key = {"p_key": "''"}
+    subscription = {
+        "p_name": "'billing'", "p_holder_id": literal(holder), "p_epoch": "1",
+        "p_held_by": "'me'", "p_ttl": "'30 s'", "p_kinds": "'{completed}'",
+    }  # fmt: skip
+    webhook = {**subscription, "p_name": "'crm'"}
     own = {
+        "hold_subscription": subscription,
+        "ack_subscription": {**subscription, "p_ack_no": "1"},
+        "release_subscription": subscription,
+        "reset_subscription": subscription,
+        "remove_subscription": subscription,
+        "list_subscriptions": subscription,
+        "add_webhook": {
+            **webhook, "p_name": "'new'", "p_webhook_id": literal(uuid4()),
+            "p_url": "'https://x.example/'", "p_host": "'x.example:443'",
+        },
+        "list_webhooks": webhook,
+        "hold_webhook": webhook,
+        "sign_webhook": {**webhook, "p_ids": "'{x}'", "p_bodies": r"array['\x31'::bytea]"},
+        "fail_webhook": {
+            **webhook, "p_ack_no": "1", "p_answer": "'HTTP 500'", "p_notice_id": literal(uuid4()),
+        },
+        "enable_webhook": webhook,
+        "read_lags": subscription,
         "add_execution_to_flow": of("waiting"),
         "block_execution_for_admission": of("waiting"),
         "cancel_flow_header": {"p_policy": "'cancel_all'"},

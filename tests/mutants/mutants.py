@@ -51,7 +51,44 @@ _ADMIT = "tests/sql/quota/test_claims_admit.py"
 _ASK = "tests/sql/signal/test_ask_waits.py"
 _SUSPEND = "tests/sql/suspension/test_suspend_execution.py"
 
+_CONSUME = "tests/subscriptions/test_consume.py"
+
 MUTANTS: tuple[Mutant, ...] = (
+    # Subscriptions
+    _mutant(
+        "an acknowledgement does not look at the epoch",
+        "functions/subscription/ack_subscription.sql",
+        f"{_CONSUME}::test_a_late_repeat_does_not_put_the_position_back",
+        (" or v_row.epoch is distinct from p_epoch", ""),
+    ),
+    _mutant(
+        "a late acknowledgement puts the position back",
+        "functions/subscription/ack_subscription.sql",
+        f"{_CONSUME}::test_a_late_repeat_does_not_put_the_position_back",
+        ("cursor_text = case when p_ack_no > s.ack_no then", "cursor_text = case when true then"),
+    ),
+    _mutant(
+        "two consumers hold one subscription",
+        "functions/subscription/hold_subscription.sql",
+        f"{_CONSUME}::test_one_consumer_reads_at_a_time_and_the_next_one_takes_over",
+        ("and v_row.hold_expires_at > v_now then", "and v_row.hold_expires_at < v_now then"),
+    ),
+    _mutant(
+        "events that a subscription needs are trimmed with their execution",
+        "functions/execution/_delete_executions.sql",
+        "tests/subscriptions/test_trimming.py::test_events_stay_for_a_subscription_that_lags",
+        (" and x.execution_id <> all (v_needed)", ""),
+    ),
+    _mutant(
+        "a worker that lost its hold signs posts",
+        "functions/webhook/sign_webhook.sql",
+        "tests/subscriptions/test_webhooks.py::"
+        "test_a_worker_that_lost_its_hold_signs_and_fails_nothing",
+        (
+            "(v_row.holder_id, v_row.epoch) is distinct from (p_holder_id, p_epoch)",
+            "v_row.holder_id is null",
+        ),
+    ),
     # The fence
     _mutant(
         "complete does not look at the epoch",

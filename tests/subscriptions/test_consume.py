@@ -14,8 +14,9 @@ from flowfabric.core.errors import (
     SubscriptionLost,
     SubscriptionNotFound,
 )
+from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
-from flowfabric.core.subscription import SubscriptionState
+from flowfabric.core.subscription import SubscriptionState, Wishes
 from support.factories import NAMESPACE, Engine
 
 from .consuming import LONG_AGO, PATIENCE, begin, names, rest
@@ -280,3 +281,29 @@ async def test_a_namespace_has_at_most_a_hundred_subscriptions(client, db):
         await rest(client, "one-too-many")
     assert told.value.code == "WF227"
     await rest(client, "n7")
+
+
+async def test_a_late_repeat_does_not_put_the_position_back(client, make):
+    """As after a lost connection: the first acknowledgement arrives again after the second."""
+    holder, ttl = uuid7(), timedelta(seconds=30)
+    cursors = [await client.events.open()]
+    for _ in range(2):
+        await make.execution("waiting")
+        cursors.append((await client.events.read(cursors[-1])).cursor)
+    hold = await client.subscriptions.hold(
+        "billing", holder, held_by="me", ttl=ttl, wishes=Wishes(), cursor=cursors[0]
+    )
+    for ack_no in (1, 2, 2, 1):
+        assert await client.subscriptions.ack(
+            "billing", holder, hold.epoch, ttl=ttl, ack_no=ack_no, cursor=cursors[ack_no], count=1
+        )
+    info = await client.subscriptions.get("billing")
+    assert (info.waiting, info.acked_count) == (0, 2)
+    for wrong in (hold.epoch - 1, hold.epoch + 1):
+        assert not await client.subscriptions.ack(
+            "billing", holder, wrong, ttl=ttl, ack_no=3, cursor=cursors[0]
+        )
+    assert not await client.subscriptions.ack(
+        "billing", uuid7(), hold.epoch, ttl=ttl, ack_no=3, cursor=cursors[0]
+    )
+    assert (await client.subscriptions.get("billing")).waiting == 0

@@ -177,6 +177,14 @@ class _Turn:
             with suppress(SubscriptionLost):
                 await self.store()
 
+    async def make_room(self, count: int, page_size: int) -> None:
+        """Store before the next page if more than a page could come again after a crash."""
+        self._advance()
+        if self._cursor is not None and self._count + count > page_size:
+            await asyncio.sleep(max(self._stored_at + STORE_SECONDS - monotonic(), 0))
+            with suppress(SubscriptionLost):
+                await self.store()
+
     async def store(self) -> None:
         """Store the cursor after the last page that was acknowledged; wait for the database."""
         async with self._storing:
@@ -346,6 +354,7 @@ class Subscription:
                         await subscriptions.ears.listen()
                         page = await self._next(subscriptions.events, cursor)
                         if page.cursor != cursor:
+                            await turn.make_room(len(page.events), self._page_size)
                             for event in turn.deliver(page):
                                 if not turn.is_lost:
                                     yield event

@@ -22,7 +22,9 @@ declare
     limit 1);
 begin
   return case
-    when p_namespace is null then array['namespace', 'must be given']
+    when p_namespace is null or p_namespace !~ E'^[^\x01-\x20\x7f]+$'
+         or octet_length(p_namespace) > 256
+      then array['namespace', 'must be 1 to 256 bytes without blanks and control characters']
     when p_name is null or p_name !~ E'^[^\x01-\x20\x7f]+$' or octet_length(p_name) > 256
       then array['name', 'must be 1 to 256 bytes without blanks and control characters']
     when v_unknown is not null or array_position(p_kinds, null) is not null
