@@ -282,19 +282,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "a quick claim does not see a grant that came at the last moment",
         _FRESH,
         "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
-        ("and g.execution_id = any (v_ids)", "and false"),
+        ("and g.execution_id = any (v_ids)))", "and false))"),
     ),
     _mutant(
         "a quick claim is content with what others do not hold",
         _FRESH,
-        "tests/races/test_claim_order.py::test_claims_held_open_take_exactly_the_next",
+        "tests/races/test_claim_order.py::test_a_claim_looks_behind_a_window_that_others_hold",
         ("if v_seen = 2 * p_limit then", "if false then"),
     ),
     _mutant(
         "a quick claim takes what is over",
         _FRESH,
         "tests/sql/execution/test_claim_forms.py",
-        ("x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true)", "true"),
+        (
+            "\n               and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now",
+            "\n               and coalesce(true",
+        ),
     ),
     _mutant(
         "a quick claim does not look at the flow",
