@@ -227,7 +227,10 @@ CORRUPTIONS = [
      "update ff.gate set max_running = 1"),
     ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
      "insert into ff.quota (namespace, quota, is_keyed, concurrency, declared_at) "
-     "values ('test', 'api', false, 2, ff.now())"),
+     "values ('test', 'api', false, 2, ff.now()); "
+     # of several partitions
+     "insert into ff.gate_share (gate_id, share_no, namespace, quota, key, concurrency) "
+     "values (7, 0, 'test', 'api', '', 3)"),
     ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
      "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
     ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),
