@@ -67,6 +67,7 @@ class Backend:
         self._tasks: dict[tuple[str, str], Task[..., Any, Any]] = {}
         self._feeds: dict[str, events.Feed] = {}
         self._lease_key: bytes | None = None
+        self._may_use_all: bool | None = None
         self.metrics = ServerMetrics()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
@@ -82,11 +83,14 @@ class Backend:
     async def any_namespace(self) -> FlowFabric:
         """Return a client of all namespaces, or of the app's if the login may use no other."""
         client = await self.app.client()
-        try:
-            await client.within(None).executions.list(limit=1)
-        except Forbidden:
-            return client
-        return client.within(None)
+        if self._may_use_all is None:
+            # Asked once: callers without a token come here.
+            try:
+                await client.within(None).executions.list(limit=1)
+                self._may_use_all = True
+            except Forbidden:
+                self._may_use_all = False
+        return client.within(None) if self._may_use_all else client
 
     async def lease_key(self) -> bytes:
         """Return the key that signs leases of workers over HTTP."""
