@@ -42,7 +42,7 @@ FLOW_RUN = """id name is_duplicate result result_sync results results_sync wait 
 state_sync summary summary_sync graph graph_sync node nodes nodes_sync cancel cancel_sync
 retry_failed retry_failed_sync"""
 HARNESS = """submit run run_until drain skip now crash_worker start_schedules signal
-assert_submitted submitted events steps check client database_url call close"""
+assert_submitted submitted events steps frames check client database_url call close"""
 # Attributes of the client that are not groups of operations.
 NOT_NOUNS = ("database", "namespace", "transactional", "results")
 NOT_OPERATIONS = ("open", "close")

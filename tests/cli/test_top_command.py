@@ -53,6 +53,17 @@ async def test_a_table_shows_lanes_and_says_if_nobody_works(ff, make):
     assert "no worker is alive" in rest[-1]
 
 
+async def test_running_executions_show_their_progress(ff, make, engine):
+    held = await make.execution("leased")
+    await make.execution("leased")
+    assert (await ff("top")).line["progress"] == []
+    await engine.progress(held.lease, 40, "half of the pages")
+    (shown,) = (await ff("top")).line["progress"]
+    assert (shown["percent"], shown["message"]) == (40, "half of the pages")
+    table = await ff("top", "-o", "table")
+    assert "40 %, half of the pages" in table.out
+
+
 async def test_an_empty_database_says_so(ff):
     finished = await ff("top", "--once", "-o", "table")
 

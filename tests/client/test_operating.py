@@ -12,6 +12,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput, LaneClosed, LaneNotFound
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
+from flowfabric.core.worker import Asked
 from support.factories import Item
 
 HOUR = timedelta(hours=1)
@@ -111,8 +112,8 @@ async def test_workers_are_registered_listed_and_signed_off(client):
     assert answer == "refreshed"
     (info,) = await client.workers.list()
     assert (info.namespace, info.lanes, info.tasks) == ("default", ["mail"], None)
-    assert await client.workers.heartbeat(["w-1", "w-2"]) == ["w-2"]
-    assert await client.workers.heartbeat([]) == []
+    assert await client.workers.heartbeat(["w-1", "w-2"]) == Asked(["w-2"], [])
+    assert await client.workers.heartbeat([]) == Asked([], [])
     assert (await client.workers.sweep())[0] == 0
     assert await client.workers.mark_dead("w-1", "gone") is True
     assert await client.workers.mark_dead("w-1", "gone") is False

@@ -89,6 +89,20 @@ PLANT_WAITPOINT = (
     "created_at) values (0, gen_random_uuid(), gen_random_uuid(), 'payment', 0, 'k', ff.now())"
 )
 
+PLANT_STREAM = (
+    "insert into ff.stream (partition_key, execution_id, lease_id, last_no, last_ms, last_seq, "
+    "durable_count, opened_at) select 0, execution_id, lease_id, 1, 20, 1, 2, ff.now() "
+    "from ff.execution; update ff.execution set has_stream = true; "
+)
+PLANT_CHUNK = (
+    "insert into ff.stream_chunk (partition_key, execution_id, ms, seq, frame_count, mode, "
+    "mode_no, attempt_index, epoch, generation, position, first_no, byte_count, appended_at, "
+    "payloads, kinds, encodings) select 0, execution_id, {ms}, {seq}, 2, 'durable', 2, 0, "
+    "{epoch}, 0, 0, {no}, 2, ff.now(), '{{a,b}}', '{{text,text}}', '{{text,text}}' "
+    "from ff.execution; "
+)
+PLANT_FRAMES = PLANT_STREAM + PLANT_CHUNK.format(ms=10, seq=0, epoch="epoch", no=0)
+
 PLANT_SIGNAL = (
     "insert into ff.signal (partition_key, execution_id, signal_id, name, source_type, "
     "accepted_at, noticed_at, effect, xid{columns}) select 0, execution_id, gen_random_uuid(), "
@@ -147,6 +161,15 @@ CORRUPTIONS = [
      "stored_at) select 0, execution_id, gen_random_uuid(), ff.now() from ff.execution"),
     ("U12", "suspended", "update ff.suspension set execution_id = gen_random_uuid()"),
     ("U12", "waiting", PLANT_WAITPOINT),
+    ("V01", "leased", PLANT_FRAMES + PLANT_CHUNK.format(ms=11, seq=0, epoch="epoch", no=3)),
+    ("V01", "leased", PLANT_FRAMES + PLANT_CHUNK.format(ms=11, seq=0, epoch="epoch", no=1)),
+    ("V02", "leased", PLANT_FRAMES + PLANT_CHUNK.format(ms=10, seq=1, epoch="epoch", no=2)),
+    ("V02", "leased", PLANT_FRAMES + PLANT_CHUNK.format(ms=11, seq=0, epoch="epoch - 1", no=0)),
+    ("V02", "leased", PLANT_FRAMES + "update ff.stream set last_ms = 9"),
+    ("V03", "leased", PLANT_FRAMES + "update ff.stream set lease_id = gen_random_uuid()"),
+    ("V03", "expired_lease", PLANT_FRAMES),
+    ("V04", "leased", PLANT_FRAMES + "update ff.execution set has_stream = false"),
+    ("V04", "leased", PLANT_STREAM + "delete from ff.stream"),
     ("J03", "waiting", "update ff.execution set route_id = 4611686018427387904"),
     ("S01", "waiting", "update ff.execution set outcome = 'success'"),
     ("S01", "completed", "update ff.execution set terminal_at = null"),
@@ -204,7 +227,10 @@ CORRUPTIONS = [
      "update ff.gate set max_running = 1"),
     ("Q02", "waiting", PLANT_GATE.format(running=0, slices="null") + "; "
      "insert into ff.quota (namespace, quota, is_keyed, concurrency, declared_at) "
-     "values ('test', 'api', false, 2, ff.now())"),
+     "values ('test', 'api', false, 2, ff.now()); "
+     # of several partitions
+     "insert into ff.gate_share (gate_id, share_no, namespace, quota, key, concurrency) "
+     "values (7, 0, 'test', 'api', '', 3)"),
     ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
      "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
     ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),

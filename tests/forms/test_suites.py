@@ -11,6 +11,7 @@ import pytest
 
 from support.cluster import VARIABLE as SERVER
 from support.forms import FORMS
+from support.isolation import KEPT
 from support.proofs import few_files
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +21,11 @@ SAMPLE = (
     "tests/sql/execution/test_fail_executions.py",
     "tests/sql/test_witness.py",
     "tests/forms/test_template.py",
+    # Submits under limits: the distributed form does not put them into a line.
+    "tests/sql/quota/test_claims_admit.py::test_no_more_run_than_the_limit",
+    "tests/sql/quota/test_claims_admit.py::test_a_freed_slot_admits_the_first_in_line",
+    "tests/sql/quota/test_claims_admit.py::test_a_submit_joins_a_closed_line",
+    "tests/sql/quota/test_fairness.py::test_a_key_with_few_comes_between_those_of_a_key_with_many",
 )
 # The whole suites that look at what functions do.
 SUITES = (
@@ -35,6 +41,7 @@ SUITES = (
 
 
 def run(cluster, tests, seconds):
+    assert FORMS in KEPT, "the other process would forget it and test the plain forms"
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }

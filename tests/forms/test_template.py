@@ -52,7 +52,7 @@ async def test_an_execution_without_its_event_is_refused_in_either_form(db, engi
     else:
         with refused("WF290", message="a loud transition without its event"):
             await db.execute(INSERT, new_id())
-    await transaction.rollback()
+        await transaction.rollback()
 
 
 def test_an_unknown_form_is_refused(monkeypatch):

@@ -49,6 +49,8 @@ _CANCEL = "tests/sql/flow/test_cancel_flow.py"
 _REPLAY = "tests/sql/flow/test_replay_in_flows.py"
 _ADMIT = "tests/sql/quota/test_claims_admit.py"
 _ASK = "tests/sql/signal/test_ask_waits.py"
+_APPEND = "tests/sql/stream/test_append_frames.py"
+_REWIND = "tests/sql/stream/test_read_streams.py"
 _SUSPEND = "tests/sql/suspension/test_suspend_execution.py"
 
 _CONSUME = "tests/subscriptions/test_consume.py"
@@ -282,19 +284,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "a quick claim does not see a grant that came at the last moment",
         _FRESH,
         "tests/races/test_grants.py::test_a_grant_between_the_look_and_the_lock_of_a_claim_is_seen",
-        ("and g.execution_id = any (v_ids)", "and false"),
+        ("and g.execution_id = any (v_ids)))", "and false))"),
     ),
     _mutant(
         "a quick claim is content with what others do not hold",
         _FRESH,
-        "tests/races/test_claim_order.py::test_claims_held_open_take_exactly_the_next",
+        "tests/races/test_claim_order.py::test_a_claim_looks_behind_a_window_that_others_hold",
         ("if v_seen = 2 * p_limit then", "if false then"),
     ),
     _mutant(
         "a quick claim takes what is over",
         _FRESH,
         "tests/sql/execution/test_claim_forms.py",
-        ("x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true)", "true"),
+        (
+            "\n               and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now",
+            "\n               and coalesce(true",
+        ),
     ),
     _mutant(
         "a quick claim does not look at the flow",
@@ -846,6 +851,62 @@ MUTANTS: tuple[Mutant, ...] = (
         _END,
         f"{_SUSPEND}::test_cancel_closes_what_is_open_and_a_late_signal_revives_nothing",
         ("if v_asleep is not null then", "if false then"),
+    ),
+    # Streams
+    _mutant(
+        "a repeated append stores its frames again",
+        "functions/stream/_append_chunks.sql",
+        f"{_APPEND}::test_a_repeated_append_stores_nothing_twice",
+        ("least(greatest(s.last_no + 1 - p_first_nos[u.n], 0), p_counts[u.n])::integer", "0"),
+    ),
+    _mutant(
+        "a gap in the numbers is not noticed",
+        "functions/stream/_append_chunks.sql",
+        f"{_APPEND}::test_a_gap_in_the_numbers_is_refused",
+        ("when i.first_no > s.last_no + 1 then 'gap'", "when false then 'gap'"),
+    ),
+    _mutant(
+        "an append does not look at the lease after it has locked the stream",
+        "functions/stream/append_frames.sql",
+        f"{_APPEND}::test_a_stale_lease_appends_nothing",
+        (
+            "where u.id = any (v_locked)\n      and (e.lease_id",
+            "where false\n      and (e.lease_id",
+        ),
+    ),
+    _mutant(
+        "the end of a lease leaves its stream open",
+        "functions/stream/_close_streams.sql",
+        f"{_APPEND}::test_every_end_of_a_lease_closes_the_stream",
+        ("    lease_id = null,", "    lease_id = s.lease_id,"),
+        (
+            "closed_at = case when s.lease_id is not null or i.is_over then p_now "
+            "else s.closed_at end",
+            "closed_at = s.closed_at",
+        ),
+        (
+            """close_reason = case when s.lease_id is not null or i.is_over then p_end
+                        else s.close_reason end""",
+            "close_reason = s.close_reason",
+        ),
+    ),
+    _mutant(
+        "ids follow the clock back",
+        "functions/stream/_append_chunks.sql",
+        f"{_APPEND}::test_ids_rise_while_the_clock_goes_back",
+        ("    last_ms = greatest(v_ms, s.last_ms),", "    last_ms = v_ms,"),
+    ),
+    _mutant(
+        "a later lease rewinds frames of recorded steps",
+        "functions/stream/_open_streams.sql",
+        f"{_REWIND}::test_frames_of_recorded_steps_are_kept",
+        ("c.mode <> 'rewind' and (c.generation, c.position) < (s.generation, u.base)", "false"),
+    ),
+    _mutant(
+        "durable frames are trimmed like best-effort frames",
+        "functions/stream/_trim_streams.sql",
+        f"{_APPEND}::test_only_best_effort_frames_are_trimmed_by_their_rate",
+        ("and c.mode in ('summary', 'best_effort')", ""),
     ),
     # Limits
     _mutant(

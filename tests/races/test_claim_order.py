@@ -92,6 +92,18 @@ async def test_claims_held_open_take_exactly_the_next(db, engine, routes, skewed
     assert leases == []
 
 
+async def test_a_claim_looks_behind_a_window_that_others_hold(db, engine):
+    ids = [one.id for one in await engine.submit_many([Item()] * 9)]
+    order = [row["execution_id"] for row in await db.fetch(IN_ORDER)]
+    assert sorted(order) == sorted(ids)
+    blocker = await db.connect()
+    await blocker.execute("begin")
+    await blocker.execute(
+        "select from ff.execution where execution_id = any($1) for update", order[:5]
+    )
+    assert [lease.execution_id for lease in await engine.claim(3)] == order[5:8]
+
+
 @pytest.mark.parametrize("first_lane", LANES)
 async def test_a_first_lane_goes_first_among_equal_priorities(db, engine, first_lane):
     items = scattered(await register(engine, 20), 1000, skewed=False, seed=3)

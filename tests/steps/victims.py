@@ -176,7 +176,33 @@ def changed(app: App, log: Path, code: str = "new") -> Any:
     return task
 
 
-TASKS = {"journey": journey, "hooked": hooked, "ledger": ledger, "changed": changed}
+def talker(app: App, log: Path) -> Any:
+    """A handler that streams between, before and inside its steps, and sleeps."""
+
+    @app.task(name="talker", max_reclaims=1000)
+    async def run(ctx: Context, n: int) -> int:
+        async def speak(word: str) -> None:
+            for part in range(3):
+                await ctx.stream.send(f"{word}{part}")
+
+        for place in range(3):
+            await speak(f"before{place}.")
+            await ctx.step(f"step {place}", speak, f"in{place}.")
+        await ctx.sleep(timedelta(hours=1))
+        await speak("after.")
+        await ctx.stream.summary({"n": n})
+        return n
+
+    return run
+
+
+TASKS = {
+    "journey": journey,
+    "talker": talker,
+    "hooked": hooked,
+    "ledger": ledger,
+    "changed": changed,
+}
 
 
 async def work(url: str, log: Path, what: str) -> None:

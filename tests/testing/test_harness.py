@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from flowfabric import App, ExecutionFailed, InvalidInput, PublicState
+from flowfabric import App, Context, ExecutionFailed, InvalidInput, PublicState, Retry
 from flowfabric.testing import Harness
 
 from . import shop
@@ -28,6 +28,22 @@ def ff(ff):
     """The harness may do nothing that the engine would not: its promises hold after every test."""
     yield ff
     ff.check()
+
+
+async def test_frames_are_those_that_stay_valid(ff):
+    own = App()
+
+    @own.task(retry=Retry(max_retries=1), streams=Item)
+    async def say(ctx: Context) -> None:
+        await ctx.stream.send(f"attempt {ctx.attempt}")
+        await ctx.stream.best_effort(Item("tea", Decimal(2)))
+        if ctx.attempt == 1:
+            raise LookupError
+
+    run = await ff.submit(say)
+    await ff.run(run)
+    text, item = await ff.frames(run)
+    assert (text.text, item.data) == ("attempt 2", Item("tea", Decimal(2)))
 
 
 class TestRun:

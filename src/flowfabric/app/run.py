@@ -272,7 +272,7 @@ class Run(Generic[T]):
             async for item in client.streams.follow(
                 self.id, since=since, kinds=kinds, with_best_effort=best_effort
             ):
-                yield self._typed(item)
+                yield self.typed(item)
         except ExecutionNotFound as error:
             raise self._missing() from error
 
@@ -409,7 +409,7 @@ class Run(Generic[T]):
                 async with asyncio.timeout(EVENTS_SECONDS):
                     await client.results.wait(self.id)
 
-    def _typed(self, item: Frame[Any] | Rewind | Truncated) -> Frame[Any] | Rewind | Truncated:
+    def typed(self, item: Frame[Any] | Rewind | Truncated) -> Frame[Any] | Rewind | Truncated:
         """Decode the value of a JSON frame by the type that the task declares."""
         if not isinstance(item, Frame) or item.encoding is not FrameEncoding.JSON:
             return item

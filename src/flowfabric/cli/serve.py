@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -60,7 +62,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API until a signal stops it.
 
-    Exit codes: 2 wrong usage, 5 no database.
+    Exit codes: 0 stopped by a signal, 2 wrong usage, 5 no database.
     """
     try:
         import uvicorn
@@ -95,6 +97,9 @@ def serve(
         timeout_graceful_shutdown=10,
         h11_max_incomplete_event_size=65_536,
     )
+    # After it has stopped, uvicorn sends itself the signal again.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     uvicorn.Server(config).run()
 
 

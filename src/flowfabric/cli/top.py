@@ -21,7 +21,9 @@ from flowfabric.cli.output import Printer, screen, styled
 from flowfabric.cli.workers import heard
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import Unavailable
+from flowfabric.core.execution import ExecutionFilter, ExecutionSummary
 from flowfabric.core.lane import LaneTraffic
+from flowfabric.core.states import PublicState
 from flowfabric.core.worker import WorkerInfo
 from flowfabric.db.connection import place
 from flowfabric.drawing.plain import plain
@@ -30,6 +32,9 @@ from flowfabric.drawing.text import Cell, Screen, Styled, cell
 from flowfabric.drawing.times import precise, short
 
 WINDOW = timedelta(seconds=10)
+# How many running executions are looked at for their progress.
+MOST_LISTED = 50
+_RUNNING = ExecutionFilter(states=[PublicState.ACTIVE])
 # The pause after a read is at least this many times the duration of the read, to spare a slow
 # database.
 PAUSE_FACTOR = 5.0
@@ -44,6 +49,8 @@ class Snapshot:
     at: datetime
     lanes: Sequence[LaneTraffic]
     workers: Sequence[WorkerInfo]
+    # Running executions that have reported progress, newest first.
+    progressing: Sequence[ExecutionSummary] = ()
 
     @property
     def running(self) -> Counter[str]:
@@ -115,7 +122,11 @@ async def _watch(client: FlowFabric, interval: float) -> None:
 async def _read(client: FlowFabric) -> Snapshot:
     lanes = await client.lanes.traffic(window=WINDOW)
     workers = await client.workers.list()
-    return Snapshot(await client.executions.server_time(), lanes, workers)
+    progressing: list[ExecutionSummary] = []
+    if any(lane.active for lane in lanes):
+        page = await client.executions.list(_RUNNING, limit=MOST_LISTED)
+        progressing = [one for one in page.executions if _progress(one)]
+    return Snapshot(await client.executions.server_time(), lanes, workers, progressing)
 
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
@@ -131,7 +142,17 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
         {**plain(worker), "running": running[worker.worker_instance_id]}
         for worker in snapshot.workers
     ]
-    return {"at": snapshot.at, "lanes": lanes, "workers": workers}
+    progressing = [
+        {
+            "id": one.id,
+            "task": one.task,
+            "percent": one.progress_percent,
+            "message": one.progress_message,
+            "worker_instance_id": one.worker_instance_id,
+        }
+        for one in snapshot.progressing
+    ]
+    return {"at": snapshot.at, "lanes": lanes, "workers": workers, "progress": progressing}
 
 
 def _rates(lane: LaneTraffic) -> dict[str, float]:
@@ -158,12 +179,15 @@ def _lines(
     ]
     workers = _workers_table(snapshot, screen)
     lanes = _lanes_table(snapshot, screen)
+    running = _progress_table(snapshot, screen)
     if height is not None:
         # Lanes get as many lines as they need, but at most two thirds if there are many workers.
         room = height - len(lines) - 1
+        running = _cut(running, max(room // 4, 2), "executions") if running else running
+        room -= len(running)
         lanes = _cut(lanes, max(room - len(workers), room * 2 // 3), "lanes")
         workers = _cut(workers, room - len(lanes), "workers")
-    return [*lines, *lanes, "", *workers]
+    return [*lines, *lanes, "", *workers, *running]
 
 
 def _cut(lines: list[str], room: int, what: str) -> list[str]:
@@ -250,6 +274,23 @@ def _workers_table(snapshot: Snapshot, screen: Screen) -> list[str]:
     ]
     busiest = sorted(snapshot.workers, key=lambda one: -running[one.worker_instance_id])
     return table(columns, busiest, screen)
+
+
+def _progress_table(snapshot: Snapshot, screen: Screen) -> list[str]:
+    if not snapshot.progressing:
+        return []
+    columns: list[Column[ExecutionSummary]] = [
+        Column("RUNNING", lambda one: str(one.id.uuid)),
+        Column("TASK", lambda one: one.task, least=8),
+        Column("PROGRESS", _progress, least=8),
+        Column("WORKER", lambda one: one.worker_instance_id or "-", drop=1),
+    ]
+    return ["", *table(columns, snapshot.progressing, screen)]
+
+
+def _progress(one: ExecutionSummary) -> str:
+    percent = None if one.progress_percent is None else f"{one.progress_percent} %"
+    return ", ".join(filter(None, (percent, one.progress_message)))
 
 
 def _rate(rate: float) -> str:

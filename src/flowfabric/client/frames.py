@@ -214,6 +214,9 @@ class FrameSender:
         self._opening[held] = opening
         opening.add_done_callback(lambda _: self._opening.pop(held, None))
 
+    def is_sending(self, held: Claimed) -> bool:
+        return held in self._queues or held in self._opening
+
     async def flush(self, held: Claimed) -> None:
         """Wait until all frames of a lease are stored."""
         if (opening := self._opening.get(held)) is not None:

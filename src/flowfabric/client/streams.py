@@ -104,6 +104,10 @@ class Streams(Scoped):
         for tail in self._all_tails():
             tail.fail(Unavailable("The client is closed."))
 
+    def is_sending(self, held: Claimed) -> bool:
+        """Tell whether frames of a lease may not be stored yet."""
+        return self.sender.is_sending(held)
+
     async def flush(self, held: Claimed) -> None:
         """Wait until all frames that were sent under a lease are stored."""
         await self.sender.flush(held)

@@ -519,6 +519,9 @@ class ExecutionSummary:
     deadline_at: datetime | None
     failure_reason: str | None
     version: int
+    # The progress that the handler reported last.
+    progress_percent: int | None = None
+    progress_message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -575,7 +575,7 @@ LIST_EXECUTIONS = _function(
     "execution_id namespace lane task priority public_state blocking_reason attempt_index "
     "total_attempt_count retry_count replay_count reclaim_count is_crash_loop is_held held_step "
     "worker_instance_id created_at started_at terminal_at delayed_until deadline_at failure_reason "
-    "version next_cursor",
+    "version progress_percent progress_message next_cursor",
 )
 COUNT_EXECUTIONS = _function("count_executions", _FILTER, "counted next_cursor")
 LIST_EXECUTION_IDS = _function(

@@ -49,7 +49,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "token": {"type": "http", "scheme": "bearer", "description": "flowfabric token new"}
     }
     for route in app.routes:
-        if isinstance(route, GuardedRoute):
+        if isinstance(route, GuardedRoute) and route.include_in_schema:
             for method in route.methods or ():
                 _complete(made["paths"][route.path_format][method.lower()], route)
     return made

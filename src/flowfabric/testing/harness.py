@@ -22,6 +22,7 @@ from flowfabric.core.execution import Claimed, Event
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
 from flowfabric.core.step import StepRecord
+from flowfabric.core.stream import Frame, Rewind, Truncated
 from flowfabric.doctor import Level, invariants
 from flowfabric.reconcilers.table import RECONCILERS
 from flowfabric.testing.breakpoint import Breakpoint
@@ -41,7 +42,13 @@ MOST_JUMPS = 1_000
 _TICK_SECONDS = 0.001
 _LOOK_SECONDS = 0.01
 # The reconcilers that remove old rows. No run waits for them, so they run only after a skip.
-_TRIMMERS = {"retention_trimmer", "event_trimmer", "key_trimmer", "worker_sweep"}
+_TRIMMERS = {
+    "retention_trimmer",
+    "event_trimmer",
+    "key_trimmer",
+    "stream_expiry",
+    "worker_sweep",
+}
 
 
 @dataclass(eq=False)
@@ -277,6 +284,23 @@ class Harness:
     async def steps(self, run: Run[Any]) -> list[StepRecord]:
         """Return the recorded steps of a run, in the order they started."""
         return await (await self.client()).steps.list(run.id)
+
+    async def frames(self, run: Run[Any]) -> list[Frame[Any]]:
+        """Return the frames that a run has sent so far, without those that it sends again."""
+        streams = (await self.client()).streams
+        kept: list[Frame[Any]] = []
+        since: str | None = None
+        while True:
+            items, _ = await streams.read(run.id, since=since)
+            for item in map(run.typed, items):
+                if isinstance(item, Rewind):
+                    kept = [frame for frame in kept if item.keeps(frame)]
+                elif isinstance(item, Frame):
+                    kept.append(item)
+            ids = [item.id for item in items if not isinstance(item, Truncated)]
+            if not ids:
+                return kept
+            since = ids[-1]
 
     def submitted(self) -> list[Submitted]:
         """Return everything that was submitted, oldest first."""

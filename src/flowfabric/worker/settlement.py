@@ -141,6 +141,8 @@ class Settlement:
 
     async def _store_frames(self, claimed: Claimed) -> None:
         """Store the frames that the handler has sent, before its attempt ends."""
+        if not self._client.streams.is_sending(claimed):
+            return
         try:
             async with asyncio.timeout(FRAMES_SECONDS):
                 await self._client.streams.flush(claimed)

@@ -1,4 +1,4 @@
-"""ff.append_frames: fence, numbers, ids, modes and limits (spec 3.1, 3.2; D1-D3, D5-D9)."""
+"""ff.append_frames: fence, numbers, ids, modes, limits and expiry."""
 
 from __future__ import annotations
 

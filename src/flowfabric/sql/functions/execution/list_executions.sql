@@ -57,6 +57,8 @@ returns table (
   deadline_at         timestamptz,
   failure_reason      text,
   version             integer,
+  progress_percent    smallint,
+  progress_message    text,
   next_cursor         text
 )
 language plpgsql
@@ -103,7 +105,7 @@ begin
          h.is_held, s.step, e.worker_instance_id, e.created_at, e.started_at, e.terminal_at,
          e.delayed_until, e.deadline_at,
          case when e.attempt_state <> 'pending_replay_attempt' then e.failure_reason end, e.version,
-         null::text
+         e.progress_percent, e.progress_message, null::text
   from unnest(v_ids) with ordinality u(id, n)
   cross join lateral (
     select x.* from ff.execution x
@@ -126,7 +128,7 @@ begin
   is_crash_loop := null; is_held := null; held_step := null; worker_instance_id := null;
   created_at := null; started_at := null;
   terminal_at := null; delayed_until := null; deadline_at := null; failure_reason := null;
-  version := null;
+  version := null; progress_percent := null; progress_message := null;
   next_cursor := replace(v_next::text, '-', '');
   return next;
 end;
