@@ -34,8 +34,8 @@ HOUSEKEEPING = {
 }
 # A position in the log, and a time: read_events asks for the namespace. And for reconcilers: when
 # something is due in a partition, whatever it is.
-# use_api_token answers only for the namespace that its login is bound to. The id of a schema is a
-# hash of its text: whoever stores it again changes nothing.
+# use_api_token answers only for the namespace that its login is bound to. The id of a schema is the
+# hash of its document, for all namespaces: who registers one learns what it knew.
 HARMLESS = {
     "find_due",
     "now",
