@@ -208,3 +208,24 @@ def test_each_part_of_nested_choices_is_looked_into_once(monkeypatch):
     value = {"part": {"part": value, "kind": "difference"}, "kind": "sum"}
     with pytest.raises(InvalidInput, match=r"part\.kind: must be"):
         Signal(name="order", payload=json.dumps(value).encode()).check_type(1, schema)
+
+
+async def test_a_handler_cannot_wait_for_a_signal_that_its_task_does_not_take(app):
+    @app.task(signals={"order": int})
+    async def take(ctx: Context) -> list[str]:
+        problems = []
+        for wait in (
+            ctx.signal("payment", int),
+            ctx.wait_for(every(signal("order", int), signal("payment", int))),
+        ):
+            try:
+                await wait
+            except InvalidInput as error:
+                problems.append(str(error))
+        return problems
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        problems = await run.result(timeout=60)
+    assert len(problems) == 2
+    assert all("takes no signal 'payment'; it takes order" in one for one in problems)

@@ -55,16 +55,21 @@ def declared_schemas(signals: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: signal_schema(codec_for(hint)) for name, hint in signals.items()}
 
 
-def encode_signal(
-    name: str, value: Any, signals: Mapping[str, Any] | None = None, *, task: str = ""
-) -> bytes:
-    """Encode the value of a signal by its declared type; refuse a value that does not fit."""
-    check_signal_name(name)
+def check_declared(name: str, signals: Mapping[str, Any] | None, *, task: str) -> None:
+    """Refuse a signal that the task has not declared, if it declares any."""
     if signals and name not in signals:
         raise InvalidInput(
             field="name",
             problem=f"{task} takes no signal {name!r}; it takes {', '.join(sorted(signals))}",
         )
+
+
+def encode_signal(
+    name: str, value: Any, signals: Mapping[str, Any] | None = None, *, task: str = ""
+) -> bytes:
+    """Encode the value of a signal by its declared type; refuse a value that does not fit."""
+    check_signal_name(name)
+    check_declared(name, signals, task=task)
     codec = codec_for(signals[name] if signals else Any)
     try:
         return codec.write_valid(value)
