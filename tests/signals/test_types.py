@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -99,3 +100,51 @@ async def test_a_task_declares_its_signals_for_every_sender(app, stranger, stran
             await unknowing.signal("order", {"id": 1}, via=db.conn)
         await unknowing.signal("order", {"id": 1, "items": []}, via=db.conn)
     assert await db.fetchval("select count(*) from ff.signal") == 5
+
+
+@pytest.mark.parametrize("door", ["name", "token"])
+async def test_newer_code_takes_the_type_that_it_waits_for(app, door):
+    tokens: list[str] = []
+    hints: list[Any] = [int]
+
+    @app.task
+    async def take(ctx: Context) -> Any:
+        if door == "name":
+            return await ctx.wait_for_signal("order", hints[-1])
+        paid = await ctx.waitpoint("order")
+        tokens.append(paid.token)
+        return await paid.wait(hints[-1])
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        await run.cancel()
+        await until(run, PublicState.CANCELLED)
+        hints.append(str)
+        await (await app.client()).executions.replay(run.id)
+        await until(run, PublicState.SUSPENDED)
+        if door == "name":
+            await run.signal("order", "text")
+        else:
+            await app.signal(tokens[-1], "text")
+        assert await run.result(timeout=60) == "text"
+
+
+async def test_a_value_that_is_nested_too_deeply_is_refused_alone(app, stranger):
+    @app.task(signals={"order": list[Any]})
+    async def take(ctx: Context) -> list[Any]:
+        return await ctx.wait_for_signal("order", list[Any])
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        deep, other = await asyncio.gather(
+            stranger.signals.deliver(
+                run.id, Signal(name="order", payload=b"[" * 30_000 + b"]" * 30_000)
+            ),
+            stranger.signals.deliver(run.id, Signal(name="order", payload=b"[1]")),
+            return_exceptions=True,
+        )
+        assert "nested too deeply" in str(deep)
+        assert not isinstance(other, BaseException)
+        assert await run.result(timeout=60) == [1]

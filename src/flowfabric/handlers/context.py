@@ -750,7 +750,7 @@ class Context(HandlerContext):
         check_signal_name(key)
         expires = None if expires_in is None else _as_timedelta(expires_in, "expires_in")
         entry = await durable.begin_step(
-            f"{_WAITPOINT}{key}", StepKind.STEP, is_own=self._run.is_own_flow()
+            f"{_WAITPOINT}{_title(key)}", StepKind.STEP, is_own=self._run.is_own_flow()
         )
         record = entry.record
         if record is None:
@@ -1271,7 +1271,7 @@ def _transaction_call(
 
 
 def _title(question: str) -> str:
-    """Return the part of a question that names its steps."""
+    """Return the part of a question or a name that names its steps."""
     words = " ".join(question.split())
     printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
     return printable.encode()[:200].decode(errors="ignore")

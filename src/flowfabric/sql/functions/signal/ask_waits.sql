@@ -136,9 +136,13 @@ begin
       p_positions[v_item], p_sequentials[v_item], 'wait', v_verdict.attempt_index,
       p_epochs[v_item], v_at, v_at + p_timeouts[v_item], p_follows[v_item], v_condition, v_at)
     on conflict (partition_key, execution_id, name, occurrence) do update set
-      opened_at = v_at,
-      until_at = v_at + p_timeouts[v_item]
-    where step.kind = 'wait' and step.opened_at is null;
+      opened_at = coalesce(step.opened_at, v_at),
+      until_at = case when step.opened_at is null then v_at + p_timeouts[v_item]
+                      else step.until_at end,
+      -- Newer code may wait for another type.
+      condition = v_condition
+    where step.kind = 'wait' and step.taken_as is null
+      and (step.opened_at is null or step.condition <> v_condition);
     select s.* into v_step from ff.step s
     where s.partition_key = p_partition_key and s.execution_id = v_verdict.execution_id
       and s.name = p_names[v_item] and s.occurrence = p_occurrences[v_item];
