@@ -14,6 +14,9 @@ from flowfabric.core.task import MAX_SCHEMA_BYTES
 from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
 
+# Before the names of parts in which fields have their names instead of their aliases.
+_NAMED = "by name: "
+
 
 def check_signals(signals: Mapping[str, Any]) -> None:
     """Refuse declared signals whose names or types cannot be used."""
@@ -36,6 +39,12 @@ def check_signals(signals: Mapping[str, Any]) -> None:
 def signal_schema(codec: Codec) -> dict[str, Any] | None:
     """Return the JSON Schema of the values of a signal; None if it says nothing or is too large."""
     schema = codec.json_schema()
+    if schema and schema != codec.json_schema(by_alias=False):
+        # Fields are written by their names, and read by their names or aliases.
+        named = codec.json_schema(by_alias=False, prefix=_NAMED) or {}
+        parts = {f"{_NAMED}{name}": part for name, part in named.pop("$defs", {}).items()}
+        parts.update(schema.pop("$defs", {}))
+        schema = {"anyOf": [schema, named], "$defs": parts}
     return schema if schema and len(json.dumps(schema)) <= MAX_SCHEMA_BYTES else None
 
 
