@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
+from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState, WaitTimeout
 from flowfabric.core.errors import InvalidToken, TargetNotSignalable, WaitpointClosed
 from steps.stage import until
 from worker.apps import working
@@ -207,3 +207,31 @@ async def test_the_longest_names_can_be_waited_for_and_sent(app):
         sent = await payer.submit(str(run.id))
         await sent.result(timeout=60)
         assert await run.result(timeout=60) == 3
+
+
+@pytest.mark.parametrize("why", ["answered", "expired"])
+async def test_a_wait_for_a_dead_waitpoint_ends_at_once(app, clock, why):
+    @app.task
+    async def pay(ctx: Context) -> list[Any]:
+        paid = await ctx.waitpoint("payment", expires_in=HOUR)
+        if why == "answered":
+            await paid.wait(int)
+        else:
+            await ctx.wait_for_signal("go")
+        nobody = await paid.wait(int, default="nobody")
+        try:
+            await paid.wait(int)
+        except WaitTimeout as error:
+            return [nobody, str(error)]
+
+    run = await pay.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        if why == "answered":
+            await run.signal("payment", 1)
+        else:
+            await clock.advance(HOUR)
+            await (await app.client()).signals.expire_waitpoints()
+            await run.signal("go")
+        nobody, error = await run.result(timeout=60)
+    assert (nobody, "No signal 'payment'" in error) == ("nobody", True)
