@@ -72,6 +72,10 @@ create trigger gate after insert or update or delete on ff.idempotency_key
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update or delete on ff.grant
   for each statement execute function ff_test.gate();
+create trigger gate after insert on ff.signal_schema
+  for each statement execute function ff_test.gate();
+create trigger gate after insert or update on ff.approval
+  for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.lane
   for each statement execute function ff_test.gate();
 create trigger gate after insert on ff.route
@@ -1793,7 +1797,7 @@ SCENARIOS = (
     ),
     Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
     Scenario("register tasks", "register_tasks", _nothing, _register_tasks, ("task",)),
-    Scenario("hold", "hold_subscription", _nothing, _hold, ("subscription",)),
+    Scenario("hold a subscription", "hold_subscription", _nothing, _hold, ("subscription",)),
     Scenario("ack", "ack_subscription", _holding, _ack, ("subscription",)),
     Scenario("let go", "release_subscription", _holding, _release_hold, ("subscription",)),
     Scenario("reset a subscription", "reset_subscription", _holding, _reset, ("subscription",)),
@@ -1981,6 +1985,13 @@ SCENARIOS = (
 )
 
 
+def test_every_place_has_its_gate() -> None:
+    gates = set(re.findall(r" on ff\.(\w+)\n", GATES))
+    assert {place for scenario in SCENARIOS for place in scenario.places} <= gates
+    names = [scenario.name for scenario in SCENARIOS]
+    assert sorted(names) == sorted(set(names))
+
+
 async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) -> None:
     sources = {
         row["proname"]: row["prosrc"]
@@ -2122,7 +2133,8 @@ async def test_a_repeat_has_one_effect_and_the_first_answer(
             turn, number = divmod(run, len(scenarios))
             scenario = scenarios[number]
             # Every other time the cut comes while the statement runs, and for every other scenario.
-            place = random.choice(scenario.places) if (turn + number) % 2 else None
+            is_overlapping = scenario.places and (turn + number) % 2
+            place = random.choice(scenario.places) if is_overlapping else None
             stage = Stage(client, db, clock, next(numbers))
             await scenario.prepare(stage)
             effect, answer = await _effect(
