@@ -117,7 +117,7 @@ async def test_a_signal_on_its_way_is_followed_by_the_cancel(db, engine, make):
 
 
 async def test_an_expiry_of_a_waitpoint_and_a_wait_for_it_agree(db, engine, make, clock):
-    """Whoever comes first: a waitpoint that is waited for does not expire."""
+    """A waitpoint that is waited for does not expire; a wait for an expired one has timed out."""
     for is_first in (True, False):
         execution = await make.execution("leased")
         id, token = await engine.waitpoint(execution.lease, expires_in=timedelta(seconds=1))
@@ -133,7 +133,7 @@ async def test_an_expiry_of_a_waitpoint_and_a_wait_for_it_agree(db, engine, make
             assert answer.word == "accepted"
         else:
             await reconciler.connection.fetch("select ff.expire_waitpoints(0::smallint)")
-            assert (await holder.ask(execution.lease, **wait)).word == "open"
+            assert (await holder.ask(execution.lease, **wait)).word == "timed_out"
             (answer,) = await engine.signal_many([sent])
             assert answer.word == "waitpoint_closed"
 
