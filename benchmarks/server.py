@@ -105,7 +105,7 @@ async def run(url: str, quick: bool) -> None:
         callers += [await Caller(port, token).open() for _ in range(31)]
         single = json.dumps({"task": TASK, "arguments": {"x": 1}}).encode()
         await asyncio.gather(*(one.call("POST", "/v1/executions", single) for one in callers))
-        number = 3200 if quick else 32_000
+        number = 1600 if quick else 32_000
 
         async def singles(one: Caller) -> None:
             for _ in range(number // 32):
@@ -116,7 +116,7 @@ async def run(url: str, quick: bool) -> None:
                        asyncio.gather(*map(singles, callers)))  # fmt: skip
         items = [{"task": TASK, "arguments": {"x": n}} for n in range(500)]
         batch = json.dumps({"items": items}).encode()
-        batches = 16 if quick else 160
+        batches = 8 if quick else 160
 
         async def batched(one: Caller) -> None:
             for _ in range(batches // 4):

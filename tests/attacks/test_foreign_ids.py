@@ -80,7 +80,7 @@ async def test_no_old_snapshot_tidies_for_others(ours, theirs, keeper):
         )
         await ours.connection.execute("select pg_sleep(1.001)")  # the snapshot is old now
         for name in sorted(HOUSEKEEPING):
-            whole = name in ("sweep_workers", "reset_due_budgets")
+            whole = name in ("balance_gates", "reset_due_budgets", "sweep_workers")
             partition = "" if whole else "0::smallint, "
             with refused("WF001", field="transaction_isolation"):
                 async with ours.connection.transaction():

@@ -24,6 +24,8 @@ STATEMENT = re.compile(
 ALLOWED = {
     "embedded/cluster.py": ["CREATE DATABASE "],
     "cli/actions.py": ["revoke-lease"],
+    "server/bulk.py": ["revoke-lease"] * 3,
+    "server/dashboard.py": ["revoke-lease", "revoke-lease", "Revoke lease"],
     "cli/main.py": ["revoke-lease", "Revoke the leases of running executions."],
 }
 

@@ -2077,6 +2077,8 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
         "list_schedules": "ff.list_schedules(null)",
         "list_subscriptions": "ff.list_subscriptions(null)",
         "read_lags": "ff.read_lags(0::smallint, null)",
+        "list_api_tokens": "ff.list_api_tokens(null)",
+        "list_audit": "ff.list_audit(null)",
         "list_webhooks": "ff.list_webhooks(null)",
         "due_webhooks": "ff.due_webhooks(null)",
         "sign_webhook": (

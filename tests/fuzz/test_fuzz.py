@@ -221,6 +221,18 @@ async def stage(db, engine, make) -> Stage:
     await db.execute("select ff.hold_webhook('test', 'crm', $1, 'me', '1 h')", holder)
     lease = leased.lease
     assert lease is not None
+    token = uuid4()
+    await db.execute(
+        r"select ff.create_api_token('test', $1, decode(repeat('cd', 32), 'hex'), 'ffp_12345678',"
+        " 'ada', '{read}')",
+        token,
+    )
+    asked = await db.fetchval(
+        "select outcome from ff.create_approval(0::smallint, 'test', $1, $2, $3, $4, $5,"
+        " array[$6::uuid], '{ada}', 'Ship?', null, null, 1, 1)",
+        *(lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, uuid4(), uuid4()),
+    )
+    assert asked == "created", asked
 
     def literal(value: object) -> str:
         return f"'{value}'"
@@ -436,6 +448,18 @@ async def stage(db, engine, make) -> Stage:
         "register_routes": {
             "p_namespaces": "'{test}'", "p_capabilities": "'{gpu}'",
         },
+        "append_frames": {
+            "p_bases": "'{0}'", "p_positions": "'{0}'", "p_modes": "'{durable}'",
+            "p_first_nos": "'{0}'", "p_counts": "'{1}'", "p_kinds": "'{stdout}'",
+            "p_encodings": "'{text}'",
+        },
+        "read_streams": {"p_after_ms": "'{0}'", "p_after_seqs": "'{0}'"},
+        "create_api_token": {
+            "p_token_id": literal(uuid4()), "p_token_hash": rf"'\x{'ab' * 32}'::bytea",
+            "p_prefix": "'ffp_abcdefgh'", "p_name": "'ada'", "p_scopes": "'{read}'",
+        },
+        "revoke_api_token": {"p_token_id": literal(token)},
+        "use_api_token": {"p_token_hash": rf"'\x{'cd' * 32}'::bytea"},
         "heartbeat_workers": {
             "p_namespaces": "'{test}'", "p_worker_instance_ids": "'{w-1}'",
         },

@@ -221,6 +221,22 @@ async def test_after_many_wrong_tokens_an_address_has_to_wait(world):
         assert (await elsewhere.get("/v1/executions", headers=headers)).status_code == 200
 
 
+async def test_wrong_tokens_of_a_stranger_lock_out_no_caller_of_the_same_proxy(world, monkeypatch):
+    """They did: behind a proxy all callers have one address."""
+    monkeypatch.setattr(principals, "CACHE_SECONDS", 0.0)
+    known = await world.caller("admin")
+    made = (await known.post("/v1/tokens", json={"name": "x", "scopes": ["read"]})).json()
+    other = world.with_token(made["token"])
+    assert (await other.get("/v1/executions")).status_code == 200
+    for _ in range(principals.FAILURES):
+        await world.with_token(mint_token()).get("/v1/executions")
+    assert (await known.get("/v1/executions")).status_code == 200
+    # A revoked token is asked for once more, and is a stranger then.
+    await known.delete(f"/v1/tokens/{made['id']}")
+    assert has_problem(await other.get("/v1/executions"), 401, "unauthorized")
+    assert has_problem(await other.get("/v1/executions"), 429, "too_many_failures")
+
+
 # Requests of pages, and of other machines
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 from flowfabric.server import events as server_events
+from flowfabric.server import principals
 from worker.waiting import eventually
 
 SUBMIT = {"task": "add", "arguments": {"x": 2}}
@@ -126,3 +127,19 @@ async def test_a_stream_that_does_not_read_is_closed_and_harms_nobody(world, htt
     assert left[-1] is None
     feed.leave(quick)
     await eventually(feed.task.done)
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(world, http, monkeypatch):
+    """It did not: a revoked token got events for as long as it stayed connected."""
+    monkeypatch.setattr(principals, "CACHE_SECONDS", 0.0)
+    made = (await http.post("/v1/tokens", json={"name": "x", "scopes": ["read"]})).json()
+    start = (await http.get("/v1/events")).json()["next_cursor"]
+    first = (await http.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    stream = frames_of(world, made["token"], 2, last_event_id=start)
+    found = await anext(stream)
+    await eventually(lambda: len(found) == 1)
+    await http.delete(f"/v1/tokens/{made['id']}")
+    await http.post("/v1/executions", json=SUBMIT)
+    await anext(stream)  # the server has ended the stream
+    await stream.aclose()
+    assert [one["uuid"] for one in found] == [first]

@@ -41,6 +41,16 @@ async def test_the_server_counts_requests_calls_and_executions(http):
     assert families(text) <= set(NAMES)
 
 
+async def test_methods_that_a_stranger_invents_are_one_label(world, http):
+    """Each was a label of its own, kept for as long as the server ran."""
+    stranger = world.with_token(None)
+    for n in range(20):
+        assert (await stranger.request(f"EVIL{n}", "/v1/executions")).status_code == 405
+    text = (await http.get("/metrics")).text
+    assert "EVIL" not in text
+    assert re.search(r'method="other",route="\(no route\)",status="405"} 20.0', text), text
+
+
 async def test_a_worker_counts_its_runs(world, http):
     metrics = WorkerMetrics(world.app)
     port = metrics.serve(0)

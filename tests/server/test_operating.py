@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from flowfabric.client.executions import Executions
 from server.stage import OURS
 
 SUBMIT = {"task": "add", "arguments": {"x": 2}}
@@ -124,6 +125,21 @@ async def test_a_waitpoint_is_answered_by_its_token_and_a_get_never_acts(world, 
     answered = [await anybody.post(f"/w/{token}", json=body) for _ in range(2)]
     assert [one.json()["is_duplicate"] for one in answered] == [False, True]
     assert (await http.get(place)).json()["items"][0]["signal_count"] == 1
+
+
+async def test_a_wrong_token_of_a_waitpoint_reads_no_execution(world, monkeypatch):
+    """It did: each answer of a stranger listed executions of all namespaces first."""
+    anybody, asked = world.with_token(None), []
+    await anybody.post("/w/x", json={"value": True})
+    listed = Executions.list
+
+    async def counted(self, *given, **more):
+        asked.append(given)
+        return await listed(self, *given, **more)
+
+    monkeypatch.setattr(Executions, "list", counted)
+    assert (await anybody.post("/w/x", json={"value": True})).status_code == 404
+    assert asked == []
 
 
 async def test_bulk_counts_first_and_then_changes_what_matches(http):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from flowfabric import Context
+from flowfabric.server import principals
+from flowfabric.server import streams as server_streams
 from worker.apps import working
+from worker.waiting import eventually
 
 
 def streaming(app):
@@ -36,6 +40,22 @@ async def test_frames_come_in_pages_and_as_events(world, http):
     assert (await http.get(f"/v1/executions/{uuid}/summary")).status_code == 404
     wrong = await http.get(place, params={"cursor": "x"})
     assert wrong.status_code == 422, wrong.text
+
+
+async def test_frames_end_when_the_token_is_revoked(world, http, monkeypatch):
+    monkeypatch.setattr(principals, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(server_streams, "SILENCE_SECONDS", 0.01)
+    uuid = (await http.post("/v1/executions", json={"task": "add", "arguments": [1]})).json()[
+        "uuid"
+    ]
+    made = (await http.post("/v1/tokens", json={"name": "x", "scopes": ["read"]})).json()
+    reader = world.with_token(made["token"], accept="text/event-stream")
+    reading = asyncio.create_task(reader.get(f"/v1/executions/{uuid}/stream"))
+    # The execution never ends; only the revoked token ends the stream.
+    await eventually(lambda: world.served.state.backend.authenticate._known and not reading.done())
+    await http.delete(f"/v1/tokens/{made['id']}")
+    answer = await asyncio.wait_for(reading, 30)
+    assert "event: end" not in answer.text
 
 
 async def test_approvals_and_subscriptions_are_listed(http):

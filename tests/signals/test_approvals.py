@@ -17,6 +17,7 @@ from flowfabric import (
     first,
 )
 from flowfabric.core.errors import AlreadyAnswered, InvalidToken
+from flowfabric.core.signal import Signal
 from steps.stage import until
 from worker.apps import working
 
@@ -157,3 +158,51 @@ async def test_a_malformed_approval_names_its_field(app, db, field, given):
         except ExecutionFailed as error:
             raise AssertionError(str(error)) from error
     assert await db.fetchval("select count(*) from ff.approval") == 0
+
+
+async def test_a_replay_from_the_decision_asks_the_approvers_again(app):
+    tokens: dict[str, str] = {}
+
+    def send(request: ApprovalRequest) -> None:
+        tokens[request.approver] = request.token
+
+    @app.task
+    async def ship(ctx: Context) -> list[Any]:
+        return facts(await ctx.approval("Ship?", approvers=TEAM[:2], ask=send))
+
+    run = await ship.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        for token in tokens.values():
+            await app.approve(token)
+        assert (await run.result(timeout=60))[0]
+        client = await app.client()
+        await client.executions.replay(run.id, from_step="ff.decision Ship?")
+        await until(run, PublicState.SUSPENDED)
+        (asked,) = await client.approvals.list()
+        assert (asked.answers, asked.waiting_for) == ((), ("finance", "legal"))
+        await app.deny(tokens["legal"], comment="not now")
+        result = await run.result(timeout=60)
+    assert result[:4] == [False, [], ["legal"], {"legal": "not now"}]
+
+
+async def test_a_comment_that_cannot_be_read_hides_no_approval(app):
+    tokens: list[str] = []
+
+    @app.task
+    async def ship(ctx: Context) -> list[Any]:
+        def send(request: ApprovalRequest) -> None:
+            tokens.append(request.token)
+
+        return facts(await ctx.approval("Ship?", approvers=TEAM[:2], need=2, ask=send))
+
+    run = await ship.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        client = await app.client()
+        deep = b"[" * 30_000 + b"]" * 30_000
+        await client.signals.deliver_by_token(tokens[0], Signal(name="approved", payload=deep))
+        (asked,) = await client.approvals.list()
+        assert asked.approved_count == 1
+        await app.approve(tokens[1])
+        assert (await run.result(timeout=60))[:4] == [True, ["legal", "finance"], [], {}]

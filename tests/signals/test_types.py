@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
 from flowfabric import App, Context, InvalidInput, PublicState, every, signal
+from flowfabric.core import json_schema
 from flowfabric.core.signal import Signal
+from flowfabric.tasks.codec import codec_for
+from flowfabric.tasks.signals import encode_signal, signal_schema
 from steps.stage import until
 from worker.apps import working
 
@@ -99,3 +103,129 @@ async def test_a_task_declares_its_signals_for_every_sender(app, stranger, stran
             await unknowing.signal("order", {"id": 1}, via=db.conn)
         await unknowing.signal("order", {"id": 1, "items": []}, via=db.conn)
     assert await db.fetchval("select count(*) from ff.signal") == 5
+
+
+@pytest.mark.parametrize("door", ["name", "token"])
+async def test_newer_code_takes_the_type_that_it_waits_for(app, door):
+    tokens: list[str] = []
+    hints: list[Any] = [int]
+
+    @app.task
+    async def take(ctx: Context) -> Any:
+        if door == "name":
+            return await ctx.wait_for_signal("order", hints[-1])
+        paid = await ctx.waitpoint("order")
+        tokens.append(paid.token)
+        return await paid.wait(hints[-1])
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        await run.cancel()
+        await until(run, PublicState.CANCELLED)
+        hints.append(str)
+        await (await app.client()).executions.replay(run.id)
+        await until(run, PublicState.SUSPENDED)
+        if door == "name":
+            await run.signal("order", "text")
+        else:
+            await app.signal(tokens[-1], "text")
+        assert await run.result(timeout=60) == "text"
+
+
+async def test_a_value_that_is_nested_too_deeply_is_refused_alone(app, stranger):
+    @app.task(signals={"order": list[Any]})
+    async def take(ctx: Context) -> list[Any]:
+        return await ctx.wait_for_signal("order", list[Any])
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        deep, other = await asyncio.gather(
+            stranger.signals.deliver(
+                run.id, Signal(name="order", payload=b"[" * 30_000 + b"]" * 30_000)
+            ),
+            stranger.signals.deliver(run.id, Signal(name="order", payload=b"[1]")),
+            return_exceptions=True,
+        )
+        assert "nested too deeply" in str(deep)
+        assert not isinstance(other, BaseException)
+        assert await run.result(timeout=60) == [1]
+
+
+class Part(BaseModel):
+    part_id: int = Field(alias="partId")
+
+
+class Whole(BaseModel):
+    user_id: int = Field(serialization_alias="uid", validation_alias="userId")
+    parts: list[Part]
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "wrong"),
+    [
+        (float, float("inf"), "many"),
+        (float, float("nan"), "Nan"),
+        (Whole, Whole(userId=1, parts=[Part(partId=2)]), {"userId": 1, "parts": [{}]}),
+        (Whole, {"userId": 1, "parts": [{"partId": 2}]}, {"user_id": 1, "parts": [{}]}),
+    ],
+)
+def test_a_type_takes_what_its_own_sender_writes(hint, value, wrong):
+    schema = signal_schema(codec_for(hint))
+    payload = encode_signal("order", value, {"order": Any if isinstance(value, dict) else hint})
+    codec_for(hint).read(payload)
+    Signal(name="order", payload=payload).check_type(1, schema)
+    with pytest.raises(InvalidInput):
+        Signal(name="order", payload=json.dumps(wrong).encode()).check_type(1, schema)
+
+
+class Sum(BaseModel):
+    part: Sum | Product | None = None
+    kind: Literal["sum"]
+
+
+class Product(BaseModel):
+    part: Sum | Product | None = None
+    kind: Literal["product"]
+
+
+def test_each_part_of_nested_choices_is_looked_into_once(monkeypatch):
+    looks: list[Any] = []
+    look = json_schema._look
+
+    def counted(schema: Any, value: Any, *rest: Any) -> Any:
+        looks.append(value)
+        return look(schema, value, *rest)
+
+    monkeypatch.setattr(json_schema, "_look", counted)
+    value = None
+    for _ in range(15):
+        value = {"part": value, "kind": "product"}
+    schema = signal_schema(codec_for(Sum | Product))
+    Signal(name="order", payload=json.dumps(value).encode()).check_type(1, schema)
+    assert 15 < len(looks) < 1000
+    value = {"part": {"part": value, "kind": "difference"}, "kind": "sum"}
+    with pytest.raises(InvalidInput, match=r"part\.kind: must be"):
+        Signal(name="order", payload=json.dumps(value).encode()).check_type(1, schema)
+
+
+async def test_a_handler_cannot_wait_for_a_signal_that_its_task_does_not_take(app):
+    @app.task(signals={"order": int})
+    async def take(ctx: Context) -> list[str]:
+        problems = []
+        for wait in (
+            ctx.signal("payment", int),
+            ctx.wait_for(every(signal("order", int), signal("payment", int))),
+        ):
+            try:
+                await wait
+            except InvalidInput as error:
+                problems.append(str(error))
+        return problems
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        problems = await run.result(timeout=60)
+    assert len(problems) == 2
+    assert all("takes no signal 'payment'; it takes order" in one for one in problems)

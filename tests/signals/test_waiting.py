@@ -19,7 +19,7 @@ from flowfabric import (
     WaitTimeout,
     first,
 )
-from flowfabric.core.errors import TargetNotSignalable
+from flowfabric.core.errors import SignalLimitExceeded, TargetNotSignalable
 from steps.stage import skip, until, until_held
 from worker.apps import working
 from worker.waiting import eventually
@@ -487,3 +487,20 @@ async def test_a_sleeping_and_a_waiting_branch_wake_at_the_earlier(app, clock):
         await until(run, PublicState.DELAYED)
         await skip(app, clock, HOUR)
         assert await run.result(timeout=60) == ["slept", "x"]
+
+
+async def test_the_last_free_places_of_the_mailbox_are_given_in_a_batch_too(app, db):
+    @app.task
+    async def ask(ctx: Context) -> None: ...
+
+    run = await ask.submit()
+    await run.signal("a", 0)
+    await db.execute(
+        "insert into ff.signal (partition_key, execution_id, signal_id, name, source_type,"
+        " accepted_at, noticed_at, effect, xid)"
+        " select g.partition_key, g.execution_id, gen_random_uuid(), 'a', 'caller', g.accepted_at,"
+        " g.noticed_at, 'buffered', g.xid from ff.signal g, generate_series(1, 9994)"
+    )
+    sent = await asyncio.gather(*(run.signal("a", n) for n in range(10)), return_exceptions=True)
+    assert sum(isinstance(one, SignalLimitExceeded) for one in sent) == 5
+    assert await db.fetchval("select count(*) from ff.signal") == 10_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState
+from flowfabric import Context, ExecutionFailed, InvalidInput, PublicState, WaitTimeout
 from flowfabric.core.errors import InvalidToken, TargetNotSignalable, WaitpointClosed
 from steps.stage import until
 from worker.apps import working
@@ -47,7 +47,7 @@ async def test_the_token_is_handed_out_and_its_answer_awaited(app, db, kind):
         await until(run, PublicState.SUSPENDED)
         (token,) = sent
         with pytest.raises(InvalidToken):
-            await app.signal(token[:-2] + "AA", {"amount": 7})
+            await app.signal(token[:-2] + ("AA" if token[-2:] != "AA" else "QA"), {"amount": 7})
         # `stored` if the row is locked at this moment: a reconciler notices it then.
         assert (await app.signal(token, {"amount": 7}, by="shop")).effect in ("woken", "stored")
         assert await run.result(timeout=60) == 7
@@ -145,3 +145,93 @@ async def test_a_text_that_is_no_token_is_refused_like_a_wrong_token(app):
     for text in ("", "x", "ffw_", "ffw_" + "A" * 93, "ffw_" + "é" * 93):
         with pytest.raises(InvalidToken):
             await app.signal(text, 1)
+
+
+@pytest.mark.parametrize("sent", ["before", "in a transaction that was open before"])
+async def test_a_signal_by_name_from_before_the_waitpoint_answers_it(app, db, sent):
+    @app.task
+    async def pay(ctx: Context) -> int:
+        return await (await ctx.waitpoint("payment")).wait(int)
+
+    run = await pay.submit()
+    connection = await db.connect()
+    transaction = connection.transaction()
+    await transaction.start()
+    await run.signal("payment", 5, key="k", via=connection)
+    if sent == "before":
+        await transaction.commit()
+    async with working(app, concurrency=1):
+        if sent != "before":
+            await until(run, PublicState.SUSPENDED)
+            await transaction.commit()
+        assert await run.result(timeout=60) == 5
+
+
+async def test_a_replay_from_the_wait_asks_the_holder_of_the_token_again(app):
+    tokens: list[str] = []
+
+    @app.task
+    async def pay(ctx: Context) -> int:
+        paid = await ctx.waitpoint("payment")
+        tokens.append(paid.token)
+        return await paid.wait(int)
+
+    run = await pay.submit()
+    async with working(app, concurrency=1):
+        for n in (1, 2):
+            await until(run, PublicState.SUSPENDED)
+            await app.signal(tokens[0], n)
+            assert await run.result(timeout=60) == n
+            if n == 1:
+                client = await app.client()
+                await client.executions.replay(run.id, from_step="ff.answer payment")
+    assert len(set(tokens)) == 1
+
+
+async def test_the_longest_names_can_be_waited_for_and_sent(app):
+    name, key = "é" * 128, "k" * 256
+
+    @app.task
+    async def pay(ctx: Context) -> int:
+        paid = await ctx.waitpoint(key)
+        return await paid.wait(int) + await ctx.wait_for_signal(name, int)
+
+    @app.task
+    async def payer(id: str) -> None:
+        await app.get(id).signal(name, 1)
+        await app.get(id).signal(key, 2)
+
+    run = await pay.submit()
+    async with working(app, concurrency=2):
+        await until(run, PublicState.SUSPENDED)
+        sent = await payer.submit(str(run.id))
+        await sent.result(timeout=60)
+        assert await run.result(timeout=60) == 3
+
+
+@pytest.mark.parametrize("why", ["answered", "expired"])
+async def test_a_wait_for_a_dead_waitpoint_ends_at_once(app, clock, why):
+    @app.task
+    async def pay(ctx: Context) -> list[Any]:
+        paid = await ctx.waitpoint("payment", expires_in=HOUR)
+        if why == "answered":
+            await paid.wait(int)
+        else:
+            await ctx.wait_for_signal("go")
+        nobody = await paid.wait(int, default="nobody")
+        try:
+            await paid.wait(int)
+        except WaitTimeout as error:
+            return [nobody, str(error)]
+
+    run = await pay.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+        if why == "answered":
+            await run.signal("payment", 1)
+        else:
+            await clock.advance(HOUR)
+            await (await app.client()).signals.expire_waitpoints()
+            await run.signal("go")
+        nobody, error = await run.result(timeout=60)
+    assert (nobody, "No signal 'payment'" in error) == ("nobody", True)

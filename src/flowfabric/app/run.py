@@ -198,7 +198,9 @@ class Run(Generic[T]):
             sent = await self._deliver(client, signal)
             return {"id": str(sent.id), "is_duplicate": sent.is_duplicate, "effect": sent.effect}
 
-        told = await handler_run.once(f"send {name} to {self.id.uuid}", send)
+        # The name of a step is shorter than the longest name of a signal.
+        title = name.encode()[:200].decode(errors="ignore")
+        told = await handler_run.once(f"send {title} to {self.id.uuid}", send)
         return Delivered(UUID(told["id"]), told["is_duplicate"], told["effect"])
 
     async def _make_signal(

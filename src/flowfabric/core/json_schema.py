@@ -17,6 +17,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
+# How numbers that are no JSON travel.
+_NO_JSON_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _WORDS = {
     "object": "an object",
     "array": "a list",
@@ -28,27 +30,51 @@ _WORDS = {
 }
 
 
+class _Root:
+    """The parts of a document, and what was found already, by the ids of schema and value.
+
+    Members of nested choices would be looked into again for every choice around them.
+    """
+
+    def __init__(self, document: Any) -> None:
+        self.parts: Mapping[str, Any] = (
+            document.get("$defs", {}) if isinstance(document, dict) else {}
+        )
+        self.found: dict[tuple[int, int], tuple[str, str] | None] = {}
+
+
 def find_problem(document: Any, value: Any) -> str | None:
     """Return the first part of a value that does not fit, and why; None if it fits.
 
     Knows the keywords that name types, members and limits. Others, such as `pattern` and `format`,
     are left to the handler.
     """
-    found = _problem(document, value, document, "", 0)
+    found = _problem(document, value, _Root(document), "", 0)
     if found is None:
         return None
     path, words = found
     return f"{path.lstrip('.')}: {words}" if path else words
 
 
-def _problem(schema: Any, value: Any, root: Any, path: str, depth: int) -> tuple[str, str] | None:
+def _problem(schema: Any, value: Any, root: _Root, path: str, depth: int) -> tuple[str, str] | None:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
+    if not isinstance(value, dict | list):
+        return _look(schema, value, root, path, depth)
+    mark = (id(schema), id(value))
+    if mark not in root.found:
+        root.found[mark] = _look(schema, value, root, path, depth)
+    return root.found[mark]
+
+
+def _look(
+    schema: Mapping[str, Any], value: Any, root: _Root, path: str, depth: int
+) -> tuple[str, str] | None:
     if (name := schema.get("$ref")) is not None:
         prefix = "#/$defs/"
-        known = root.get("$defs", {}) if isinstance(root, dict) else {}
         if isinstance(name, str) and name.startswith(prefix):
-            found = _problem(known.get(name.removeprefix(prefix)), value, root, path, depth + 1)
+            part = root.parts.get(name.removeprefix(prefix))
+            found = _problem(part, value, root, path, depth + 1)
             if found is not None:
                 return found
     for one in schema.get("allOf", ()):
@@ -104,7 +130,7 @@ def _number_problem(schema: Mapping[str, Any], value: Any, path: str) -> tuple[s
 
 
 def _object_problem(
-    schema: Mapping[str, Any], value: Any, root: Any, path: str, depth: int
+    schema: Mapping[str, Any], value: Any, root: _Root, path: str, depth: int
 ) -> tuple[str, str] | None:
     if not isinstance(value, dict):
         return None
@@ -126,7 +152,7 @@ def _object_problem(
 
 
 def _list_problem(
-    schema: Mapping[str, Any], value: Any, root: Any, path: str, depth: int
+    schema: Mapping[str, Any], value: Any, root: _Root, path: str, depth: int
 ) -> tuple[str, str] | None:
     if not isinstance(value, list):
         return None
@@ -147,6 +173,8 @@ def _has_type(value: Any, name: str) -> bool:
         return False
     if name == "integer" and isinstance(value, float):
         return value.is_integer()
+    if name == "number" and isinstance(value, str):
+        return value in _NO_JSON_NUMBERS
     # A type that is not known here fits: the handler decides.
     return isinstance(value, _TYPES.get(name, (object,)))
 

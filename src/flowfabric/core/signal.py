@@ -55,6 +55,8 @@ class Signal:
                 value = json.loads(self.payload or b"null")
             except ValueError as error:
                 problem = f"is not JSON: {error}"
+            except RecursionError:
+                problem = "is nested too deeply"
             else:
                 problem = find_problem(document, value)
         if problem is not None:
@@ -246,7 +248,7 @@ def read_comment(payload: bytes | None) -> str | None:
     """Return the comment of an answer; None if there is none."""
     try:
         comment = json.loads(payload or b"null")["comment"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None  # the sender of a token may write anything there
     return comment if isinstance(comment, str) else None
 

@@ -76,6 +76,7 @@ from flowfabric.handlers.streams import HandlerStream
 from flowfabric.handlers.transactions import TransactionalStep
 from flowfabric.handlers.waitpoints import Waitpoint
 from flowfabric.tasks.handler_context import HandlerContext
+from flowfabric.tasks.signals import check_declared
 
 if TYPE_CHECKING:
     from flowfabric.core.execution import Submission, Submitted
@@ -706,6 +707,9 @@ class Context(HandlerContext):
                 problem=f"must be signal(...), every(...) or at_least(...), not "
                 f"{type(condition).__name__}",
             )
+        for one in condition.leaves():
+            if (name := one.to_json().get("signal")) is not None:
+                check_declared(name, self._run.spec.signals, task=self._run.spec.name)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         return await self._wait_until(condition, _CONDITION, limit, default)
 
@@ -750,7 +754,7 @@ class Context(HandlerContext):
         check_signal_name(key)
         expires = None if expires_in is None else _as_timedelta(expires_in, "expires_in")
         entry = await durable.begin_step(
-            f"{_WAITPOINT}{key}", StepKind.STEP, is_own=self._run.is_own_flow()
+            f"{_WAITPOINT}{_title(key)}", StepKind.STEP, is_own=self._run.is_own_flow()
         )
         record = entry.record
         if record is None:
@@ -933,6 +937,8 @@ class Context(HandlerContext):
     ) -> Any:
         durable = self._run.begin(f"wait_for_signal({name!r})")
         codec = signal_codec(name, type)
+        # Nobody could send it, and the handler would wait for ever.
+        check_declared(name, self._run.spec.signals, task=self._run.spec.name)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         answer = await durable.signals.wait(
             signal_step(name),
@@ -1271,7 +1277,7 @@ def _transaction_call(
 
 
 def _title(question: str) -> str:
-    """Return the part of a question that names its steps."""
+    """Return the part of a question or a name that names its steps."""
     words = " ".join(question.split())
     printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
     return printable.encode()[:200].decode(errors="ignore")

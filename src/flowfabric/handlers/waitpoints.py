@@ -60,7 +60,10 @@ class Waitpoint:
         timeout: timedelta | float | None = None,
         default: Any = NO_DEFAULT,
     ) -> Any:
-        """Wait for the answer, as `ctx.wait_for_signal` does. The token is dead afterwards."""
+        """Wait for the answer, as `ctx.wait_for_signal` does. The token is dead afterwards.
+
+        A wait that begins when the token is dead already ends at once, as with its timeout.
+        """
         return await self._wait(self.key, self.id, type, timeout, default)
 
     def wait_sync(

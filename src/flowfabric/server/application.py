@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from time import monotonic
 from typing import Any
 
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from flowfabric.app.app import App
 from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError, Forbidden, InvalidInput
+from flowfabric.core.task import TaskInfo
 from flowfabric.server import (
     bulk,
     dashboard,
@@ -40,6 +42,9 @@ from flowfabric.server.problems import Problem, answer, from_http, from_validati
 from flowfabric.server.routing import GuardedRoute
 
 LOGGER = logging.getLogger("flowfabric.server")
+# How long the server remembers what is registered about a task, and how many tasks.
+TASK_SECONDS = 5.0
+KNOWN_TASKS = 10_000
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 GROUPS = (
     executions.routes,
@@ -68,6 +73,7 @@ class Backend:
         self._feeds: dict[str, events.Feed] = {}
         self._lease_key: bytes | None = None
         self._sees_all: bool | None = None
+        self._registered: dict[tuple[str, str], tuple[float, TaskInfo]] = {}
         self.metrics = ServerMetrics()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
@@ -79,6 +85,18 @@ class Backend:
         if known is None or known.spec is not task.spec:
             known = self._tasks[name, namespace] = task.within(namespace)
         return known
+
+    async def registered_task(self, client: FlowFabric, name: str) -> TaskInfo:
+        """Return what an app or a worker registered about a task, as it was seconds ago at most."""
+        key = (client.namespace or "", name)
+        until, known = self._registered.get(key, (0.0, None))
+        if known is not None and monotonic() < until:
+            return known
+        found = await client.tasks.describe(name)
+        if len(self._registered) >= KNOWN_TASKS:
+            self._registered.clear()
+        self._registered[key] = monotonic() + TASK_SECONDS, found
+        return found
 
     async def any_namespace(self) -> FlowFabric:
         """Return a client of all namespaces, or of the app's if the login may use no other."""

@@ -24,7 +24,7 @@ from flowfabric.core.states import EventKind
 from flowfabric.core.times import past, when
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import page, shown
-from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.routing import CurrentCall, Routes, may_go_on
 
 LOGGER = logging.getLogger("flowfabric.server")
 routes = Routes("events")
@@ -110,7 +110,8 @@ async def events(
     if MEDIA_TYPE in request.headers.get("accept", ""):
         first = await call.client.events.read(position)  # a bad cursor is refused here
         feed = call.backend.feed(call.client)
-        return StreamingResponse(_stream(call.client, feed, first, wanted), media_type=MEDIA_TYPE)
+        frames = _stream(request, call.client, feed, first, wanted)
+        return StreamingResponse(frames, media_type=MEDIA_TYPE)
     found = await call.client.events.read(position, limit=limit)
     items = [one for one in found.events if wanted(one)]
     return page(request, items, found.cursor, has_more=found.has_more)
@@ -124,30 +125,33 @@ async def _open(client: FlowFabric, since: str | None) -> str:
 
 
 async def _stream(
-    client: FlowFabric, feed: Feed, one: EventPage, wanted: Callable[[Event], bool]
+    request: Request,
+    client: FlowFabric,
+    feed: Feed,
+    one: EventPage,
+    wanted: Callable[[Event], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield what has happened since the cursor, then what happens."""
+    """Yield what has happened since the cursor, then what happens, while the token is valid."""
     queue = feed.join(one.cursor)
     seen: set[tuple[str, int]] = set()
     try:
-        while True:
+        while await may_go_on(request):
             yield _frames(one, wanted, seen)
             if not one.has_more:
                 break
             one = await client.events.read(one.cursor)
         # The feed may have begun at another place: read once more up to the present.
-        one = await client.events.read(one.cursor)
-        yield _frames(one, wanted, seen)
-        while True:
+        found: EventPage | None = await client.events.read(one.cursor)
+        while await may_go_on(request):
+            yield _frames(found, wanted, seen) if found is not None else b":\n\n"
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
                     found = await queue.get()
             except TimeoutError:
-                yield b":\n\n"
+                found = None
                 continue
             if found is None:
                 return
-            yield _frames(found, wanted, seen)
             if len(seen) > 10_000:
                 seen.clear()
     finally:

@@ -20,6 +20,8 @@ from flowfabric.server.problems import Problem, answer
 LOGGER = logging.getLogger("flowfabric.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
+# A metric counts any other method as one: a caller may send as many as it likes.
+_COUNTED = {*_SAFE, "POST", "PUT", "PATCH", "DELETE"}
 
 Methods: TypeAlias = set[str]
 
@@ -96,7 +98,8 @@ class Guard:
             route = scope.get("flowfabric.route") or "(no route)"
             seconds = perf_counter() - started
             if self._note is not None:
-                self._note(scope["method"], route, status, seconds)
+                method = scope["method"] if scope["method"] in _COUNTED else "other"
+                self._note(method, route, status, seconds)
             LOGGER.info(
                 "%s %s %d in %.1f ms, request=%s",
                 scope["method"],

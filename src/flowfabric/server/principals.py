@@ -77,7 +77,9 @@ class TokenAuth:
         if principal is not None and monotonic() < until:
             return principal
         address = request.client.host if request.client else ""
-        self._check_failures(address)
+        if principal is None:
+            # Behind a proxy, all callers have one address: a stranger must not lock out the others.
+            self._check_failures(address)
         found = None
         if is_token(token):
             found = await (await self._client()).within(None).tokens.use(token)

@@ -77,6 +77,7 @@ class GuardedRoute(APIRoute):
                     )
                 client = (await backend.app.client()).within(principal.namespace)
                 request.state.call = Call(principal, client, backend)
+                request.state.scope = access.scope
             if request.method in _WITH_BODY:
                 await _read_body(request, access)
             return await handle(request)
@@ -177,6 +178,19 @@ def too_large(limit: int) -> Problem:
         f"The body may have at most {limit} bytes.",
         headers={"Connection": "close"},
         limit_bytes=limit,
+    )
+
+
+async def may_go_on(request: Request) -> bool:
+    """Return whether a caller still may have what it began to get. A stream asks before it sends:
+    the token may have been revoked, or may have expired."""
+    call = cast(Call, request.state.call)
+    try:
+        principal = await call.backend.authenticate(request)
+    except Problem:
+        return False
+    return request.state.scope in principal.scopes and (
+        principal.namespace == call.principal.namespace
     )
 
 

@@ -22,7 +22,7 @@ from flowfabric.core.token import Scope
 from flowfabric.server.answers import answer, page, shown
 from flowfabric.server.events import MEDIA_TYPE, SILENCE_SECONDS
 from flowfabric.server.paths import Id, Limit, Name, Reason, existing
-from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.routing import CurrentCall, Routes, may_go_on
 
 routes = Routes("streams")
 
@@ -58,7 +58,7 @@ async def stream(
     )
     if MEDIA_TYPE in request.headers.get("accept", ""):
         follow = call.client.streams.follow(found, since=since, kinds=kind or None)
-        return StreamingResponse(_frames(follow), media_type=MEDIA_TYPE)
+        return StreamingResponse(_frames(request, follow), media_type=MEDIA_TYPE)
     last = getattr(items[-1], "id", None) if items else None
     return page(request, list(map(_item, items)), last or since, is_ended=is_ended)
 
@@ -139,13 +139,16 @@ def _item(one: Any) -> dict[str, Any]:
     return {"type": "rewind" if isinstance(one, Rewind) else "truncated", **shown(one)}
 
 
-async def _frames(follow: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
-    """Yield frames as server-sent events, a comment in silence, and at last `end`."""
+async def _frames(request: Request, follow: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
+    """Yield frames as server-sent events, a comment in silence, and at last `end`. A caller whose
+    token is no longer valid gets no more."""
     async with aclosing(follow) as items:  # type: ignore[type-var]
         coming = asyncio.ensure_future(anext(items, None))
         try:
             while True:
                 done, _ = await asyncio.wait([coming], timeout=SILENCE_SECONDS)
+                if not await may_go_on(request):
+                    return
                 if not done:
                     yield b":\n\n"
                     continue

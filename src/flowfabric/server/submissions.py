@@ -68,7 +68,7 @@ async def submission(call: Call, body: Submit) -> Submission:
     task = call.backend.task(body.task, call.principal.namespace)
     if task is not None:
         return replace(_by_task(task, body), creator=call.principal.name[:256])
-    known = await call.client.tasks.describe(body.task)
+    known = await call.backend.registered_task(call.client, body.task)
     return replace(_by_registry(known, body), creator=call.principal.name[:256])
 
 
@@ -82,7 +82,7 @@ async def submission_with_inputs(call: Call, body: Submit, payload: bytes) -> Su
         limits = configured.limit_facts((), arguments) if task.spec.limits.all else {}
         made = configured.node_submission(mint(), payload, INPUTS_ENCODING, limits)
     else:
-        known = await call.client.tasks.describe(body.task)
+        known = await call.backend.registered_task(call.client, body.task)
         made = _by_registry(replace(known, arguments=None), bare)
         made = replace(made, payload=payload, payload_encoding=INPUTS_ENCODING)
     return replace(made, creator=call.principal.name[:256])

@@ -119,10 +119,15 @@ class Codec:
         """Decode a stored value. Raises `ValidationError` if it does not match the hint."""
         return self._read(stored)
 
-    def json_schema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of the type; None if it cannot be written as one."""
+    def json_schema(self, *, by_alias: bool = True, prefix: str = "") -> dict[str, Any] | None:
+        """Return the JSON Schema of the type; None if it cannot be written as one.
+
+        A prefix is written before the names that it refers to.
+        """
         try:
-            return self._type.json_schema(ref_template="#/$defs/{model}")
+            return self._type.json_schema(
+                by_alias=by_alias, ref_template=f"#/$defs/{prefix}{{model}}"
+            )
         except (PydanticInvalidForJsonSchema, PydanticUserError):
             return None
 

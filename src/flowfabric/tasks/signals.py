@@ -14,6 +14,9 @@ from flowfabric.core.task import MAX_SCHEMA_BYTES
 from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
 
+# Before the names of parts in which fields have their names instead of their aliases.
+_NAMED = "by name: "
+
 
 def check_signals(signals: Mapping[str, Any]) -> None:
     """Refuse declared signals whose names or types cannot be used."""
@@ -36,6 +39,12 @@ def check_signals(signals: Mapping[str, Any]) -> None:
 def signal_schema(codec: Codec) -> dict[str, Any] | None:
     """Return the JSON Schema of the values of a signal; None if it says nothing or is too large."""
     schema = codec.json_schema()
+    if schema and schema != codec.json_schema(by_alias=False):
+        # Fields are written by their names, and read by their names or aliases.
+        named = codec.json_schema(by_alias=False, prefix=_NAMED) or {}
+        parts = {f"{_NAMED}{name}": part for name, part in named.pop("$defs", {}).items()}
+        parts.update(schema.pop("$defs", {}))
+        schema = {"anyOf": [schema, named], "$defs": parts}
     return schema if schema and len(json.dumps(schema)) <= MAX_SCHEMA_BYTES else None
 
 
@@ -46,16 +55,21 @@ def declared_schemas(signals: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: signal_schema(codec_for(hint)) for name, hint in signals.items()}
 
 
-def encode_signal(
-    name: str, value: Any, signals: Mapping[str, Any] | None = None, *, task: str = ""
-) -> bytes:
-    """Encode the value of a signal by its declared type; refuse a value that does not fit."""
-    check_signal_name(name)
+def check_declared(name: str, signals: Mapping[str, Any] | None, *, task: str) -> None:
+    """Refuse a signal that the task has not declared, if it declares any."""
     if signals and name not in signals:
         raise InvalidInput(
             field="name",
             problem=f"{task} takes no signal {name!r}; it takes {', '.join(sorted(signals))}",
         )
+
+
+def encode_signal(
+    name: str, value: Any, signals: Mapping[str, Any] | None = None, *, task: str = ""
+) -> bytes:
+    """Encode the value of a signal by its declared type; refuse a value that does not fit."""
+    check_signal_name(name)
+    check_declared(name, signals, task=task)
     codec = codec_for(signals[name] if signals else Any)
     try:
         return codec.write_valid(value)

@@ -24,6 +24,7 @@ begin
     when cardinality(p_dimensions) <> (select count(distinct d) from unnest(p_dimensions) d)
       then array['dimensions', 'must not repeat a dimension']
     when cardinality(p_hard_limits) is distinct from cardinality(p_dimensions)
+      or array_ndims(p_hard_limits) > 1
       then array['hard_limits', 'must be one per dimension']
     when p_soft_limits is not null and cardinality(p_soft_limits) <> cardinality(p_dimensions)
       then array['soft_limits', 'must be one per dimension']

@@ -16,7 +16,7 @@ declare
   v_zone constant text := coalesce(p_period_zone, 'UTC');
 begin
   if p_period = 'interval' then
-    return p_phase_at + make_interval(secs => extract(epoch from p_period_length)::bigint * (
+    return p_phase_at + make_interval(secs => extract(epoch from p_period_length) * (
       floor(extract(epoch from p_now - p_phase_at) / extract(epoch from p_period_length)) + 1));
   end if;
   return (date_trunc(p_period::text, p_now at time zone v_zone)

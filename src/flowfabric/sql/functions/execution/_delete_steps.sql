@@ -1,5 +1,6 @@
 -- Delete the steps of an execution: all of them, or one step and every step started after it. The
 -- caller holds the row lock. A signal that a deleted wait had taken is spent: no wait gets it again.
+-- A waitpoint that such a wait had answered, and whose own step stays, is open for another answer.
 -- An execution that has no steps left belongs to no code version any more. Returns the detail for the
 -- event.
 drop function if exists ff._delete_steps;
@@ -19,6 +20,7 @@ as $$
 declare
   v_position integer := 0;
   v_dropped  integer;
+  v_answered uuid[];
 begin
   if not p_fresh and p_from_step is null then
     return '{}';
@@ -42,6 +44,10 @@ begin
               limit 50) s), 'none is recorded'))));
     end if;
   end if;
+  v_answered := array(
+    select unnest(ff._waitpoints_in(s.condition)) from ff.step s
+    where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+      and s.position >= v_position and s.kind = 'wait');
   with dropped as (
     delete from ff.step s
     where s.partition_key = p_partition_key and s.execution_id = p_execution_id
@@ -49,7 +55,11 @@ begin
     returning s.name
   )
   select count(*) into v_dropped from dropped;
-  update ff.signal g set wait_name = null, wait_occurrence = null
+  -- An approver may answer again: the spent answer is not one of the approval any more.
+  update ff.signal g set
+    wait_name = null,
+    wait_occurrence = null,
+    category = case when g.category = 'approval' then 'spent_approval' else g.category end
   where g.partition_key = p_partition_key and g.execution_id = p_execution_id
     and g.wait_name is not null and not exists (
       select from ff.step s
@@ -61,6 +71,14 @@ begin
     close_reason = 'forgotten'
   where w.partition_key = p_partition_key and w.execution_id = p_execution_id
     and (w.closed_at is null or w.close_reason = 'ended') and not exists (
+      select from ff.step s
+      where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+        and s.name = w.step_name and s.occurrence = w.step_occurrence
+      offset 0);
+  update ff.waitpoint w set closed_at = null, close_reason = null
+  where w.partition_key = p_partition_key and w.execution_id = p_execution_id
+    and w.waitpoint_id = any (v_answered) and w.close_reason in ('resumed', 'timed_out')
+    and exists (
       select from ff.step s
       where s.partition_key = p_partition_key and s.execution_id = p_execution_id
         and s.name = w.step_name and s.occurrence = w.step_occurrence

@@ -80,7 +80,7 @@ begin
     nullif(cardinality(p_payload_encodings), 1), nullif(cardinality(p_priorities), 1),
     nullif(cardinality(p_delays), 1), nullif(cardinality(p_options), 1)],
     p_firsts => array[
-      array_lower(p_route_ids, 1), array_lower(p_payloads, 1),
+      array_ndims(p_route_ids), array_lower(p_route_ids, 1), array_lower(p_payloads, 1),
       array_lower(p_payload_encodings, 1), array_lower(p_priorities, 1),
       array_lower(p_delays, 1), array_lower(p_options, 1)]);
 
@@ -122,7 +122,7 @@ begin
   v_largest := coalesce(
     (select max(octet_length(u.payload)) from unnest(p_payloads) u(payload)), 0);
   if v_closed is not null or (v_nil = any (p_execution_ids)) is not false or v_largest > 1048576
-     or array_ndims(p_route_ids) > 1 or array_position(p_route_ids, null) is not null
+     or array_position(p_route_ids, null) is not null
      or num_nonnulls(p_route_ids) = 0
      or num_nonnulls(p_payload_encodings, p_delays) > 0 or cardinality(p_options) > 1
      or ff._options_problem(p_options[1]) is not null or p_options[1] ? 'with_parent' then

@@ -21,7 +21,8 @@ begin
     when p_rate is null and p_rate_window is not null
       then array['rate', 'is needed with a rate_window']
     when p_rate_window not between interval '1 second' and interval '31 days'
-      then array['rate_window', 'must be from a second to 31 days']
+      or ff._has_months(p_rate_window)
+      then array['rate_window', 'must be from a second to 31 days, in days or less']
     when p_overflow is null or p_overflow not in ('queue', 'refuse')
       then array['overflow', 'must be queue or refuse'] end;
 end;

@@ -44,7 +44,9 @@ begin
   v_problem := ff._gate_name_problem('quota', p_namespace, p_quota, p_key);
   if v_problem is null and ff._is_nil_id(p_hold_id) then
     v_problem := array['hold_id', 'must be a uuid other than the nil uuid'];
-  elsif v_problem is null and p_ttl between interval '1 second' and interval '1 day' is not true then
+  elsif v_problem is null and (
+      p_ttl between interval '1 second' and interval '1 day' and not ff._has_months(p_ttl)) is not true
+    then
     v_problem := array['ttl', 'must be from a second to a day'];
   end if;
   if v_problem is not null then

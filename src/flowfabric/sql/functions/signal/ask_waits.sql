@@ -1,7 +1,8 @@
 -- Ask for the answers of waits: open each wait if it is new, and take its answer if p_takes says so.
 --
 -- A wait is a step of kind `wait`, identified like every step by its name and occurrence. Its
--- timeout begins when it is first opened. The answers: `taken` (taken_as says as what: signals,
+-- timeout begins when it is first opened; a wait that is opened for one waitpoint that is closed
+-- already has timed out, because nobody can answer it. The answers: `taken` (taken_as says as what: signals,
 -- timeout or operator), `ready` (a signal is there since ready_at, and was left for a call that
 -- takes it), `timed_out` (the same for its timeout), `open` (it has to go on waiting). Only the
 -- holder of the lease takes, and only the wait that it names. A signal is taken once in its life.
@@ -136,9 +137,13 @@ begin
       p_positions[v_item], p_sequentials[v_item], 'wait', v_verdict.attempt_index,
       p_epochs[v_item], v_at, v_at + p_timeouts[v_item], p_follows[v_item], v_condition, v_at)
     on conflict (partition_key, execution_id, name, occurrence) do update set
-      opened_at = v_at,
-      until_at = v_at + p_timeouts[v_item]
-    where step.kind = 'wait' and step.opened_at is null;
+      opened_at = coalesce(step.opened_at, v_at),
+      until_at = case when step.opened_at is null then v_at + p_timeouts[v_item]
+                      else step.until_at end,
+      -- Newer code may wait for another type.
+      condition = v_condition
+    where step.kind = 'wait' and step.taken_as is null
+      and (step.opened_at is null or step.condition <> v_condition);
     select s.* into v_step from ff.step s
     where s.partition_key = p_partition_key and s.execution_id = v_verdict.execution_id
       and s.name = p_names[v_item] and s.occurrence = p_occurrences[v_item];
@@ -157,6 +162,16 @@ begin
     if v_step.taken_as is null then
       v_signal := ff._read_candidate(
         p_partition_key, v_verdict.execution_id, v_step.condition);
+      if v_signal.signal_ids is null and v_step.opened_at = v_at and exists (
+           select from ff.waitpoint w
+           where w.partition_key = p_partition_key and w.execution_id = v_verdict.execution_id
+             and w.waitpoint_id = (v_condition ->> 'waitpoint')::uuid and w.closed_at is not null
+           offset 0) then
+        update ff.step s set until_at = v_at
+        where s.partition_key = p_partition_key and s.execution_id = v_verdict.execution_id
+          and s.name = p_names[v_item] and s.occurrence = p_occurrences[v_item]
+        returning s.* into v_step;
+      end if;
       if v_signal.signal_ids is not null then
         v_step.ready_at := v_signal.ready_at;
         if p_takes[v_item] then

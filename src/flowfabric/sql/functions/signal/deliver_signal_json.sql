@@ -35,9 +35,7 @@ declare
   v_answer   record;
 begin
   perform ff._check_namespace(p_namespace);
-  select format('%s/%s', to_hex(s.system_identifier), d.oid) into v_database
-  from pg_control_system() s, pg_database d
-  where d.datname = current_database();
+  v_database := ff._identify_database();
   if p_signal is null then
     return jsonb_build_object('database', v_database);
   end if;

@@ -72,7 +72,8 @@ declare
   -- The schema that each item has to be checked with; null for any value.
   v_schemas    bigint[];
   v_row        record;
-  v_full   uuid[];
+  -- The items for which there is no room.
+  v_full   integer[];
   v_busy   integer[];
   v_stored integer[];
   v_woken  uuid[] := '{}';
@@ -189,18 +190,18 @@ begin
     order by u.n);
   -- The limit counts untaken signals.
   v_full := array(
-    select a.id
+    select unnest(a.items[greatest(10001 - c.number, 1):])
     from (
-      select u.id, count(*) as number
-      from unnest(p_execution_ids, v_words) u(id, word) where u.word is null group by u.id
+      select u.id, array_agg(u.n::integer order by u.n) as items
+      from unnest(p_execution_ids, v_words) with ordinality u(id, word, n)
+      where u.word is null group by u.id
       offset 0) a
     cross join lateral (
-      select count(*) as number from (
+      select count(*)::integer as number from (
         select from ff.signal g
         where g.partition_key = p_partition_key and g.execution_id = a.id and g.taken_at is null
         limit 10001) o
-      offset 0) c
-    where a.number + c.number > 10000);
+      offset 0) c);
   -- Another transaction with the same dedup key may be open: nobody waits for it in a batch.
   if p_dedup_keys is not null and not p_wait then
     v_busy := array(
@@ -230,7 +231,7 @@ begin
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
                         source_identity, category, correlation_id, word, waitpoint_id,
                         is_approval, n)
-    where u.word is null and u.id <> all (v_full)
+    where u.word is null and u.n <> all (v_full)
       and u.n <> all (coalesce(v_busy, '{}'))
     order by u.id, u.waitpoint_id, u.name, u.dedup_key, u.signal_id
     on conflict do nothing

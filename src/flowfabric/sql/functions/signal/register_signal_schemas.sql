@@ -16,6 +16,7 @@ as $$
 #variable_conflict use_column
 begin
   if p_documents is null or cardinality(p_documents) > 1000 or array_ndims(p_documents) > 1
+     or array_lower(p_documents, 1) <> 1
      or exists (select from unnest(p_documents) u(document)
                 where u.document is null or jsonb_typeof(u.document) <> 'object'
                   or octet_length(u.document::text) > 262144) then

@@ -87,6 +87,10 @@ begin
       cardinality(p_modes), cardinality(p_first_nos), cardinality(p_counts),
       cardinality(p_ttls)],
     p_firsts => array[
+      array_lower(p_bases, 1), array_ndims(p_bases), array_lower(p_positions, 1),
+      array_ndims(p_positions), array_lower(p_modes, 1), array_ndims(p_modes),
+      array_lower(p_first_nos, 1), array_ndims(p_first_nos), array_lower(p_counts, 1),
+      array_ndims(p_counts), array_lower(p_ttls, 1), array_ndims(p_ttls),
       array_lower(p_payloads, 1), array_lower(p_kinds, 1), array_lower(p_encodings, 1),
       array_lower(p_correlation_ids, 1)]);
   if exists (select from unnest(p_counts) c(n) where c.n is null or c.n < 1 or c.n > 10000)

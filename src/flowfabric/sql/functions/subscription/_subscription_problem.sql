@@ -42,6 +42,7 @@ begin
     when p_on_expiry is null or p_on_expiry not in ('stop', 'resume')
       then array['on_expiry', 'must be stop or resume']
     when p_keep is null or p_keep not between interval '0' and interval '30 days'
-      then array['keep', 'must be from nothing to 30 days'] end;
+      or ff._has_months(p_keep)
+      then array['keep', 'must be from nothing to 30 days, in days or less'] end;
 end;
 $$;

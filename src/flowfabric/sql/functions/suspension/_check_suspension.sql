@@ -25,12 +25,11 @@ begin
   v_words := case
     when p_suspension_id is null or ff._is_nil_id(p_suspension_id)
       then array['suspension_id', 'must be an id that the caller has minted']
-    when p_wait_names is null or p_targets is null
-      or array_position(p_wait_names, null) is not null or cardinality(p_wait_names) > 1000
-      or array_ndims(p_wait_names) > 1
+    when p_wait_names is null or p_targets is null or cardinality(p_wait_names) > 1000
+      or array_ndims(p_wait_names) > 1 or array_position(p_wait_names, null) is not null
       then array['wait_names', 'must be at most 1000 names of waits']
     when cardinality(p_wait_occurrences) is distinct from cardinality(p_wait_names)
-      or array_position(p_wait_occurrences, null) is not null
+      or array_ndims(p_wait_occurrences) > 1 or array_position(p_wait_occurrences, null) is not null
       then array['wait_occurrences', 'must be a number for each wait']
     when (select count(*) <> count(distinct (u.name, u.occurrence))
           from unnest(p_wait_names, p_wait_occurrences) u(name, occurrence))
@@ -55,7 +54,8 @@ begin
       or p_timeout_behavior not in ('auto_resume', 'fail', 'cancel', 'expire', 'escalate')
       then array['timeout_behavior', 'must be auto_resume, fail, cancel, expire or escalate']
     when p_resume_delay not between interval '0' and interval '36525 days'
-      then array['resume_delay', 'must be from nothing to a hundred years']
+      or ff._has_months(p_resume_delay)
+      then array['resume_delay', 'must be from nothing to a hundred years, in days or less']
     when octet_length(p_continuation) > 4096
       then array['continuation', 'must be at most 4096 bytes']
   end;

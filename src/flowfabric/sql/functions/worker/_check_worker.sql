@@ -41,7 +41,8 @@ begin
     v_problem := 'must be at most 10000 names of 1 to 256 bytes without whitespace or control '
                  || 'characters, or null for any';
   elsif p_liveness_ttl is null
-     or p_liveness_ttl not between interval '1 second' and interval '7 days' then
+     or p_liveness_ttl not between interval '1 second' and interval '7 days'
+     or ff._has_months(p_liveness_ttl) then
     v_field := 'liveness_ttl'; v_problem := 'must be between one second and seven days';
   elsif not ff._is_code_version(p_code_version) then
     v_field := 'code_version';
@@ -53,7 +54,8 @@ begin
     v_field := 'reads';
     v_problem := 'must be at most 100 code versions, and empty if the worker has none';
   elsif p_version_grace is null
-     or p_version_grace not between interval '0' and interval '7 days' then
+     or p_version_grace not between interval '0' and interval '7 days'
+     or ff._has_months(p_version_grace) then
     v_field := 'version_grace'; v_problem := 'must be between 0 and seven days';
   elsif octet_length(p_host) not between 1 and 256 or p_host ~ E'[\x01-\x20\x7f]' then
     v_field := 'host';
