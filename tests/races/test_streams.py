@@ -82,7 +82,8 @@ async def test_no_frame_follows_a_committed_end(engine, db, number, sized):
         random.shuffle(order)
         for place in order:
             how = random.choice(list(ENDS))
-            answer = await ENDS[how](ender, held[place])
+            while (answer := await ENDS[how](ender, held[place])).word == "busy":
+                pass  # an append opens the stream
             assert answer.word not in ("stale_lease", "not_active"), (how, answer)
             # Everything that is there when the end has committed is all there will ever be.
             seen[place] = len((await read(ender, held[place].execution_id)).frames)

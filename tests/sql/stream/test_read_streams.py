@@ -141,6 +141,18 @@ async def test_the_next_generation_does_not_send_the_frames_of_the_last_again(en
     assert (await read(engine, held.id)).valid == [b"a", b"c"]
 
 
+async def test_a_rewind_never_names_a_frame_that_was_rewound_before(engine, make):
+    held = await make.execution("leased")
+    kept = (await append(engine, held.lease, b"a", position=2)).id
+    await append(engine, held.lease, b"b", no=1, position=3)
+    lease = await again(engine, held)
+    await append(engine, lease, b"c", base=3, position=4)
+    lease = await again(engine, held)
+    await append(engine, lease, b"d", base=4, position=4)
+    found = await read(engine, held.id)
+    assert (found.rewinds, found.valid) == ([kept, kept], [b"a", b"d"])
+
+
 async def test_rewinds_pile_up_and_still_read_right(engine, make):
     held = await make.execution("leased")
     await append(engine, held.lease, b"a")

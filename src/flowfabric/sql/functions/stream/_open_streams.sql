@@ -95,7 +95,7 @@ begin
     -- Positions do not fall along the frames that are valid, and the last chunk is always valid.
     select array_agg(u.id), array_agg(greatest(s.last_ms, v_ms)),
            array_agg(case when s.last_ms >= v_ms then s.last_seq + 1 else 0 end),
-           array_agg(coalesce(k.ms, 0)), array_agg(coalesce(k.seq, 0))
+           array_agg(coalesce(m.to_ms, k.ms, 0)), array_agg(coalesce(m.to_seq, k.seq, 0))
       into v_rewind, v_at_ms, v_at_seq, v_to_ms, v_to_seq
     from unnest(v_ids, v_bases) u(id, base)
     cross join lateral (
@@ -110,6 +110,13 @@ begin
       where c.partition_key = p_partition_key and c.execution_id = u.id
         and c.mode <> 'rewind' and (c.generation, c.position) < (s.generation, u.base)
       order by c.ms desc, c.seq desc limit 1) k on true
+    -- If that frame was rewound since, the frame that this rewind kept.
+    left join lateral (
+      select c.to_ms, c.to_seq from ff.stream_chunk c
+      where c.partition_key = p_partition_key and c.execution_id = u.id
+        and (c.ms, c.seq) > (k.ms, k.seq)
+        and c.mode = 'rewind' and (c.to_ms, c.to_seq) < (k.ms, k.seq)
+      order by c.to_ms, c.to_seq limit 1) m on true
     where u.id = any (v_known) and (l.generation, l.position) >= (s.generation, u.base);
     if v_rewind is not null then
       insert into ff.stream_chunk (
