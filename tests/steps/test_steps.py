@@ -686,7 +686,7 @@ async def test_outside_a_handler_there_is_no_context():
     assert dir(current) == dir(Context(object()))  # type: ignore[arg-type]
     twins = {"step", "sleep", "sleep_until", "now", "scheduled_at", "progress", "submit"}
     twins |= {"transaction", "continue_as", "patched", "deprecate_patch"}
-    twins |= {"wait_for", "wait_for_signal", "waitpoint", "signals", "usage"}
+    twins |= {"wait_for", "wait_for_signal", "waitpoint", "signals", "usage", "approval"}
     facts = {"execution_id", "task", "attempt", "epoch", "generation", "cancelled", "random"}
     assert set(dir(current)) == {
         *twins,
@@ -694,6 +694,7 @@ async def test_outside_a_handler_there_is_no_context():
         *facts,
         "flow",
         "signal",
+        "stream",
     }
     assert not hasattr(current, "__wrapped__")
 
