@@ -20,6 +20,7 @@ from support.database import Database
 from support.factories import Engine, Item
 from support.flows import Group, make_flow
 from support.proofs import some_of
+from support.streams import append
 from worker.waiting import eventually
 
 N = 40
@@ -193,6 +194,13 @@ async def _periods_over(engine: Engine, clock: Clock) -> None:
     await clock.advance(HOUR)
 
 
+async def _frames_over(engine: Engine, clock: Clock) -> None:
+    await engine.submit_many([Item() for _ in range(N)])
+    for lease in await engine.claim(N, ttl=timedelta(hours=3)):
+        await append(engine, lease, b"a", mode="best_effort", ttl=timedelta(seconds=5))
+    await clock.advance(seconds=11)
+
+
 Prepare = Callable[[Engine, Clock], Awaitable[None]]
 
 # Work for each, and a count that must be N afterwards: of what it did, or of what is not left.
@@ -213,6 +221,7 @@ WORK: dict[str, tuple[Prepare, str]] = {
         _unawaited,
         "select count(*) from ff.waitpoint where close_reason = 'never_committed'",
     ),
+    "stream_expiry": (_frames_over, f"select {N} - count(*) from ff.stream_chunk"),
     "edge_cancel_dispatcher": (
         _unneeded,
         "select count(*) - 100 from ff.event where kind = 'cancelled'",
