@@ -235,3 +235,20 @@ async def test_a_wait_for_a_dead_waitpoint_ends_at_once(app, clock, why):
             await run.signal("go")
         nobody, error = await run.result(timeout=60)
     assert (nobody, "No signal 'payment'" in error) == ("nobody", True)
+
+
+async def test_a_second_signal_by_name_waits_for_the_next_wait(app, db):
+    """It was bound to the waitpoint of that name, and lost when the first one had answered it."""
+
+    @app.task
+    async def work(ctx: Context) -> list[int]:
+        paid = await ctx.waitpoint("pay")
+        return [await paid.wait(int), await ctx.wait_for_signal("pay", int)]
+
+    run = await work.submit()
+    async with working(app):
+        await until(run, PublicState.SUSPENDED)
+    for value in (1, 2):
+        await run.signal("pay", value)
+    async with working(app):
+        assert await run.result(timeout=60) == [1, 2]

@@ -218,19 +218,20 @@ begin
     insert into ff.signal (
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
-      noticed_at, effect, xid)
+      noticed_at, effect, xid, is_by_token)
     select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id,
            case when u.is_approval then 'approval' else u.category end,
            coalesce(u.source_type, 'caller'), u.source_identity, u.correlation_id, u.dedup_key,
            u.payload, u.encoding, v_now,
            case when u.id = any (v_locked) then v_now end,
-           case when u.id = any (v_locked) then 'buffered' end, v_xid
+           case when u.id = any (v_locked) then 'buffered' end, v_xid,
+           u.verified is not null
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_words, v_waitpoints, v_approvals)
+                p_correlation_ids, v_words, v_waitpoints, v_approvals, v_verified)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
                         source_identity, category, correlation_id, word, waitpoint_id,
-                        is_approval, n)
+                        is_approval, verified, n)
     where u.word is null and u.n <> all (v_full)
       and u.n <> all (coalesce(v_busy, '{}'))
     order by u.id, u.waitpoint_id, u.name, u.dedup_key, u.signal_id

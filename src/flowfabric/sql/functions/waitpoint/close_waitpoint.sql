@@ -23,7 +23,8 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_now timestamptz;
+  v_now       timestamptz;
+  v_is_closed boolean;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(null, p_reason);
@@ -35,11 +36,9 @@ begin
     perform ff._refuse('WF309', 'waitpoint_not_found', jsonb_build_object('id', p_waitpoint_id));
   end if;
   v_now := ff.now();
-  update ff.waitpoint w set
-    closed_at = greatest(v_now, w.created_at),
-    close_reason = coalesce(p_reason, 'proactive_close')
-  where w.partition_key = p_partition_key and w.execution_id = p_execution_id
-    and w.waitpoint_id = p_waitpoint_id and w.closed_at is null;
-  return query select case when found then 'closed' else 'already_closed' end, null::jsonb;
+  v_is_closed := ff._close_waitpoints(
+    p_partition_key, p_execution_id, array[p_waitpoint_id],
+    coalesce(p_reason, 'proactive_close'), v_now);
+  return query select case when v_is_closed then 'closed' else 'already_closed' end, null::jsonb;
 end;
 $$;

@@ -20,8 +20,10 @@ create table ff.signal (
   signal_id        uuid        not null,
   -- the name that a wait asks for
   name             text        not null,
-  -- the waitpoint that it was sent to; null for a signal by name
+  -- the waitpoint that it answers. Sent by the token, it is for this waitpoint only; sent by name,
+  -- it is free again for a wait by name when the waitpoint closes without it
   waitpoint_id     uuid,
+  is_by_token      boolean     not null default false,
   category         text,
   source_type      text        not null,
   source_identity  text,
