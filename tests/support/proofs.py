@@ -10,8 +10,8 @@
     few_files(folder, 3)          for --short, three test files of a folder
 
 One seed decides about everything that is chosen by chance. The head of the output shows the seed;
-set the variable to repeat a run. CI takes the seed from the commit, so that a repeat of CI on one
-commit repeats its choices.
+set the variable to repeat a run. CI takes the day of the commit, so that a repeat of CI repeats its
+choices.
 """
 
 from __future__ import annotations

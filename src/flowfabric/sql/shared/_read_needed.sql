@@ -19,19 +19,17 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_generations integer[];
-  v_xids        xid8[];
-  v_keeps       interval[];
+  v_reader record;
+  v_needed uuid[] := '{}';
 begin
-  select array_agg(p.generation), array_agg(p.xid), array_agg(p.keep)
-    into v_generations, v_xids, v_keeps
-  from (
+  for v_reader in
     select coalesce(c.parts[6]::integer, 0) as generation,
-           -- A transaction that was unfinished below the last one may have committed since.
-           coalesce(greatest(c.parts[7]::bigint - coalesce((
-             select max(('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint) + 1
-             from unnest(string_to_array(nullif(c.parts[8], ''), ',')) d(distance)), 0), 0),
-             0)::text::xid8 as xid,
+           coalesce(c.parts[7], '0')::xid8 as last_xid,
+           -- Transactions that were unfinished then, and may have committed since.
+           array(
+             select (c.parts[7]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)
+                      ::text::xid8
+             from unnest(string_to_array(nullif(c.parts[8], ''), ',')) d(distance)) as unfinished,
            s.keep
     from ff.subscription s
     left join lateral (
@@ -40,19 +38,19 @@ begin
       where starts_with(t.part, 'ff2:' || p_partition_key || ':')
       limit 1) c on true
     where s.keep > interval '0'
-  ) p;
-  if v_xids is null then
-    return '{}';
-  end if;
-  return array(
-    select distinct u.id
-    from unnest(p_execution_ids, p_first_due_ats) u(id, first_due_at)
-    cross join unnest(v_generations, v_xids, v_keeps) p(generation, xid, keep)
-    where u.first_due_at + p.keep > p_now
-      and exists (
-        select from ff.event e
-        where e.partition_key = p_partition_key and e.execution_id = u.id
-          and case when (e.generation, e.xid) > (p.generation, p.xid) then true else false end
-        offset 0));
+  loop
+    v_needed := v_needed || array(
+      select u.id
+      from unnest(p_execution_ids, p_first_due_ats) u(id, first_due_at)
+      where u.id <> all (v_needed) and u.first_due_at + v_reader.keep > p_now
+        and exists (
+          select from ff.event e
+          where e.partition_key = p_partition_key and e.execution_id = u.id
+            and case when e.generation > v_reader.generation then true
+                     when e.generation < v_reader.generation then false
+                     else e.xid > v_reader.last_xid or e.xid = any (v_reader.unfinished) end
+          offset 0));
+  end loop;
+  return v_needed;
 end;
 $$;

@@ -11,7 +11,9 @@ select 'U02' as name, s.partition_key, s.execution_id,
                    when x.kind <> 'wait' then format('is a %s', x.kind)
                    when x.taken_as is not null then 'was taken'
                    else 'is not open' end) as problem
-from ff.suspension s
+-- From executions, because a look at some of them sees all suspensions but only their steps.
+from ff.execution e
+join ff.suspension s on s.partition_key = e.partition_key and s.execution_id = e.execution_id
 cross join lateral unnest(s.wait_names, s.wait_occurrences) w(name, occurrence)
 left join ff.step x
   on x.partition_key = s.partition_key and x.execution_id = s.execution_id
@@ -22,6 +24,6 @@ union all
 select 'U02', s.partition_key, s.execution_id,
        format('its suspension is of attempt %s, but attempt %s is the latest', s.attempt_index + 1,
               e.attempt_index + 1)
-from ff.suspension s
-join ff.execution e on e.partition_key = s.partition_key and e.execution_id = s.execution_id
+from ff.execution e
+join ff.suspension s on s.partition_key = e.partition_key and s.execution_id = e.execution_id
 where s.closed_at is null and s.attempt_index <> e.attempt_index
