@@ -546,7 +546,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a replay keeps the step it is to begin with",
         "functions/execution/_delete_steps.sql",
         "tests/sql/step/test_replay_from_step.py::test_from_a_step_on_everything_is_forgotten",
-        ("s.position >= v_position", "s.position > v_position"),
+        ("s.position >= v_position\n    returning", "s.position > v_position\n    returning"),
     ),
     _mutant(
         "retry lets a sleeper sleep on",

@@ -64,14 +64,14 @@ async def test_every_page_is_shown_with_its_facts(world, person):
     failed = await run_one(world, "fail")
     visitor = await person("read")
     for path, texts in {
-        "": ["Failed in the last day", "fail", "No worker is alive"],
+        "": ["Failed in the last day", "fail", "Workers"],
         "/executions": ["add", "fail", "completed"],
         "/executions?where=state%3Dfailed": ["fail"],
         f"/executions/{done}": ["completed", "attempt", "submitted", "3"],
         f"/executions/{failed}": ["ValueError", "no", "Traceback"],
         "/flows": ["No flow yet."],
         "/lanes": ["default"],
-        "/workers": ["No worker is alive"],
+        "/workers": ["A worker that drains"],
     }.items():
         answer = await visitor.get(f"/dashboard{path}")
         page = Page(answer.text)

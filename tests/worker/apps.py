@@ -16,7 +16,7 @@ import pytest
 
 from flowfabric import App
 from flowfabric.telemetry import ExecutionFilter
-from flowfabric.worker import heartbeat
+from flowfabric.worker import heartbeat, registration
 from flowfabric.worker.worker import Worker
 from support.database import Database
 from support.isolation import KEPT, is_setting
@@ -58,6 +58,7 @@ def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(heartbeat, "_REGULAR_SHARE", 300)
     monkeypatch.setattr(heartbeat, "_BUSY_SHARE", 1500)
+    monkeypatch.setattr(registration, "_BEAT_SHARE", 700)
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""The HTTP server: routes, access, streams, workers and the dashboard."""
