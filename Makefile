@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# One test process more than there are cores, as some tests wait (tests/support/isolation.py).
+# Two test processes more than there are cores, as some tests wait (tests/support/isolation.py).
 JOBS   ?= auto
 
 # Compiled once, not again in each of the processes that tests start.

@@ -58,6 +58,7 @@ async def worker(db, app: str):
         await asyncio.wait_for(process.wait(), 200)
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
     lines = await run(db, "orders.py")
     assert lines[:2] == ["track-parcel-1", "refunded"]
@@ -74,6 +75,7 @@ async def test_an_order_is_kept_after_a_failure_and_another_is_undone(db):
     )
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_customers_share_a_model_under_limits_and_budgets(db):
     lines = await run(db, "llm_limits.py")
     assert lines == [
@@ -96,6 +98,7 @@ async def test_an_answer_is_streamed_and_a_crash_shows_as_a_rewind(db):
     ]
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_executions_are_mirrored_into_another_table(db):
     assert await run(db, "mirror_executions.py") == [
         "4 changes mirrored",
@@ -170,6 +173,7 @@ async def test_an_answer_from_outside_continues_the_handler(db, script, lines):
     assert await run(db, script) == lines
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_the_first_provider_counts_and_the_others_are_stopped(db):
     lines = await run(db, "provider_race.py")
     told = [line for line in lines if line.endswith("told to stop")]

@@ -96,6 +96,7 @@ async def test_a_trial_of_hints_ends_if_its_connection_goes_dead(
         await listening.close()
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_a_worker_goes_on_after_all_its_connections_went_dead(db: Database) -> None:
     async with proxied(db.url) as proxy:
         app = App(database_url=proxy.url)
@@ -143,6 +144,7 @@ async def test_a_worker_does_not_forget_a_claim_whose_answer_was_lost(db: Databa
         await app.close()
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_a_worker_says_once_that_its_database_is_lost_and_once_that_it_is_back(
     db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -115,6 +115,7 @@ async def _handled(sweep: Any) -> int:
     return (await sweep)[0]
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_a_worker_and_its_submitter(
     app: App, db: Database, clock: Clock, quick_beats: None
 ) -> None:
@@ -232,6 +233,7 @@ async def test_events_are_followed_by_polling(app: App, client: FlowFabric) -> N
         assert kinds == ["submitted", "claimed", "completed"]
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_a_worker_process(pooler: Pooler, db: Database, tmp_path: Path) -> None:
     app, tasks = tasks_on(pooler.url)
     fleet = Fleet(tmp_path, pooler.url, 1, concurrency=4, lease=60)

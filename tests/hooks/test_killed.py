@@ -16,6 +16,7 @@ from steps.victims import hooked
 CALLS = {"claim_executions", "complete_executions", "record_steps"}
 
 
+@pytest.mark.slow(short=4, of="processes")
 @pytest.mark.timeout(300)
 async def test_a_worker_killed_at_some_calls_loses_no_hook(make_app, db, clock, tmp_path):
     await kill_and_recover(make_app(), db, clock, tmp_path, each=14)

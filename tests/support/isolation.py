@@ -81,8 +81,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Use one process more than cores, because some tests wait for their own processes."""
-    return (os.cpu_count() or 1) + 1
+    """Use two processes more than cores, because some tests wait for processes, locks and beats."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(trylast=True)

@@ -85,6 +85,7 @@ def test_pytest_finds_it():
     assert found.value == "flowfabric.testing.plugin"
 
 
+@pytest.mark.slow(short=4, of="processes")
 def test_under_pytest_asyncio_in_auto_mode(suite, ours):
     outcome = suite(*MODE, app=APP, test_a=AUTO, **ours)
     assert outcome.code == 0, outcome.output

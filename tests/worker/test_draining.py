@@ -349,6 +349,7 @@ async def _is(run, state: str) -> bool:
     return await run.state() == state
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_a_worker_process_holds_at_most_three_connections(make_app, start_worker, db):
     app = shop(make_app)
     process = await start_worker(SHOP, "-c", "8")

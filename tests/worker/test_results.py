@@ -82,6 +82,7 @@ async def test_many_callers_may_wait_for_one_execution_and_leave_again(app):
     assert not any(client.results._waiting.values())
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_a_thousand_waiters_cost_one_query_a_tick_and_no_more_than_two_a_second(app):
     @app.task
     async def work(n: int) -> int:
@@ -108,6 +109,7 @@ async def test_a_thousand_waiters_cost_one_query_a_tick_and_no_more_than_two_a_s
     assert reads(client) - before <= ways * (seconds / 0.01 + 3)
 
 
+@pytest.mark.slow(short=4, of="processes")
 async def test_one_idle_waiter_asks_no_more_than_twice_a_second(app):
     @app.task
     async def work() -> int:
