@@ -10,7 +10,7 @@ import pytest
 from flowfabric.db.inspection import in_partition
 from support.cases import for_each
 
-from .sources import HEADER_FIELDS, SqlFile, helpers, public_functions, sql_files
+from .sources import HEADER_FIELDS, PACKAGE, SqlFile, helpers, public_functions, sql_files
 from .tables import ACROSS, GLOBAL, PARTITIONED
 
 FUNCTIONS = sql_files("shared", "functions")
@@ -708,3 +708,16 @@ async def test_what_the_engine_knows_is_in_columns_of_its_types(catalogue):
     assert {found[name] for name in times} == {"timestamp with time zone"}
     assert found["progress_percent"] == "smallint"
     assert not {"json", "jsonb"} & set(found.values())
+
+
+def test_doctor_knows_which_functions_are_for_operators_only():
+    check = (PACKAGE / "sql/doctor/installation/X03.sql").read_text()
+    listed = re.search(r"p\.proname not in \(([^)]*)\)", check)
+    assert listed is not None
+    files = (PACKAGE / "sql/functions").rglob("*.sql")
+    operators = {
+        file.stem
+        for file in files
+        if re.search(r"^-- Rights: +operator", file.read_text(), re.MULTILINE)
+    }
+    assert set(re.findall(r"'(\w+)'", listed[1])) == operators

@@ -57,9 +57,11 @@ cross join lateral (
   from pg_catalog.pg_proc p
   where p.pronamespace = n.oid and not starts_with(p.proname, '_')
     and (r.rolname = 'flowfabric_operator' or p.proname not in (
-      'count_waitpoints', 'expire_worker_leases', 'grant_namespace', 'list_hmac_keys',
-      'list_namespace_grants', 'raise_partitions', 'read_waitpoint_token', 'revoke_namespace',
-      'rotate_hmac_key', 'seed_hmac_key', 'trim_retention'))
+      'add_webhook', 'count_waitpoints', 'create_api_token', 'deliver_approval_signal',
+      'enable_webhook', 'expire_worker_leases', 'grant_namespace', 'list_api_tokens', 'list_audit',
+      'list_hmac_keys', 'list_namespace_grants', 'list_webhooks', 'raise_partitions',
+      'read_waitpoint_token', 'revoke_api_token', 'revoke_namespace', 'rotate_hmac_key',
+      'seed_hmac_key', 'trim_retention'))
     and not pg_catalog.has_function_privilege(r.oid, p.oid, 'execute')
   union all
   select 'may not read ' || c.oid::regclass
