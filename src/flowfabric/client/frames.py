@@ -63,7 +63,7 @@ class FrameQueue:
         self._bytes = 0
         self._error: BaseException | None = None
         self._is_closed = False
-        # Those who wait for space, or until frames up to a number are stored.
+        # Callers that wait for space, or until frames up to a number are stored.
         self._waiting: list[tuple[int | None, asyncio.Future[None]]] = []
 
     @property
@@ -225,7 +225,7 @@ class FrameSender:
             await queue.flush()
 
     def close_queue(self, held: Claimed, *, is_lost: bool) -> None:
-        """Refuse further frames of a lease; drop those that are not stored if it is lost."""
+        """Refuse further frames of a lease. If the lease is lost, drop its unstored frames."""
         if (queue := self._queues.get(held)) is None:
             return
         queue.close()
@@ -287,7 +287,7 @@ class FrameSender:
                 self._due = monotonic() + FLUSH_SECONDS
                 await self._flush(pending)
         except BaseException as error:
-            # The frames cannot be stored any more. Those who wait must learn of it.
+            # The frames cannot be stored any more: tell the callers that wait.
             for queue in [*self._queues.values()]:
                 queue.fail(Unavailable(f"The frames were not stored: {error!r}"))
             raise

@@ -286,7 +286,7 @@ class Harness:
         return await (await self.client()).steps.list(run.id)
 
     async def frames(self, run: Run[Any]) -> list[Frame[Any]]:
-        """Return the frames that a run has sent so far, without those that it sends again."""
+        """Return the frames of a run so far. Frames that a restart sends again are left out."""
         streams = (await self.client()).streams
         kept: list[Frame[Any]] = []
         since: str | None = None

@@ -1,5 +1,5 @@
--- List approvals with the answers so far: those that are open, longest open first, or (p_execution_id)
--- all of one execution.
+-- List approvals with the answers so far. Without p_execution_id it lists the open approvals, the
+-- oldest first; with it, all approvals of that execution.
 --
 -- The arrays have an item per approver, by name: who, and what was decided by whom, when and with
 -- which comment; null where there is no answer yet. p_after_at and p_after_id are the time and the id

@@ -2,7 +2,7 @@
 -- given once to the first wait for it, now or later.
 --
 -- A signal by name goes to the open waitpoint with that key, if there is one. A token is the
--- whole address: execution id and partition are those that it says. Every wrong token is answered
+-- whole address: it contains the execution id and the partition. Every wrong token is answered
 -- invalid_token, and nothing about the execution is told before the token is verified.
 --
 -- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the

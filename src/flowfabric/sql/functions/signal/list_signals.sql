@@ -1,5 +1,5 @@
--- List the signals that an execution has received, in the order in which waits take them; those that
--- were not noticed yet come last. Returns nothing for an execution that does not exist.
+-- List the signals that an execution has received, in the order in which waits take them. Signals
+-- that were not noticed yet come last. Returns nothing for an execution that does not exist.
 --
 -- p_after is the id of the last signal of the page before. p_signal_ids asks for these only.
 --
