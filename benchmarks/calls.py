@@ -1,8 +1,8 @@
 """Server CPU of a submit, a claim and a complete, by batch size: `calls.py [REV] [REV]`.
 
 Counts the processor time of the one backend that serves the calls (/proc/PID/schedstat, in
-nanoseconds), so other load on the machine disturbs little. With two revisions, a commit or the
-working tree, they take turns. Prints the smallest of BENCH_RUNS rounds, in us a call.
+nanoseconds), so other load on the machine disturbs little. With two revisions (commits, or the
+working tree), the revisions take turns. Prints the smallest of BENCH_RUNS rounds, in us per call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness import database, say, server
 from revisions import WORKING_TREE, source
 
 SIZES = tuple(map(int, os.environ.get("BENCH_SIZES", "1,16,100,500").split(",")))
-# How many calls make a round: fewer of the large ones, and never more than 20 000 executions.
+# The number of calls in a round: fewer with large batches, and never more than 20 000 executions.
 CALLS = int(os.environ.get("BENCH_CALLS", "2000"))
 OPERATIONS = ("submit", "claim", "complete")
 

@@ -1,7 +1,7 @@
 """Measures flowfabric by the same protocol as the peers in `peers/`, through its public API only.
 
-One difference puts us at a disadvantage: a peer's drain ends when its last handler has started.
-Ours ends when the last of the N rows is terminal in the database.
+The drain ends when the last of the N rows is terminal in the database, as for PgQueuer. The drain
+of the other peers ends when their last handler has started, which is to their advantage.
 """
 
 # ruff: noqa: ASYNC110  this polls in the same way as every peer

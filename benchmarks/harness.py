@@ -72,7 +72,7 @@ async def database(admin: str, name: str) -> AsyncIterator[str]:
 
 
 async def _age(url: str) -> None:
-    """Make a new server create its WAL files, as an older server has.
+    """Make a new server create the WAL files that an older server already has.
 
     Otherwise a tenth of the first runs is spent on filling new files with zeros. The side that
     writes more WAL would lose more time.

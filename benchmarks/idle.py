@@ -89,7 +89,7 @@ async def measure_idle(
     workers: int = WORKERS,
     partitions: int = 1,
 ) -> dict[str, float]:
-    """Return what idle workers cost: as many processes, with as many workers each."""
+    """Return what idle workers cost, in `processes` processes with `workers` workers each."""
     running = []
     async with server() as admin, database(admin, "bench_idle") as url:
         async with open_connection(url) as connection:

@@ -1,8 +1,8 @@
-"""Several partitions beside one, by processor time: `python benchmarks/partitions.py [--idle]`
+"""Compares several partitions with one, by CPU: `python benchmarks/partitions.py [--idle]`
 
 Each run gets a fresh database; the numbers of partitions take turns. BENCH_N, BENCH_CONC and
-BENCH_RUNS change the size, BENCH_NUMBERS the numbers (1,8,32). With --idle it measures what 100
-workers without work cost the server, instead.
+BENCH_RUNS change the size, BENCH_NUMBERS the numbers (1,8,32). With --idle it measures instead what
+100 idle workers cost the server.
 """
 
 from __future__ import annotations

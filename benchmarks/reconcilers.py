@@ -57,7 +57,8 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             say(f"the server alone, {seconds / 2:g} s")
             alone = await load(postmaster, seconds / 2)
             running = asyncio.create_task(run_reconcilers(client))
-            # Wait until each has run once, so that connections are open and plans are made.
+            # Wait until each reconciler has run once, so that connections are open and plans are
+            # made.
             await asyncio.sleep(17)
             calls = await transactions(watcher)
             say(f"measuring for {seconds:g} s")

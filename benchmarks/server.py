@@ -127,7 +127,9 @@ async def run(url: str, quick: bool) -> None:
                        asyncio.gather(*map(batched, callers[:4])))  # fmt: skip
         # The server closes connections that were silent for seconds.
         await waits(port, token, await Caller(port, token).open(), process.pid, 1000)
-        await streams(port, token, process.pid, 500)
+        # One token may have 200 streams open.
+        tokens = [(await client.tokens.create("bench", ["admin"])).token for _ in range(3)]
+        await streams(port, tokens, process.pid, 500)
     finally:
         process.send_signal(signal.SIGTERM)
         await process.wait()
@@ -160,22 +162,24 @@ async def waits(port: int, token: str, caller: Caller, pid: int, number: int) ->
         one.writer.close()
 
 
-async def streams(port: int, token: str, pid: int, number: int) -> None:
+async def streams(port: int, tokens: list[str], pid: int, number: int) -> None:
     """Open many streams of events; each must see one submit."""
     readers = []
-    for _ in range(number):
+    for each in range(number):
+        token = tokens[each % len(tokens)]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(
             f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
             "Accept: text/event-stream\r\n\r\n".encode()
         )
         readers.append((reader, writer))
-    await asyncio.gather(*(reader.readuntil(b"\r\n\r\n") for reader, _ in readers))
+    heads = await asyncio.gather(*(reader.readuntil(b"\r\n\r\n") for reader, _ in readers))
+    assert all(head.startswith(b"HTTP/1.1 200 ") for head in heads), heads
     await asyncio.sleep(1)
     body = json.dumps({"task": TASK, "arguments": {"x": 1}, "lane": "seen"}).encode()
 
     async def all_streams() -> None:
-        await (await Caller(port, token).open()).call("POST", "/v1/executions", body)
+        await (await Caller(port, tokens[0]).open()).call("POST", "/v1/executions", body)
         await asyncio.gather(*(reader.readuntil(b'"seen"') for reader, _ in readers))
 
     await measured("streams that see one event", number, pid, all_streams())

@@ -2,7 +2,7 @@
 
     python benchmarks/signals.py
 
-It needs FLOWFABRIC_DATABASE_URL, or starts a Postgres of its own. Prints one JSON line.
+Starts its own Postgres, or uses the one of BENCH_DSN. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from flowfabric import App, Context
 from flowfabric.core.signal import Signal
+from harness import database, server
 
 app = App()
 woken: dict[int, float] = {}
@@ -27,7 +29,7 @@ async def wait(ctx: Context, number: int) -> None:
 
 
 async def deliveries(runs: list[Any], callers: int, each: int) -> float:
-    """Send signals that nobody takes, from several callers at once; return how many a second."""
+    """Send signals that nobody takes, from several callers. Return the signals per second."""
     client = await app.client()
 
     async def caller(number: int) -> None:
@@ -41,7 +43,7 @@ async def deliveries(runs: list[Any], callers: int, each: int) -> float:
 
 
 async def latency(count: int) -> list[float]:
-    """Send to one suspended execution after the other, and note when its handler goes on."""
+    """Send a signal to each suspended execution in turn. Note when its handler continues."""
     times = []
     for number in range(count):
         run = await wait.submit(number)
@@ -55,6 +57,12 @@ async def latency(count: int) -> list[float]:
 
 
 async def main() -> None:
+    async with server() as admin, database(admin, "signals") as url:
+        app.settings = replace(app.settings, database_url=url)
+        await measure()
+
+
+async def measure() -> None:
     async with app:
         await app.prepare()
         lane = wait.using(lane="nobody")

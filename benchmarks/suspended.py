@@ -2,23 +2,27 @@
 
     python benchmarks/suspended.py [NUMBER]
 
-Compares the processor time of claims, of reconcilers and of the questions of idle workers, without
-suspended executions, with as many whose timeouts are in the future, and with as many overdue ones.
-Starts a Postgres of its own. Prints one JSON line per function: milliseconds of processor time per
-call in each of the three, and the two ratios to none.
+Compares the processor time of claims, of reconcilers and of the queries of idle workers in three
+databases: without suspended executions, with NUMBER whose timeouts are in the future, and with
+NUMBER whose timeouts have passed. The databases take turns; the least time of each function counts.
+Starts its own Postgres, or uses the one of BENCH_DSN. Prints one JSON line per function:
+milliseconds of processor time per call in each of the three databases, and the ratios of the second
+and the third to the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import asyncpg
 
 from flowfabric import App, Context, PublicState
+from harness import database, say, server
 
 app = App()
 CALLS = {
@@ -27,14 +31,20 @@ CALLS = {
         "null, '{}', 100, '30 s')"
     ),
     "find_work": "ff.find_work(null, array['empty'], null, '{}')",
-    "find_due timer": "ff.find_due('timer')",
+    # The query that a process makes for all its reconcilers.
+    "find_due": (
+        "ff.find_due('{timer,wake,flow_cancel,sibling,route,gate,signal,suspension,waitpoint,"
+        "stream,grant,event}')"
+    ),
     "promote_delayed": "ff.promote_delayed(0::smallint)",
     "expire_leases": "ff.expire_leases(0::smallint)",
     "expire_executions": "ff.expire_executions(0::smallint)",
     "notice_signals": "ff.notice_signals(0::smallint)",
 }
-ROUNDS = 5000
-# One suspended execution as often as asked for, with its wait and its suspension.
+ROUNDS = 500
+TURNS = 9
+TIMEOUTS = (None, "now() + interval ''1 day''", "now() - interval ''1 day''")
+# Copies one suspended execution {number} times, with its wait and its suspension.
 CLONE = """
 do $$
 declare
@@ -67,25 +77,23 @@ async def wait(ctx: Context) -> None:
 
 
 def spent(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") * 1000
+    """Return the processor time of a process in milliseconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 
-async def measure(connection: asyncpg.Connection, pid: int) -> dict[str, float]:
-    """Return the processor time of each function per call, the least of three turns."""
-    await connection.execute("vacuum analyze")
-    found: dict[str, float] = {}
-    for _ in range(3):
-        for name, call in CALLS.items():
-            before = spent(pid)
-            await connection.execute(
-                f"do $$ begin for i in 1..{ROUNDS} loop perform * from {call}; end loop; end $$"
-            )
-            found[name] = min(found.get(name, 1e9), (spent(pid) - before) / ROUNDS)
-    return found
+async def measure(connection: asyncpg.Connection, found: dict[str, float]) -> None:
+    """Note the processor time of each function per call, if it is the least so far."""
+    pid = connection.get_server_pid()
+    for name, call in CALLS.items():
+        before = spent(pid)
+        await connection.execute(
+            f"do $$ begin for i in 1..{ROUNDS} loop perform * from {call}; end loop; end $$"
+        )
+        found[name] = min(found.get(name, 1e9), (spent(pid) - before) / ROUNDS)
 
 
-async def main(number: int) -> None:
+async def suspend_one() -> UUID:
+    """Return the id of an execution that is suspended."""
     async with app:
         await app.prepare()
         run = await wait.submit()
@@ -94,22 +102,36 @@ async def main(number: int) -> None:
             await asyncio.sleep(0.05)
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
-        client = await app.client()
-        connection = await asyncpg.connect(client.database.url)
-        pid = await connection.fetchval("select pg_backend_pid()")
-        none = await measure(connection, pid)
-        results = []
-        for timeout in ("now() + interval ''1 day''", "now() - interval ''1 day''"):
-            await connection.execute(
-                CLONE.format(number=number, timeout=timeout, model=run.id.uuid)
-            )
-            results.append(await measure(connection, pid))
-            for table in ("step", "suspension", "execution"):
-                await connection.execute(
-                    f"delete from ff.{table} where execution_id <> $1", run.id.uuid
-                )
-        future, overdue = results
-        await connection.close()
+    return run.id.uuid
+
+
+async def main(number: int) -> None:
+    """Measure three databases in turns."""
+    async with (
+        server() as admin,
+        database(admin, "none") as none_url,
+        database(admin, "future") as future_url,
+        database(admin, "overdue") as overdue_url,
+    ):
+        urls = [none_url, future_url, overdue_url]
+        connections = []
+        for url, timeout in zip(urls, TIMEOUTS, strict=True):
+            app.settings = replace(app.settings, database_url=url)
+            model = await suspend_one()
+            connection = await asyncpg.connect(url)
+            if timeout is not None:
+                say(f"{number} suspended executions, timeout {timeout}")
+                await connection.execute(CLONE.format(number=number, timeout=timeout, model=model))
+            await connection.execute("vacuum analyze")
+            connections.append(connection)
+        results: list[dict[str, float]] = [{}, {}, {}]
+        for turn in range(TURNS):
+            say(f"turn {turn + 1} of {TURNS}")
+            for connection, found in zip(connections, results, strict=True):
+                await measure(connection, found)
+        for connection in connections:
+            await connection.close()
+    none, future, overdue = results
     for name in CALLS:
         print(
             json.dumps(

@@ -1,7 +1,7 @@
 """Stream the answer of a language model to a terminal: tokens, progress and a summary.
 
-The worker loses its first attempt in the middle of the answer. The reader forgets what it showed of
-that attempt, because a rewind tells it to, and shows the answer once.
+The first attempt fails in the middle of the answer. A rewind then tells the reader to forget the
+tokens of that attempt, so the reader shows the answer once.
 
 python examples/chat_stream.py
 """
@@ -49,7 +49,7 @@ async def answer(ctx: Context, prompt: str) -> str:
     return "".join(words).strip()
 
 
-async def show(run: Run[str]) -> None:
+async def show(run: Run[str, Token]) -> None:
     """Print the stream as a terminal would show it."""
     shown: list[Frame[Token]] = []
     async for item in run.stream():

@@ -1,4 +1,4 @@
-"""A deploy approval: two of three teams must agree, and a denial of any of them stops it.
+"""Ask three teams to approve a deploy: two must approve, and a single denial stops it.
 
 python examples/deploy_approval.py
 """
@@ -14,7 +14,7 @@ asked: dict[str, str] = {}
 
 
 async def ask(request: ApprovalRequest) -> None:
-    """A simulated message to a team, with its own token: so we know who answered."""
+    """Simulate a message to a team. Each team has its own token, so we know who answered."""
     asked[request.approver] = request.token
 
 

@@ -1,4 +1,4 @@
-"""An external callback: a payment provider answers by webhook, hours later.
+"""Wait for an external callback: a payment provider answers by webhook, hours later.
 
 python examples/external_callback.py
 """
@@ -22,7 +22,7 @@ class Receipt(BaseModel):
 
 
 async def start_payment(order: str, token: str) -> str:
-    """A simulated provider: it keeps our token and calls back later."""
+    """Simulate a provider that keeps our token and calls back later."""
     calls.append((order, token))
     return f"payment of {order}"
 

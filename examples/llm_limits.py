@@ -1,4 +1,4 @@
-"""Call a language model for several customers: a rate, two calls at once each, a token budget.
+"""Call a language model under a rate; each customer has two calls at once and a token budget.
 
 python examples/llm_limits.py
 """

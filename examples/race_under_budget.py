@@ -13,7 +13,7 @@ from flowfabric import App, Budget, BudgetExceeded, Context, FlowRun, PublicStat
 
 app = App()
 
-# Simulated providers: seconds until the answer, and the price of one.
+# Simulated providers: seconds until the answer, and its price.
 PROVIDERS = {
     "swift": (0.05, Decimal("0.40")),
     "north": (3600, Decimal("0.25")),
@@ -25,7 +25,7 @@ PROVIDERS = {
 async def ask(ctx: Context, customer: str, provider: str, question: str) -> str:
     seconds, price = PROVIDERS[provider]
     try:
-        await ctx.usage(usd=price)  # before the call: money that is not there is not spent
+        await ctx.usage(usd=price)  # before the call, so it spends no money that is not there
     except BudgetExceeded:
         print(f"{provider}: too expensive for {customer}")
         raise
@@ -60,7 +60,7 @@ async def main() -> None:
         client = await app.client()
         budget = await client.budgets.get("answers", key="acme")
         print(f"spent at most 1.00: {budget.usage['usd'] <= budget.hard_limits['usd']}")
-        # The refused answer has used up the budget of the day: nothing under it starts.
+        # The refused report counts as used, so the budget of the day is used up: no call starts.
         second = await race("acme", "Is it late", ["swift", "north"])
         while await states(second) != {PublicState.RATE_LIMITED}:
             await asyncio.sleep(0.05)

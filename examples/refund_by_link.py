@@ -1,4 +1,4 @@
-"""A refund by approval link: the handler sends a link and waits for its answer without a slot.
+"""Refund by approval link: the handler sends a link and waits for the answer, without a slot.
 
 python examples/refund_by_link.py
 """
@@ -15,7 +15,7 @@ mails: list[str] = []
 
 
 async def mail_link(token: str) -> None:
-    """A simulated mail. The token is a password for one answer: no log shows it."""
+    """Simulate a mail. The token is a password for one answer, so do not log it."""
     mails.append(token)
 
 

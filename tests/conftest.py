@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from support.clock import clock
 from support.cluster import cluster
+from support.compiled import pytest_sessionstart
 from support.database import conn, databases, db, template
 from support.factories import engine, make
+from support.foreign import foreign_transactions
 from support.isolation import (
     loop,
     no_tasks_left,
@@ -32,6 +34,7 @@ __all__ = [
     "databases",
     "db",
     "engine",
+    "foreign_transactions",
     "loop",
     "make",
     "no_tasks_left",
@@ -44,6 +47,7 @@ __all__ = [
     "pytest_configure",
     "pytest_report_header",
     "pytest_sessionfinish",
+    "pytest_sessionstart",
     "pytest_xdist_auto_num_workers",
     "sized",
     "template",

@@ -45,7 +45,7 @@ DOCS = ROOT / "docs"
 MAPPING = Path(__file__).with_name("mapping.toml")
 OPERATIONS = ROOT / "tests" / "contract" / "mapping"
 NOTE = "<!-- Written by tools/generate.py (make generate). Edit the sources, not this page. -->"
-FIELDS = ("Moves", "Refuses", "Locks", "Replay", "Rights")
+FIELDS = ("Moves", "Refuses", "Locks", "Repeat", "Rights")
 
 # The columns of ff.transition as transitions() reads them.
 DIMENSIONS = ("phase", "ownership", "eligibility", "attempt_state")
@@ -665,6 +665,15 @@ def _error_section(mapping: dict[str, Any]) -> list[str]:
         "| number | prevented by |",
         "|---|---|",
         *(f"| {number} | {_defect(tests)} |" for number, tests in mapping["defects"].items()),
+        "",
+        "## Suspension and signals",
+        "",
+        "The tests for each defect (C), each line of the test catalogue (82 to 131), each race and",
+        "each trap.",
+        "",
+        "| number or race | shown by |",
+        "|---|---|",
+        *(f"| {number} | {_defect(tests)} |" for number, tests in mapping["signals"].items()),
         "",
         "## Only here",
         "",

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-# Collect now on every side, so that the size of the imports does not slow the collector.
+# Collect garbage now, on every side, so that large imports do not slow the collector later.
 gc.collect()
 gc.freeze()
 
@@ -24,7 +24,7 @@ POSTMASTER = os.environ.get("BENCH_POSTMASTER")
 N = int(os.environ.get("BENCH_N", "5000"))
 CONC = int(os.environ.get("BENCH_CONC", "50"))
 LAT = int(os.environ.get("BENCH_LAT", "100"))
-# How much a peer takes at once, if it has such a setting.
+# How many jobs a peer takes at once, if it has such a setting.
 BATCH = int(os.environ.get("BENCH_BATCH") or CONC)
 # Steps of one execution; then the number of executions and the steps of each.
 STEPS = int(os.environ.get("BENCH_STEPS", "1000"))

@@ -62,7 +62,7 @@ async def reserve(engine: AsyncEngine, reference: str) -> tuple[str, str, Decima
     async with AsyncSession(engine) as session, session.begin():
         order = await session.get_one(Order, reference, with_for_update=True)
         stock = await session.get_one(Stock, order.article, with_for_update=True)
-        if order.state == "new":  # a step can run twice
+        if order.state == "new":  # False if the step runs a second time
             if stock.left == 0:
                 raise Refused("sold out")
             stock.left, order.state = stock.left - 1, "reserved"

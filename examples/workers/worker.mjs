@@ -6,7 +6,7 @@ const url = process.env.FLOWFABRIC_URL;
 const token = process.env.FLOWFABRIC_TOKEN;
 const worker = { worker_id: "javascript", worker_instance_id: `${hostname()}-${process.pid}` };
 
-// The tasks of this worker. An error is a failed attempt; the policy decides about a retry.
+// The tasks of this worker. If a task throws, its attempt fails; the policy decides on a retry.
 const tasks = {
   upper: async ({ text }) => text.toUpperCase(),
 };
@@ -23,7 +23,7 @@ async function call(path, body) {
 }
 
 async function run({ task, arguments: given, lease }) {
-  // Renew the lease while the task runs. A lost lease means: another worker has the execution.
+  // Renew the lease while the task runs. If the lease is lost, another worker gets the execution.
   const beat = setInterval(() => call("/v1/leases/renew", { leases: [lease] }).catch(console.error), 10_000);
   try {
     const result = await tasks[task](given);

@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -35,6 +35,8 @@ VARIABLES = frozenset(
     {
         "FLOWFABRIC_DATABASE_URL",
         "FLOWFABRIC_TEST_DATABASE_URL",
+        "FLOWFABRIC_URL",
+        "FLOWFABRIC_TOKEN",
         "FLOWFABRIC_NAMESPACE",
         "FLOWFABRIC_LEASE_TTL",
         "FLOWFABRIC_DRAIN_TIMEOUT",
@@ -68,21 +70,30 @@ class Settings:
     drain_timeout: timedelta = timedelta(seconds=25)
     code_version: str | None = None
     version_grace: timedelta = DEFAULT_GRACE
-    # Where people and other systems reach the server: the beginning of the links of waitpoints.
+    # The URL at which people and other systems reach the server. Links to waitpoints begin with it.
     public_url: str | None = None
     # Whether the dashboard hides payloads, results and values from visitors who may only read.
     dashboard_hide_payloads: bool = False
-    # The hosts that a worker may post events to, and networks that are allowed though private.
+    # The hosts that a worker may post events to, and the private networks in which they may be.
     webhook_hosts: str = ""
     webhook_networks: str = ""
     log_format: str = "text"
     log_level: str = "INFO"
+    # A server of flowfabric to call instead of a database, and the token for it.
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.database_url, str | None):
             raise InvalidInput(field="database_url", problem="must be text such as postgresql://…")
         if self.database_url is not None:
             object.__setattr__(self, "database_url", plain_url(self.database_url))
+        if self.url is not None:
+            check_server_url("url", self.url)
+            if self.database_url is not None:
+                raise InvalidInput(
+                    field="url", problem="contradicts the database URL; give only one of them"
+                )
         check_name("namespace", self.namespace)
         check_code_version("code_version", self.code_version)
         for name in _TIMES:
@@ -131,8 +142,20 @@ class Settings:
         if given.get("embedded"):
             # The user chose the embedded server; DATABASE_URL may be for another program.
             given.pop("database_url", None)
-        for field, variable in (
+        if env.get("FLOWFABRIC_URL"):
+            if env.get("FLOWFABRIC_DATABASE_URL"):
+                raise InvalidInput(
+                    field="FLOWFABRIC_URL",
+                    problem="contradicts FLOWFABRIC_DATABASE_URL; unset one of them",
+                )
+            # DATABASE_URL may be for another program.
+            given.pop("database_url", None)
+            given["url"] = env["FLOWFABRIC_URL"]
+        elif env.get("FLOWFABRIC_DATABASE_URL"):
+            given.pop("url", None)
+        for name, variable in (
             ("namespace", "FLOWFABRIC_NAMESPACE"),
+            ("token", "FLOWFABRIC_TOKEN"),
             ("code_version", "FLOWFABRIC_CODE_VERSION"),
             ("public_url", "FLOWFABRIC_PUBLIC_URL"),
             ("webhook_hosts", "FLOWFABRIC_WEBHOOK_HOSTS"),
@@ -141,22 +164,35 @@ class Settings:
             ("log_level", "FLOWFABRIC_LOG_LEVEL"),
         ):
             if env.get(variable):
-                given[field] = env[variable]
-        for field, variable in (
+                given[name] = env[variable]
+        for name, variable in (
             ("lease_ttl", "FLOWFABRIC_LEASE_TTL"),
             ("drain_timeout", "FLOWFABRIC_DRAIN_TIMEOUT"),
             ("version_grace", "FLOWFABRIC_VERSION_GRACE"),
         ):
             if env.get(variable):
-                given[field] = _seconds(variable, env[variable])
+                given[name] = _seconds(variable, env[variable])
         return cls(**given)  # type: ignore[arg-type]
+
+
+def check_server_url(field: str, url: str) -> str:
+    """Return the URL of a server of flowfabric; refuse any other text."""
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except (ValueError, AttributeError, TypeError):
+        is_good = False
+    if not is_good or parts.username is not None or parts.query or parts.fragment:
+        raise InvalidInput(field=field, problem="must be an address such as https://host:9090")
+    return url
 
 
 def plain_url(url: str) -> str:
     """Return a URL without the driver of SQLAlchemy: `postgresql+asyncpg://…` becomes
     `postgresql://…`.
 
-    Refuse a URL that cannot be parsed safely: a part of its password might be printed.
+    Refuse a URL that cannot be parsed safely, because a part of its password might be printed
+    later.
     """
     scheme = _SCHEME.match(url)
     if scheme is None:
@@ -176,9 +212,9 @@ def plain_url(url: str) -> str:
 
 
 def _problem_of(rest: str) -> str | None:
-    """Return the problem of a URL, which is given without its scheme, or None.
+    """Return what is wrong with a URL, or None. The URL is given without its scheme.
 
-    The answer quotes no part of the URL: it could be the password.
+    The answer quotes no part of the URL, because any part could be the password.
     """
     try:
         parts = urlsplit(f"//{rest}")
@@ -189,7 +225,8 @@ def _problem_of(rest: str) -> str | None:
     if (
         "#" in rest
         or "@" in parts.path
-        # A question mark in the password makes the rest of the URL, including the host, the query.
+        # If the password contains a question mark, everything after it is read as the query, even
+        # the host.
         or (parts.netloc and _LOGIN_IN_QUERY.search(parts.query))
         or (not parts.path and "@" in parts.query)
         or any(option and "=" not in option for option in options)
@@ -230,24 +267,28 @@ def _read_file(folder: Path) -> dict[str, object]:
         return {}
     if not isinstance(table, dict):
         raise InvalidInput(field=f"{name}: tool.flowfabric", problem="must be a table")
-    known = [field.name for field in fields(Settings)]
+    known = [one.name for one in fields(Settings) if one.name != "token"]
     given: dict[str, object] = {}
     for key, value in table.items():
-        field = f"{name}: {key}"
+        place = f"{name}: {key}"
+        if key == "token":
+            raise InvalidInput(
+                field=place, problem="must not stand in a file; set FLOWFABRIC_TOKEN"
+            )
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known settings: {', '.join(known)}"
-            raise InvalidInput(field=field, problem=f"is not a setting; {hint}")
+            raise InvalidInput(field=place, problem=f"is not a setting; {hint}")
         if key in _TIMES:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidInput(field=field, problem="must be a number of seconds")
-            given[key] = _seconds(field, str(value))
+                raise InvalidInput(field=place, problem="must be a number of seconds")
+            given[key] = _seconds(place, str(value))
         elif key == "embedded":
             if not isinstance(value, bool):
-                raise InvalidInput(field=field, problem="must be true or false")
+                raise InvalidInput(field=place, problem="must be true or false")
             given[key] = value
         elif not isinstance(value, str):
-            raise InvalidInput(field=field, problem="must be a text")
+            raise InvalidInput(field=place, problem="must be a text")
         elif value:
             given[key] = value
     return given

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -57,12 +57,24 @@ class Operation:
     rows: int = 0
 
 
+# What `Meter.count` counts, and with which labels.
+COUNTED = {
+    "flowfabric_frames": ["mode"],
+    "flowfabric_quota_refusals": ["quota"],
+    "flowfabric_reconciler_runs": ["reconciler", "outcome"],
+}
+
+
 class Meter:
-    """Counts and times operations. After every operation, it calls each listener."""
+    """Counts and times operations. After every operation, it calls each listener.
+
+    It also tells the counters what else happened: a name, a number and labels, such as 20 frames.
+    """
 
     def __init__(self) -> None:
         self.operations: dict[str, Operation] = {}
-        self.listeners: list[Callable[[str, float, str | None], None]] = []
+        self.listeners: list[Callable[[str, float, str | None, int], None]] = []
+        self.counters: list[Callable[[str, int, Mapping[str, str]], None]] = []
 
     def record(self, name: str, seconds: float, rows: int, failure: str | None = None) -> None:
         operation = self.operations.get(name)
@@ -74,7 +86,12 @@ class Meter:
         if failure is not None:
             operation.failures += 1
         for listener in self.listeners:
-            listener(name, seconds, failure)
+            listener(name, seconds, failure, rows)
+
+    def count(self, name: str, number: int = 1, **labels: str) -> None:
+        """Tell the counters that something happened `number` times."""
+        for counter in self.counters:
+            counter(name, number, labels)
 
 
 def about(execution: Running) -> dict[str, object]:

@@ -74,7 +74,7 @@ def send_span(
     """Open a span around submitting executions of one task, as a child of the current span.
 
     The context of this span is stored in the submissions. `count` is the number of executions, if
-    it is not the number of submissions.
+    it differs from the number of submissions.
     """
     current = tracer()
     if current is None or not submissions:
@@ -83,7 +83,9 @@ def send_span(
 
 
 def sent(span: Span | None, execution_id: str) -> None:
-    """Add the id of the execution to the span. It may be new, or found by its key."""
+    """Add the id of the execution to the span. This is a new execution, or an earlier one that
+    already has the key.
+    """
     if span is not None:
         span.set_attributes({MESSAGE_ID: execution_id, EXECUTION: execution_id})
 
@@ -91,9 +93,9 @@ def sent(span: Span | None, execution_id: str) -> None:
 def process_span(claimed: Claimed, worker_id: str) -> AbstractContextManager[Span | None]:
     """Open a span around one run of a handler.
 
-    The first run continues the submitter's trace. Every later run (a retry, or after a sleep or a
-    crash) starts a new trace that links to the submitter's, because a trace should not last for
-    days.
+    The first run continues the submitter's trace. Every later run, for example a retry or a run
+    after a sleep, starts a new trace with a link to the submitter's trace, because a trace should
+    not last for days.
     """
     current = tracer()
     return _NO_SPAN if current is None else _process_span(current, claimed, worker_id)

@@ -75,6 +75,7 @@ def test_a_bad_setting_is_refused(monkeypatch, variable, value):
     assert field in str(caught.value).lower()
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 async def test_without_a_url_it_starts_a_server_of_its_own_and_migrates(project, capsys, caplog):
     caplog.set_level("INFO")
     app = App(project=project)

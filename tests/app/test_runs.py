@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from flowfabric import (
     Retry,
     Run,
 )
+from support.database import several_partitions
 from worker.apps import working
 
 MISSING = "{fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
@@ -156,6 +158,7 @@ async def test_progress_is_what_the_handler_said(app, clock):
 # Events
 
 
+@several_partitions
 async def test_events_come_in_order_and_end_with_the_execution(app, work):
     run = await work.using(delay=timedelta(milliseconds=300)).submit(1)
 
@@ -187,6 +190,7 @@ async def test_events_go_on_after_a_replay(app, work):
 # A run by its id
 
 
+@several_partitions
 async def test_a_run_is_found_again_by_its_id(app, work):
     run = await work.submit(7)
     found = app.get(str(run.id))
@@ -277,15 +281,18 @@ async def test_synchronous_code_can_ask_the_same(app, work):
 
 async def test_a_synchronous_question_does_not_block_the_loop(app, work):
     run = await work.submit(1)
-    for ask, name in (
-        (run.state_sync, "state"),
-        (run.result_sync, "result"),
-        (run.cancel_sync, "cancel"),
-        (run.progress_sync, "progress"),
-        (lambda: next(run.events_sync()), "events"),
+    for ask, instead in (
+        (run.state_sync, "await run.state()"),
+        (run.result_sync, "await run.result()"),
+        (run.cancel_sync, "await run.cancel()"),
+        (run.progress_sync, "await run.progress()"),
+        (lambda: next(run.events_sync()), "async for item in run.events()"),
+        (lambda: next(run.stream_sync()), "async for item in run.stream()"),
+        (lambda: next(app.subscribe_sync("mail")), "async for item in app.subscribe(...)"),
     ):
-        with pytest.raises(RuntimeError, match=rf"await run\.{name}\(\)"):
+        with pytest.raises(RuntimeError, match=re.escape(f"In async code use: {instead}")) as told:
             ask()
+        assert told.value.__context__ is None
 
 
 @pytest.mark.parametrize("id", [None, 5, UUID(int=0), b"{fp:0}:"])

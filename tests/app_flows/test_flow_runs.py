@@ -25,6 +25,7 @@ from flowfabric import (
     quorum,
 )
 from flowfabric.core.ids import mint_flow
+from support.database import several_partitions
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -87,6 +88,7 @@ async def states(run) -> dict[str, str]:
 
 
 class TestResults:
+    @several_partitions
     async def test_values_pass_from_node_to_node(self, app, add, total):
         async with app.flow("sums") as f:
             a, b = f.add(add, 1, 2, name="a"), f.add(add, 10, name="b")

@@ -24,6 +24,7 @@ HOUSEKEEPING = {
     "reconcile_siblings",
     "reset_due_budgets",
     "resolve_wakes",
+    "roll_up_events",
     "balance_gates",
     "sweep_gates",
     "sweep_workers",

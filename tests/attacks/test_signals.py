@@ -35,6 +35,21 @@ async def facts(keeper, id):
     )
 
 
+async def test_a_token_answers_no_other_execution_by_a_list_that_counts_from_zero(ours, keeper):
+    """The token would be judged by the second execution, and the first one get the answer."""
+    asked, _, _ = await suspended(ours)
+    mine, _, token = await suspended(ours)
+    before = await facts(keeper, asked.execution_id)
+    with refused("WF001", field="execution_ids"):
+        await ours.connection.fetch(
+            "select * from ff.deliver_signals(0::smallint, $1, ('[0:1]={' || $2 || ','"
+            " || $3 || '}')::uuid[], array[$4, $5]::uuid[], array[null, 'x'],"
+            " array[null, null]::bytea[], p_tokens => array[$6, null])",
+            OURS, str(asked.execution_id), str(mine.execution_id), new_id(), new_id(), token,
+        )  # fmt: skip
+    assert await facts(keeper, asked.execution_id) == before
+
+
 async def test_a_foreign_execution_gets_no_signal_by_name_nor_by_token(ours, theirs, keeper):
     lease, _, token = await suspended(theirs)
     before = await facts(keeper, lease.execution_id)
@@ -192,20 +207,31 @@ async def test_a_hostile_name_is_refused_or_only_a_name(ours, name):
         assert [row["name"] for row in await ours.signals(lease.execution_id)] == [name]
 
 
-async def test_ten_thousand_signals_are_the_most_and_the_error_says_so(ours):
-    execution = await ours.submit()
-    for _ in range(20):
-        answers = await ours.signal_many(
-            [{"execution_id": execution.id, "name": "note", "payload": b"1"}] * 500
-        )
-        assert {answer.word for answer in answers} == {"accepted"}
-    answer = await ours.signal(execution.id, "note")
-    assert (answer.word, answer.detail) == ("signal_limit_exceeded", {"limit": 10000})
-
-
 async def test_a_value_of_64_kib_is_the_largest(ours):
     execution = await ours.submit()
     assert (await ours.signal(execution.id, "note", b"x" * 65536)).word == "accepted"
     answer = await ours.signal(execution.id, "note", b"x" * 65537)
     assert answer.word == "payload_too_large"
     assert answer.detail == {"bytes": 65537, "limit": 65536}
+
+
+async def test_the_holder_of_a_token_cannot_pass_as_an_operator(ours, keeper):
+    """By a token the engine says what the source is. Otherwise the holder could use up the answer
+    of an operator, or be counted as several sources."""
+    lease, _, token = await suspended(ours)
+    (answer,) = await ours.signal_many(
+        [
+            {
+                "execution_id": lease.execution_id,
+                "name": None,
+                "payload": b"1",
+                "token": token,
+                "source_type": "operator",
+                "source_identity": "ann",
+            }
+        ]
+    )
+    assert answer.word == "accepted"
+    assert await keeper.fetchval(
+        "select source_type from ff.signal where execution_id = $1", lease.execution_id
+    ) == "token"  # fmt: skip

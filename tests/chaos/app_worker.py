@@ -36,7 +36,9 @@ async def work(stage: Stage) -> None:
 
 def handler(random: Random) -> Callable[..., Any]:
     async def handle(ctx: Context, n: int) -> list[Any]:
+        await ctx.stream.send(f"{n} begins")
         await asyncio.sleep(random.uniform(0.05, 0.4))
+        await ctx.stream.summary({"attempt": ctx.attempt})
         if random.random() < 0.2:
             raise RuntimeError(f"{n} fails this time")
         return [n, ctx.attempt, ctx.epoch]

@@ -60,7 +60,7 @@ class State:
         """What a reader may be told; whether something is due is a matter of the clock."""
         if self.phase == "ended":
             return (self.outcome or "",)
-        return ("active",) if self.phase in ACTIVE else ("waiting", "delayed")
+        return ("active",) if self.phase in ACTIVE else ("waiting", "delayed", "rate_limited")
 
 
 def linearise(log: Sequence[Event], calls: Sequence[Call], row: Row | None = None) -> str | None:

@@ -5,9 +5,9 @@ ids (what a caller minted is the identity: of a submit its execution id or key, 
 id, of a fenced call its lease, of an operator's call the name it gave as its reason), and the log
 is read by cursor, at least once, in order for each execution (H10).
 
-Not here: the part of H7 about signals and suspensions, which this engine does not have yet (what it
-says of them is checked for the moves there are), and H11, which needs the fenced helper for side
-effects in a user's own table and comes with it. Flows, budgets and quotas are in no rule yet.
+Not here: the part of H7 about signals, which test_signals.py checks beside this; and H11, the
+effects in a user's own table, which tests/steps/test_transactions.py checks. Flows and budgets are
+in no rule. A share of the work is under quotas: doctor counts their slots throughout.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -94,7 +95,8 @@ async def chaos(server: Server, folder: Path, scale: Scale, tell: Callable[[str]
             for crew in crews:
                 # Not in this thread: they say good-bye through the proxy, which runs in it.
                 codes = await asyncio.to_thread(crew.close, 60.0)
-                assert codes == [0] * len(crew.workers), crew.log()
+                # One that had just taken the place of another may not have been listening yet.
+                assert set(codes) <= {0, -signal.SIGTERM}, (codes, crew.log())
                 assert crew.errors() == [], crew.log()
         finally:
             for crew in crews:

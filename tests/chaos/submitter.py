@@ -1,4 +1,5 @@
-"""Submits work of every kind, at a steady pace: with and without keys, delays, retries, deadlines.
+"""Submits work of every kind, at a steady pace: with and without keys, delays, retries, deadlines
+and limits.
 
 What gets no answer is handed in again by its own id, or left as it is: both may happen to users.
 """
@@ -16,6 +17,7 @@ from random import Random
 from flowfabric.core.errors import LaneNotFound, Unavailable
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
+from flowfabric.core.limit import Gate, Limit
 from flowfabric.core.policy import Fixed, Retry, policy_json
 
 from .stage import LANE, NAMESPACE, TASK, Stage, play
@@ -25,6 +27,9 @@ ROUTE = Route(NAMESPACE, LANE, TASK)
 CALLERS = 8
 # More than this waiting: the workers are behind, and nothing is learned from a longer line.
 MOST_WAITING = 150
+# Some work is under one of two limits, some under both; doctor counts their slots (Q01).
+FEW = Limit("few", concurrency=3)
+TENANT = Limit("tenant", concurrency=2, key="tenant")
 
 
 async def submit(stage: Stage) -> None:
@@ -73,9 +78,13 @@ def _some_work(random: Random, number: int, verbs: Verbs) -> Submission:
         timeout=timedelta(seconds=1.2) if random.random() < 0.05 else None,
         retention=timedelta(seconds=5) if random.random() < 0.03 else None,
     )
+    quotas = [Gate(NAMESPACE, FEW)] if random.random() < 0.2 else []
+    if random.random() < 0.2:
+        quotas.append(Gate(NAMESPACE, TENANT, random.choice("abc")))
     return Submission(
         id=mint(),
         route=ROUTE,
+        quotas=tuple(quotas),
         payload=payload,
         priority=random.choice((0, 0, 0, 10, 100)),
         delay=timedelta(seconds=random.uniform(0.05, 2.0)) if random.random() < 0.15 else None,

@@ -53,8 +53,7 @@ LONG = Scale(
 )
 
 
-# `--short` runs the long one for half a minute, and `make test` the flows under fire.
-@pytest.mark.slow(short=0)
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_short_chaos_breaks_no_promise(durable: Server, tmp_path: Path) -> None:
     scale = replace(SHORT, seconds=8.0, pace=replace(SHORT.pace, crash=4.0, subscriber=5.0))
@@ -67,29 +66,27 @@ async def test_a_short_chaos_breaks_no_promise(durable: Server, tmp_path: Path) 
     assert outcome.figures["zombies"] >= 1
 
 
-@pytest.mark.slow
+# `--short` runs only the test above.
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(LONG.seconds + 900)
 async def test_ten_minutes_of_chaos_break_no_promise(
     durable: Server,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    sized: Callable[..., float],
 ) -> None:
-    scale = replace(LONG, seconds=sized(LONG.seconds, short=min(LONG.seconds, 30.0)))
-
     def tell(text: str) -> None:
         with capsys.disabled():
             print(f"\n  {text}", end="", flush=True)
 
-    outcome = await chaos(durable, tmp_path, scale, tell)
+    outcome = await chaos(durable, tmp_path, LONG, tell)
     assert outcome.findings == []
     assert outcome.problems == []
     share = outcome.figures["zombies"] / outcome.figures["claims"]
     assert share >= 0.2, f"only {share:.0%} of the claims were left to zombies"
     assert outcome.figures["zombie calls refused"] > 0
     for fault in ("kill -9 of a worker", "SIGSTOP of a worker", "connection cut", "answer lost"):
-        assert outcome.faults[fault] >= scale.seconds / 60, outcome.faults
-    assert len(outcome.away) >= max(scale.seconds / 120, 1), outcome.faults
+        assert outcome.faults[fault] >= LONG.seconds / 60, outcome.faults
+    assert len(outcome.away) >= max(LONG.seconds / 120, 1), outcome.faults
 
 
 async def without_fence(server: Server) -> None:
@@ -105,7 +102,7 @@ async def without_waiting_for_the_disk(server: Server) -> None:
 @pytest.mark.parametrize(
     ("spoil", "rules"),
     [
-        pytest.param(without_fence, {"H4"}, marks=pytest.mark.slow),
+        pytest.param(without_fence, {"H4"}, marks=pytest.mark.slow(short=0)),
         pytest.param(
             without_waiting_for_the_disk,
             {"H1", "H3", "H5", "H7", "H12"},

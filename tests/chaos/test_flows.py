@@ -49,7 +49,6 @@ class Scale:
 
 
 SHORT = Scale(flows=5, nodes=16, workers=2, kills=2, concurrency=5, cancel_seconds=2.0)
-MIDDLE = Scale(flows=24, nodes=30, workers=3, kills=6, concurrency=8, cancel_seconds=6.0)
 LONG = Scale(flows=200, nodes=50, workers=4, kills=30, concurrency=10, cancel_seconds=40.0)
 
 
@@ -77,25 +76,25 @@ class Planned:
         return simulation
 
 
-@pytest.mark.slow(short=0)
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_few_flows_survive_kills_and_a_crash(durable: Server, tmp_path: Path) -> None:
     await survive(durable, tmp_path, SHORT, print)
 
 
-@pytest.mark.slow
+# `--short` runs only the test above.
+@pytest.mark.slow(short=0)
 @pytest.mark.timeout(1200)
 async def test_two_hundred_flows_survive_kills_and_a_crash(
     durable: Server,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    sized: Callable[..., Scale],
 ) -> None:
     def tell(text: str) -> None:
         with capsys.disabled():
             print(f"\n  {text}", end="", flush=True)
 
-    await survive(durable, tmp_path, sized(LONG, short=MIDDLE), tell)
+    await survive(durable, tmp_path, LONG, tell)
 
 
 async def survive(server: Server, folder: Path, scale: Scale, tell: Callable[[str], None]) -> None:

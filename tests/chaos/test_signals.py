@@ -25,6 +25,13 @@ SEED = 20261118
 LEASE_SECONDS = 2.0
 STUCK_SECONDS = 120.0
 NAMES = ("a", "b", "c")
+AWAY = (
+    Unavailable,
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 # How many signals are sent in a transaction that stays open, some longer than a lease.
 IN_TRANSACTIONS = 0.4
 TASKS = """
@@ -138,8 +145,12 @@ async def insist(call: Callable[[], Awaitable[Any]]) -> Any:
         except TargetNotSignalable:
             # The other copy of the signal was taken, and the execution has ended.
             return None
-        except (Unavailable, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except AWAY:
             await asyncio.sleep(0.05)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # The end of a lost transaction has swallowed the cancellation.
+                raise asyncio.CancelledError from None
 
 
 async def break_things(server: Server, fleet: Fleet, random: Random, scale: Scale) -> None:

@@ -42,6 +42,9 @@ class Commands:
     def __init__(self, url: str) -> None:
         self.url = url
 
+    def environment(self, url: str | None) -> dict[str, str]:
+        return {"FLOWFABRIC_DATABASE_URL": url or self.url}
+
     async def __call__(
         self,
         *arguments: str,
@@ -54,7 +57,7 @@ class Commands:
             *arguments,
             input=stdin,
             env={
-                "FLOWFABRIC_DATABASE_URL": url or self.url,
+                **self.environment(url),
                 "FLOWFABRIC_NAMESPACE": NAMESPACE,
                 "COLUMNS": "200",
                 "NO_COLOR": "1",

@@ -50,5 +50,6 @@ def test_the_demo_recovers_its_sleeper_and_ends_with_the_summary():
     assert summary["recovered"] >= 1
     assert summary["completed"] == summary["submitted"] >= 24
     assert "kill -9" in finished.stderr
+    assert "/dashboard" in finished.stderr
     assert "reclaimed" in finished.stderr
     assert left == []

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import asyncpg
+import httpx
 import pytest
 
 from flowfabric import App
@@ -127,6 +128,9 @@ async def test_it_says_what_it_started_and_one_ctrl_c_ends_all(dev, db, shop):
     assert "2 tasks: shop.greet, shop.slow" in await running.logged("app ")
     assert db.name in await running.logged("database")
     worker = await running.logged("process")
+    address = (await running.logged("dashboard")).split()[-1]
+    async with httpx.AsyncClient(timeout=60) as browser:
+        assert "shop.greet" in (await browser.get(f"{address}/tasks")).text
     assert await running.logged("try") == (
         """try        flowfabric submit shop:greet '{"name": "Ada"}' --wait\n"""
     )
@@ -139,7 +143,7 @@ async def test_it_says_what_it_started_and_one_ctrl_c_ends_all(dev, db, shop):
     assert "Traceback" not in await running.log()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_sigterm_ends_all_as_well(dev):
     running = await dev()
     await running.logged("try")
@@ -160,7 +164,7 @@ async def test_a_save_restarts_the_worker_on_the_new_code(dev, folder, shop):
     assert await running.end(signal.SIGINT) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_a_save_of_a_module_that_the_app_imports_counts(dev, folder, shop):
     (folder / "words.py").write_text("HELLO = 'Hello '\n")
     (folder / "shop.py").write_text(
@@ -176,7 +180,7 @@ async def test_a_save_of_a_module_that_the_app_imports_counts(dev, folder, shop)
     assert await ask(shop) == "Moin Ada"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_broken_code_is_shown_and_the_next_save_mends_it(dev, folder, shop):
     running = await dev()
     await running.logged("started:")
@@ -192,7 +196,7 @@ async def test_broken_code_is_shown_and_the_next_save_mends_it(dev, folder, shop
     assert await running.end(signal.SIGINT) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_code_that_is_broken_at_first_is_waited_for(dev, folder, shop):
     (folder / "shop.py").write_text("import missing_words\n" + SHOP)
     running = await dev()
@@ -207,7 +211,7 @@ async def test_code_that_is_broken_at_first_is_waited_for(dev, folder, shop):
     assert await running.end(signal.SIGINT) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_a_worker_that_ends_while_it_loads_is_told_of(dev, folder, shop):
     (folder / "shop.py").write_text("import os; os._exit(7)\n")
     running = await dev()
@@ -240,7 +244,7 @@ async def publish(broker: Broker) -> None: ...
 """
 
 
-@pytest.mark.slow(short=1)
+@pytest.mark.slow(short=5, of="dev")
 @pytest.mark.parametrize("broken", [HOOK, PROVIDER], ids=["hook", "provider"])
 async def test_a_worker_whose_start_fails_waits_for_the_next_save(dev, folder, shop, broken):
     (folder / "shop.py").write_text(SHOP + broken)
@@ -257,7 +261,7 @@ async def test_a_worker_whose_start_fails_waits_for_the_next_save(dev, folder, s
     assert await running.end(signal.SIGINT) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev, folder):
     (folder / "shop.py").write_text(SHOP + HOOK)
     running = await dev()
@@ -270,16 +274,12 @@ async def test_of_a_hook_that_fails_only_the_frames_of_the_project_are_shown(dev
     assert "asyncio" not in told.partition("Traceback")[2]
 
 
+@pytest.mark.slow(short=5, of="dev")
 @pytest.mark.parametrize(
     ("reference", "told"),
     [
-        *(
-            pytest.param(form, "is not of the form module:app", marks=pytest.mark.slow(short=1))
-            for form in ("shop", "shop.py", ":app", "")
-        ),
-        pytest.param(
-            *("no:app", "there is no module 'no', neither in"), marks=pytest.mark.slow(short=1)
-        ),
+        *((form, "is not of the form module:app") for form in ("shop", "shop.py", ":app", "")),
+        ("no:app", "there is no module 'no', neither in"),
         ("shop:ap", "'shop' has no App named 'ap'; did you mean shop:app?"),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_reference_to_nothing_is_refused_as_other_commands_do(folder, referenc
     assert told in " ".join(done.stderr.replace("│", " ").split())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_ctrl_c_while_it_starts_prints_no_traceback(folder, db):
     (folder / "shop.py").write_text("open('marks', 'w').close()\nimport time\ntime.sleep(60)\n")
     process = await asyncio.create_subprocess_exec(
@@ -328,7 +328,7 @@ def test_ctrl_c_while_a_command_is_imported_prints_no_traceback(monkeypatch):
     assert ended.value.code == 130
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folder, client, shop):
     running = await dev()
     await running.logged("started:")
@@ -346,7 +346,7 @@ async def test_what_runs_is_given_back_and_runs_again_on_the_new_code(dev, folde
     assert marks.read_text() == "started\nstarted\n"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_a_worker_that_is_killed_is_started_again(dev, shop):
     running = await dev()
     await running.logged("started:")
@@ -355,11 +355,11 @@ async def test_a_worker_that_is_killed_is_started_again(dev, shop):
     os.kill(worker, signal.SIGKILL)
 
     await running.logged("ended by itself (signal 9)")
-    await running.logged("started:")
+    assert str(worker) not in await running.logged("worker     process ")
     assert await ask(shop) == "Hello Ada"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folder, shop, client):
     running = await dev("--concurrency", "1")
     await running.logged("started:")
@@ -379,7 +379,7 @@ async def test_a_second_ctrl_c_does_not_wait_and_gives_back_what_runs(dev, folde
     assert kinds == ["submitted", "claimed", "released"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_the_worker_does_not_outlive_a_killed_dev(dev):
     running = await dev()
     await running.logged("started:")
@@ -390,7 +390,7 @@ async def test_the_worker_does_not_outlive_a_killed_dev(dev):
     await until(lambda: not is_alive(worker))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_without_a_database_the_project_gets_its_own(dev):
     own = open_folder()
     try:
@@ -412,7 +412,7 @@ async def test_without_a_database_the_project_gets_its_own(dev):
         shutil.rmtree(own, ignore_errors=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_a_foreign_database_is_migrated_only_when_told_to(dev, cluster, db):
     name = f"{db.name}_foreign"
     admin = await asyncpg.connect(cluster.url)
@@ -438,7 +438,7 @@ async def test_a_foreign_database_is_migrated_only_when_told_to(dev, cluster, db
         await admin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=5, of="dev")
 async def test_an_unreachable_database_ends_with_five(dev):
     running = await dev(url="postgresql://u:secret@127.0.0.1:1/x")
 

@@ -10,11 +10,13 @@ from uuid import uuid4
 import pytest
 
 from cli.operating import full
+from support.database import several_partitions
 from support.factories import NAMESPACE, Engine, Item
 
 SECRET = b'{"card": "4111-1111"}'
 
 
+@several_partitions
 async def test_ls_prints_a_line_of_json_for_each_newest_first(ff, make):
     first = await make.execution("waiting")
     second = await make.execution("failed", lane="mail")

@@ -98,9 +98,31 @@ async def test_numbers_are_set_for_a_key_lifted_and_the_quota_removed(ff, client
     assert (await ff("quota", "rm", "tenant")).code == 3
 
 
+@in_one_partition
+async def test_a_lane_is_limited_and_the_limit_is_lifted(ff, client):
+    await submit(client, number=6)
+    line = (
+        await ff("lane", "set", "mail", "-c", "1", "--weight", "acme=3", "--reason", "flood")
+    ).line
+    assert (line["concurrency"], line["weights"], line["is_set"]) == (1, {"acme": 3}, True)
+    assert await claim(client) == 1
+    shown = (await ff("lane", "ls", "-o", "table")).out
+    assert "1 at once" in shown
+    assert "acme=3" in shown
+    line = (await ff("lane", "set", "mail", "--no-concurrency", "--rate", "5/s")).line
+    assert (line.get("concurrency"), line["rate"]) == (None, 5)
+    assert (await ff("lane", "lift", "mail")).line["is_set"] is False
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
+        (("lane", "set", "nothing", "-c", "2"), 3, "no such lane"),
+        (("lane", "set", "mail"), 2, "give an option to set"),
+        (("lane", "set", "mail", "--weight", "acme"), 2, "KEY=TURNS"),
+        (("lane", "set", "mail", "--weight", "acme=0"), 2, "acme"),
+        (("lane", "set", "mail", "-c", "2", "--no-concurrency"), 2, "cannot be combined"),
+        (("lane", "set", "mail", "--weight", "a=2", "--no-weights"), 2, "cannot be combined"),
         (("quota", "show", "nothing"), 3, "no such quota"),
         (("quota", "set", "nothing", "--concurrency", "2"), 3, "no such quota"),
         (("quota", "set", "tenant"), 2, "give a number to set"),

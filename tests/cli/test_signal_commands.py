@@ -23,7 +23,18 @@ async def test_a_signal_wakes_and_the_command_says_so(ff, make, engine):
 async def test_people_read_what_the_signal_did(ff, make):
     execution = await make.execution("leased")
     found = await ff("signal", full(execution.id), "approve", "-o", "table")
-    assert found.out == (f"{execution.id}  approve: it is kept until the execution waits for it\n")
+    assert found.out == f"{execution.id}  approve: it is kept until a wait takes it\n"
+
+
+async def test_people_read_what_is_missing_after_one_of_several_signals(ff, make, engine):
+    execution = await make.execution("leased")
+    both = {"every": [{"signal": "packed"}, {"signal": "paid"}]}
+    await engine.ask(execution.lease, "both", condition=both)
+    await engine.suspend(execution.lease, "both")
+    found = await ff("signal", full(execution.id), "paid", "-o", "table")
+    first, second = found.out.splitlines()
+    assert first == f"{execution.id}  paid: it is kept until a wait takes it"
+    assert "(1 of 2 came: paid; still missing: packed)" in second
 
 
 async def test_the_same_key_twice_changes_nothing(ff, make):
@@ -87,7 +98,11 @@ async def test_a_token_is_answered_and_never_printed(ff, make, engine):
     assert (found.code, found.line["effect"]) == (0, "buffered")
     again = await ff("signal", token, "payment", "8", "-o", "table")
     assert again.code == 0
-    wrong = await ff("signal", token[:-2] + "AA", "payment")
+    # A value that stands where the name belongs is not taken for null.
+    missing = await ff("signal", token, '{"amount": 7}')
+    assert missing.code == 2
+    assert "flowfabric signal TOKEN NAME JSON" in missing.err
+    wrong = await ff("signal", token[:-2] + "AA", "payment", "8")
     assert (wrong.code, "not the token" in wrong.err) == (2, True)
     for one in (found, again, wrong):
         assert token[8:] not in one.out + one.err
@@ -143,7 +158,9 @@ async def test_approvals_are_listed_shown_and_answered(ff, make, engine, db):
     assert "0 of 2" in (await ff("approvals", "ls", "-o", "table")).out
     unknown = await ff("approvals", "approve", id, "--actor", "ann")
     assert (unknown.code, "legal, ops" in unknown.err) == (3, True)
-    done = await ff("approvals", "approve", id, "--for", "ops", "--actor", "ann", "--comment", "ok")
+    which = ("--approval", listed.line["approval_id"])
+    for_ops = ("--for", "ops", "--actor", "ann", "--comment", "ok")
+    done = await ff("approvals", "approve", id, *which, *for_ops)
     assert (done.code, done.line["effect"]) == (0, "buffered")
     other = await ff("approvals", "deny", id, "--for", "legal", "--actor", "ann")
     assert (other.code, "ann" in other.err) == (4, True)
@@ -151,11 +168,32 @@ async def test_approvals_are_listed_shown_and_answered(ff, make, engine, db):
     assert "ops: approved by ann at" in shown.out
     assert ": ok\n" in shown.out
     assert "legal: no answer yet" in shown.out
+    assert which[1] in shown.out
+    both = await ff("approvals", "deny", tokens[0], *which)
+    assert (both.code, "cannot be combined with a token" in both.err) == (2, True)
     by_token = await ff("approvals", "deny", "-", stdin=f"{tokens[0]}\n")
     assert (by_token.code, by_token.line["effect"]) == (0, "woken")
     assert tokens[0][8:] not in by_token.out + by_token.err
     again = await ff("approvals", "deny", tokens[0], "-o", "table")
     assert again.out == f"{execution.id}  denied before, nothing changed\n"
+
+
+async def test_an_approver_answers_with_the_name_of_the_login(ff, make, db, monkeypatch):
+    execution = await make.execution("leased")
+    lease = execution.lease
+    await db.execute(
+        "select ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, '{ada}', 'Ship?', "
+        "null, null, 1, 1)",
+        *(lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, uuid4(), [uuid4()]),
+    )
+    id = full(execution.id)
+    monkeypatch.setenv("LOGNAME", "bob")
+    unknown = await ff("approvals", "approve", id, is_program=False)
+    assert (unknown.code, "bob" in unknown.err) == (3, True)
+    monkeypatch.setenv("LOGNAME", "ada")
+    assert (await ff("approvals", "approve", id, is_program=False)).code == 0
+    shown = await ff("approvals", "show", id, "-o", "table")
+    assert "ada: approved by ada@" in shown.out
 
 
 async def test_the_command_line_refuses_a_value_of_another_type(ff, make, engine, db):

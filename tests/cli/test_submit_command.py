@@ -22,7 +22,7 @@ from datetime import date
 from decimal import Decimal
 from enum import Enum
 from pydantic import BaseModel
-from flowfabric import App
+from flowfabric import App, Context
 
 app = App()
 
@@ -51,6 +51,13 @@ async def nothing() -> None: ...
 @app.task
 async def boom() -> None:
     raise ValueError("it is broken")
+
+@app.task
+async def talk(ctx: Context, words: list[str]) -> int:
+    for word in words:
+        await ctx.stream.send(word)
+    await ctx.stream.send({"n": 1}, kind="progress")
+    return len(words)
 
 @app.task(lane="slow")
 async def sleep() -> None:
@@ -187,8 +194,9 @@ async def test_a_run_that_fails_ends_with_one_and_shows_its_trace(submit, worker
     assert 'raise ValueError("it is broken")' in finished.err
 
 
-async def test_a_run_that_takes_longer_goes_on(ff, submit):
-    finished = await submit("sleep", "--wait", "--timeout", "1s")
+@pytest.mark.parametrize("more", [[], ["--stream"]], ids=["", "stream"])
+async def test_a_run_that_takes_longer_goes_on(ff, submit, more):
+    finished = await submit("sleep", "--wait", "--timeout", "1s", *more)
 
     assert finished.code == 4
     assert "e6_store.sleep has not ended within 1 s, it is waiting" in finished.err
@@ -196,8 +204,17 @@ async def test_a_run_that_takes_longer_goes_on(ff, submit):
     assert "flowfabric result 0" in finished.err
 
 
+async def test_the_stream_is_printed_on_stderr_and_the_result_alone_on_stdout(submit, worker):
+    finished = await submit(
+        "talk", '[["Hello ", "world"]]', "--wait", "--stream", "--timeout", "100s"
+    )
+
+    assert (finished.code, finished.out) == (0, "2\n"), finished.err
+    assert finished.err.endswith('Hello world progress {"n": 1}')
+
+
 async def test_ctrl_c_while_waiting_says_how_to_go_on(submit):
-    process = await submit.start("submit", "e6_store:sleep", "--wait")
+    process = await submit.start("submit", "e6_store:sleep", "--wait", "--stream")
     assert process.stderr is not None
     told = ""
     while "no worker runs" not in told:
@@ -248,6 +265,7 @@ async def test_options_that_make_no_sense_are_named(ff: Commands, shop):
         (["--unique", "window"], "--unique: requires --key"),
         (["--on-conflict", "existing"], "--on-conflict: requires --key"),
         (["--timeout", "1s"], "--timeout: requires --wait"),
+        (["--stream"], "--stream: requires --wait"),
         (["--delay", "soon"], "delay"),
         (["--deadline", "2026-01-01"], "deadline"),
         (["--tag", "x"], "tag"),

@@ -19,7 +19,7 @@ from flowfabric import App, FlowFabric, InvalidInput, KeyReused, Run
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint, mint_for_key
-from support.database import Database
+from support.database import Database, several_partitions
 from support.proofs import some_of
 from support.sabotage import unwitnessed
 from support.timing import is_ever_within
@@ -195,6 +195,7 @@ async def test_the_same_id_again_is_a_success(client, db):
     assert await stored(db) == 1
 
 
+@several_partitions
 async def test_a_key_names_the_first_execution_that_used_it(client, db):
     first, second = keyed("order-7"), keyed("order-7")
 

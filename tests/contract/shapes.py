@@ -6,8 +6,10 @@ A small reader of PL/pgSQL: tokens, statements, and the part of a statement that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+from flowfabric.db.citus import COORDINATOR_TABLES
 
 _TOKEN = re.compile(
     r"""(?P<noise>\s+|--[^\n]*|/\*.*?\*/)
@@ -98,6 +100,8 @@ class Library:
     """The functions that read or write a table."""
     composites: frozenset[str] = field(default=frozenset({"verdict"}))
     """The row types, beside those of the tables."""
+    immutable: frozenset[str] = frozenset()
+    """The functions that are declared immutable."""
 
     def is_touched(self, statement: list[str]) -> bool:
         """Whether the statement names a partitioned table."""
@@ -130,6 +134,16 @@ def querying_functions(bodies: dict[str, str]) -> frozenset[str]:
         if not more:
             return frozenset(found)
         found |= more
+
+
+def immutable_functions(texts: Iterable[str]) -> frozenset[str]:
+    """The functions that are declared immutable."""
+    return frozenset(
+        match[1]
+        for text in texts
+        if (match := re.search(r"create (?:or replace )?function ff\.(\w+)", text))
+        and re.search(r"^immutable$", text.split("$$")[0], re.MULTILINE)
+    )
 
 
 def updates(statement: list[str]) -> Iterator[list[str]]:
@@ -173,8 +187,9 @@ def rule_1(statement: list[str], library: Library) -> Iterator[str]:
 
 
 def rule_2(statement: list[str], library: Library) -> Iterator[str]:
-    """In UPDATE, no `timestamptz + interval` over columns."""
+    """In UPDATE, no `timestamptz + interval` over columns; in DO UPDATE, none at all."""
     for update in updates(statement):
+        is_of_conflict = update[1] == "set"
         for place, token in enumerate(update):
             if token not in ("+", "-"):
                 continue
@@ -184,13 +199,24 @@ def rule_2(statement: list[str], library: Library) -> Iterator[str]:
             is_time = any(_TIME.fullmatch(word) for word in left)
             is_span = token == "-" and any(_TIME.fullmatch(word) for word in right)
             is_over_columns = "." in left or "." in right
-            if is_time and not is_span and is_over_columns:
+            if is_time and not is_span and (is_over_columns or is_of_conflict):
                 yield " ".join([*left, token, *right])
 
 
 def rule_3(statement: list[str], library: Library) -> Iterator[str]:
-    """In UPDATE, searched CASE, and no enum cast inside COALESCE."""
+    """In UPDATE, searched CASE, no enum cast inside COALESCE, and only immutable functions."""
     for update in updates(statement):
+        if "session_user" in update:
+            yield "session_user in UPDATE"
+        for place in range(len(update) - 3):
+            name = update[place + 2]
+            if (
+                update[place : place + 2] == ["ff", "."]
+                and update[place + 3] == "("
+                and name not in library.immutable
+                and update[place - 1] not in ("from", "join", "using", ",", "into")
+            ):
+                yield f"ff.{name}(…) in UPDATE"
         for place, token in enumerate(update[:-1]):
             if token == "case" and update[place + 1] != "when":
                 yield _words(update, place, place + 6)
@@ -225,7 +251,49 @@ def rule_5(statement: list[str], library: Library) -> Iterator[str]:
             yield f"ff.{statement[place]}(…) in a query on partitioned tables"
 
 
-RULES = {"1": rule_1, "2": rule_2, "3": rule_3, "4": rule_4, "5": rule_5}
+def rule_9(statement: list[str], library: Library) -> Iterator[str]:
+    """The VALUES of an INSERT contain no subquery."""
+    for place in range(len(statement) - 1):
+        if statement[place : place + 2] != ["values", "("] or "insert" not in statement[:place]:
+            continue
+        inside = statement[place : closing(statement, place + 1)]
+        if "select" in inside:
+            yield _words(inside, inside.index("select") - 1, len(inside))
+
+
+def rule_10(statement: list[str], library: Library) -> Iterator[str]:
+    """A query on the tables of the coordinator touches no partitioned table, unless it reads them
+    first, in a materialized CTE."""
+    names = {
+        statement[place]
+        for place in range(3, len(statement))
+        if statement[place - 2 : place] == ["ff", "."]
+        and statement[place - 3] in ("from", "join", "update", "into", "using", ",")
+        and statement[place] in COORDINATOR_TABLES
+    }
+    if names and library.is_touched(statement) and "materialized" not in statement:
+        yield f"ff.{', ff.'.join(sorted(names))} with partitioned tables"
+
+
+RULES = {
+    "1": rule_1,
+    "2": rule_2,
+    "3": rule_3,
+    "4": rule_4,
+    "5": rule_5,
+    "9": rule_9,
+    "10": rule_10,
+}
+
+
+def empty_tests(text: str, library: Library) -> Iterator[str]:
+    """Rule 11, for a function over all partitions: EXISTS selects something."""
+    for statement in statements(body_of(text)):
+        if not library.is_touched(statement):
+            continue
+        for place in range(len(statement) - 3):
+            if statement[place : place + 4] == ["exists", "(", "select", "from"]:
+                yield f"11: {_words(statement, place, place + 8)}"
 
 
 def composite_parameters(text: str, library: Library) -> Iterator[str]:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "flowfabric"
 SQL = PACKAGE / "sql"
 
-HEADER_FIELDS = ("Moves", "Refuses", "Locks", "Replay", "Rights")
+HEADER_FIELDS = ("Moves", "Refuses", "Locks", "Repeat", "Rights")
 _NOISE = re.compile(
     r"""(?P<comment>--[^\n]*|/\*.*?\*/)
       | (?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')

@@ -34,12 +34,16 @@ PARTITIONED = {
     "gate",
     "gate_release",
     "gate_hold",
+    "minute",
+    "minute_position",
     "line",
     "fair_key",
     "fair_lane",
 }
+# Tables that stay on the coordinator of a cluster.
+COORDINATOR = {"worker", "worker_event"}
 # Small tables that exist whole on every node, and what the migration itself keeps.
-GLOBAL = {
+ON_EVERY_NODE = {
     "hmac_key",
     "signal_schema",
     "lane",
@@ -47,8 +51,6 @@ GLOBAL = {
     "transition",
     "meta",
     "schema_step",
-    "worker",
-    "worker_event",
     "schedule",
     "schedule_app",
     "hook",
@@ -65,6 +67,7 @@ GLOBAL = {
     "budget_report",
     "subscription",
 }
+GLOBAL = COORDINATOR | ON_EVERY_NODE
 
 # What looks into all partitions at once: over the table that has a row for each.
 ACROSS = {"balance_gates", "find_work", "find_due", "raise_partitions"}

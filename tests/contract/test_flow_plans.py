@@ -9,6 +9,7 @@ import pytest
 from contract.test_plans import Meter, N, by_key, connected, grow
 from support.factories import Engine
 from support.flows import Group, make_flow
+from support.proofs import some_of
 
 OTHERS = 8_000
 GROW_GROUPS = """
@@ -40,7 +41,14 @@ TOLD = {
 }
 
 
-@pytest.fixture(params=["empty, then grown", "small and analysed, then grown"], ids=lambda one: one)
+SITUATIONS = ["empty, then grown", "small and analysed, then grown"]
+
+
+def in_situations(turn: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("meter", some_of(SITUATIONS, turn, share=2), indirect=True)
+
+
+@pytest.fixture
 async def meter(request, bare):
     async with connected(bare) as connection, connected(bare) as observer:
         engine = Engine(connection)
@@ -87,6 +95,7 @@ def check(work):
         assert work.entries.get(index, 0) <= limit, (index, work.entries)
 
 
+@in_situations(0)
 async def test_a_hundred_of_a_thousand_upstreams_of_one_member(meter):
     names = [f"up {n}" for n in range(10 * N)]
     flow = await make_flow(meter.engine, nodes=[*names, "z"], edges=[(one, "z") for one in names])
@@ -95,6 +104,7 @@ async def test_a_hundred_of_a_thousand_upstreams_of_one_member(meter):
     assert (await flow.group("z"))["succeeded"] == 2 * N
 
 
+@in_situations(1)
 async def test_a_hundred_members_of_one_upstream(meter):
     names = [f"down {n}" for n in range(N)]
     flow = await make_flow(meter.engine, nodes=["a", *names], edges=[("a", one) for one in names])
@@ -102,6 +112,7 @@ async def test_a_hundred_members_of_one_upstream(meter):
     assert set((await flow.states(names)).values()) == {"waiting"}
 
 
+@in_situations(0)
 async def test_a_hundred_siblings_of_the_first(meter):
     names = [f"up {n}" for n in range(N)]
     flow = await make_flow(

@@ -11,11 +11,16 @@ from flowfabric.db.functions import FUNCTIONS
 
 from .sources import ROOT
 
+_pages: dict[str, str] = {}
+
 
 @pytest.fixture
 async def pages(generate, catalogue):
-    moves = generate.transitions(await catalogue.fetch(generate.READ_TRANSITIONS))
-    return generate.pages(moves)
+    """Return all pages. They are made once in a process, which takes a second and more."""
+    if not _pages:
+        moves = generate.transitions(await catalogue.fetch(generate.READ_TRANSITIONS))
+        _pages.update(generate.pages(moves))
+    return _pages
 
 
 async def test_generating_leaves_no_difference(generate, pages):
@@ -33,7 +38,7 @@ async def test_every_function_has_its_section(pages):
             assert f"| `p_{argument}` |" in section
         for column in function.columns:
             assert f"| `{column}` |" in section
-        for field in ("Moves", "Refuses", "Locks", "Replay"):
+        for field in ("Moves", "Refuses", "Locks", "Repeat"):
             assert f"- **{field}**: " in section
 
 

@@ -15,7 +15,7 @@ from .sources import PACKAGE, ROOT
 ORDINARY_TEXT = """
 admin amounts before bytes correlation data day delete facts has hour interval month
 numbers parsed reached status tz week
-add after all allows and any apply as at by call callback capable change changed check
+add after all allows and any apply as at by callback capable change changed check
 close conclude count create created current dead declare decode describe due error
 evaluate every exists explain explained exponential fabric fallback find fixed for forget
 found from function gather get graph header held id impossible index info infra initial invalid

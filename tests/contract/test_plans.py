@@ -21,6 +21,7 @@ import pytest
 
 from support.admission import Admission
 from support.factories import Engine, Item, Lease
+from support.proofs import some_of
 
 N = 100  # rows a call
 # Rows that a call has no business with: far more than a call may read.
@@ -210,9 +211,15 @@ async def exercise(engine: Engine, route: int, *, submits: bool) -> None:
         await engine.promote()
 
 
-@pytest.fixture(
-    params=["cold", "empty, then grown", "small and analysed, then grown"], ids=lambda name: name
-)
+SITUATIONS = ["cold", "empty, then grown", "small and analysed, then grown"]
+
+
+def in_situations(turn: int) -> pytest.MarkDecorator:
+    """Run a test in every situation. `make test` runs it in one of them, another for each turn."""
+    return pytest.mark.parametrize("meter", some_of(SITUATIONS, turn), indirect=True)
+
+
+@pytest.fixture
 async def meter(request, bare):
     async with _situation(bare, request.param, GROWN, routes=1) as meter:
         yield meter
@@ -307,10 +314,12 @@ async def check_the_hot_path(meter: Meter, routes: int = 1) -> None:
     work.check({"execution_pkey": by_key(N)})
 
 
+@pytest.mark.parametrize("meter", SITUATIONS, indirect=True)
 async def test_the_hot_path(meter):
     await check_the_hot_path(meter)
 
 
+@in_situations(1)
 async def test_leases_given_back_and_taken_again(meter):
     """The attempt goes on, so the claim looks at what there was before."""
     engine = meter.engine
@@ -324,6 +333,7 @@ async def test_leases_given_back_and_taken_again(meter):
     work.check(claim_limits() | {"execution_ready": 4 * N, "execution_pkey": by_key(4 * N)})
 
 
+@in_situations(2)
 async def test_retries(meter):
     """A new attempt moves the old one to the history: four look-ups a row instead of three."""
     engine = meter.engine
@@ -353,6 +363,7 @@ async def test_retries(meter):
     work.check(claim_limits() | {"execution_ready": 4 * N, "execution_pkey": by_key(6 * N)})
 
 
+@in_situations(3)
 async def test_a_claim_repeated_and_an_empty_one(meter):
     engine = meter.engine
     claim_id = uuid4()
@@ -373,6 +384,7 @@ async def test_a_claim_repeated_and_an_empty_one(meter):
     assert xid is None, "an idle poll must not take a transaction id"
 
 
+@in_situations(4)
 async def test_foreign_rows_cost_nothing(meter):
     """A worker of another lane has the same work, with twenty thousand rows it must not touch."""
     engine = meter.engine
@@ -383,6 +395,7 @@ async def test_foreign_rows_cost_nothing(meter):
     work.check(claim_limits())
 
 
+@in_situations(5)
 async def test_grants_are_looked_up_by_their_execution(meter):
     """Those of other workers are passed over, one look-up a row, however many there are."""
     engine = meter.engine
@@ -427,6 +440,7 @@ async def test_executions_under_limits_are_admitted_and_put_into_line_by_their_i
         )
 
 
+@in_situations(6)
 async def test_timers_read_what_is_due(meter):
     engine = meter.engine
     await engine.claim(N, ttl=timedelta(hours=1))
@@ -452,6 +466,7 @@ async def test_timers_read_what_is_due(meter):
     )
 
 
+@in_situations(7)
 async def test_a_batch_of_submits_with_keys(meter):
     """A key is looked up by itself, however many there are."""
     engine = meter.engine
@@ -499,7 +514,7 @@ async def test_many_routes(bare, routes):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("situation", ["cold", "empty, then grown"])
 async def test_a_million_rows(bare, situation, sized):
-    rows = sized(1_000_000, short=150_000)
+    rows = sized(1_000_000, short=50_000)
     async with _situation(bare, situation, rows, routes=1) as meter:
         await check_the_hot_path(meter)
 
@@ -507,6 +522,6 @@ async def test_a_million_rows(bare, situation, sized):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_million_rows_on_two_hundred_routes(bare, sized):
-    rows = sized(1_000_000, short=150_000)
+    rows = sized(1_000_000, short=50_000)
     async with _situation(bare, "cold", rows, routes=200) as meter:
         await check_the_hot_path(meter, routes=200)

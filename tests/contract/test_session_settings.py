@@ -64,6 +64,11 @@ def told(value: Any) -> Any:
     return value
 
 
+async def by_execution(events: Awaitable[list[Any]]) -> list[Any]:
+    """Order events by execution: those of one claim have no order among each other."""
+    return sorted(await events, key=lambda event: (event["execution_id"], event["version"]))
+
+
 class Script:
     """Calls with ids that are the same every time, and what they answered."""
 
@@ -172,7 +177,7 @@ class Script:
         )
         await note("rows", engine.rows())
         await note("attempts", engine.attempts(first))
-        await note("events", engine.events())
+        await note("events", by_execution(engine.events()))
         backlog = "select partition_key, flow_id, due_at from ff.cancel_backlog"
         await note("backlog", engine.connection.fetch(backlog))
         return self.answers

@@ -9,7 +9,16 @@ import pytest
 
 from support.cases import for_each
 
-from .shapes import Library, body_of, problems, querying_functions, statements, tokens
+from .shapes import (
+    Library,
+    body_of,
+    empty_tests,
+    immutable_functions,
+    problems,
+    querying_functions,
+    statements,
+    tokens,
+)
 from .sources import SqlFile, distributed_forms, sql_files
 from .tables import ACROSS, PARTITIONED
 
@@ -17,6 +26,7 @@ FUNCTIONS = tuple(SqlFile(file.path, is_distributed=True) for file in distribute
 LIBRARY = Library(
     partitioned=frozenset(PARTITIONED),
     querying=querying_functions({file.name: body_of(file.text) for file in FUNCTIONS}),
+    immutable=immutable_functions(file.text for file in FUNCTIONS),
 )
 
 
@@ -26,6 +36,7 @@ def test_a_function_takes_the_statement_shapes(file):
     if file.name in ACROSS:
         # Over all partitions: a partitioned table joins ff.partition by its key.
         found = [one for one in found if not one.startswith("1: ")]
+        found += empty_tests(file.text, LIBRARY)
     assert found == []
 
 
@@ -58,11 +69,14 @@ BROKEN = {
         PLAIN.replace("rank = 1", "due_at = e.due_at - interval '1 second'"),
         f"with c as ({PLAIN.replace('rank = 1', 'due_at = e.due_at + p_ttl')}) {EVENT} from c",
         EVENT + " on conflict do update set occurred_at = excluded.occurred_at + p_ttl",
+        EVENT + " on conflict do update set occurred_at = v_at + p_ttl",
     ),
     "3": (
         PLAIN.replace("rank = 1", "rank = case e.phase when 'active' then 1 end"),
         PLAIN.replace("rank = 1", "rank = coalesce(p_phase::ff.phase, e.phase)"),
         "update ff.lane l set state = coalesce(p_state::ff.lane_state, l.state)",
+        "update ff.lane l set changed_at = ff._count(l.state)",
+        "update ff.lane l set changed_by = coalesce(p_actor, session_user)",
     ),
     "4": (
         f"with c as ({PLAIN} returning e.version), i as ({EVENT} from c) select version from c",
@@ -73,6 +87,14 @@ BROKEN = {
         "perform ff._read_it(array(select f.flow_id from ff.flow f))",
         "select from unnest(v_ids) u(id) cross join lateral ff._read_more(u.id), ff.flow f",
         "if exists (select from ff.flow f where ff._read_it(f.flow_id)) then return; end if",
+    ),
+    "9": (
+        "insert into ff.lane (state) values (exists (select from ff.meta m))",
+        "insert into ff.lane as l (n) values ((select 1)) on conflict do nothing",
+    ),
+    "10": (
+        "select e.rank from ff.execution e join ff.worker w on w.worker_id = e.worker_id",
+        "select from ff.flow f where exists (select from ff.worker_event v)",
     ),
 }
 SOUND = (
@@ -87,6 +109,9 @@ SOUND = (
     "v_x := ff._read_it(p_partition_key)",
     "select ff._count(e.rank) from ff.execution e",
     "insert into ff.event as v (partition_key, kind) values (p_partition_key, 'held')",
+    "insert into ff.lane (state) select 'open' from ff.meta m",
+    "update ff.lane l set state = ff._pure(l.state)",
+    "with w as materialized (select from ff.worker x) select from ff.flow f, w",
 )
 SMALL = Library(
     partitioned=frozenset({"execution", "event", "flow", "edge", "step"}),
@@ -97,6 +122,7 @@ SMALL = Library(
             "_count": "return 1",
         }
     ),
+    immutable=frozenset({"_pure"}),
 )
 
 
@@ -111,13 +137,19 @@ def function(statement: str, parameters: str = "p_partition_key smallint") -> st
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_statement_that_breaks_a_rule_is_found(rule):
     for statement in BROKEN[rule]:
-        found = {problem[0] for problem in problems(function(statement), SMALL)}
+        found = {problem.partition(":")[0] for problem in problems(function(statement), SMALL)}
         assert found == {rule}, statement
 
 
 def test_sound_statements_break_no_rule():
     for statement in SOUND:
         assert problems(function(statement), SMALL) == [], statement
+
+
+def test_a_test_over_all_partitions_selects_something():
+    broken = function("if exists (select from ff.flow f) then return; end if", "")
+    assert [one.partition(":")[0] for one in empty_tests(broken, SMALL)] == ["11"]
+    assert list(empty_tests(broken.replace("select from", "select 1 from"), SMALL)) == []
 
 
 def test_an_array_of_rows_is_no_parameter():

@@ -92,6 +92,13 @@ def test_numbers_are_those_of_the_code():
             handler_run.MAX_RESTARTS
         ),
         "code versions that an app reads": str(code_version.MAX_READS),
+        "lanes, tasks that a worker names in one claim": ", ".join(
+            number(int(in_sql("_check_coverage.sql", rf"{name}\) > (\d+) then")))
+            for name in ("lanes", "tasks")
+        ),
+        "tasks of a worker times the code versions that it serves": number(
+            int(in_sql("_check_coverage.sql", r"at most (\d+): serve"))
+        ),
         "tries of a transaction that conflicts with others": str(transactions._MAX_TRIES),
         "connections that a process lends to transactional steps": str(session.MAX_LENT),
         "hooks of a task, including the hooks of its app": in_sql(
@@ -120,6 +127,11 @@ def test_times_are_those_of_the_code():
 
     assert default["lease (`FLOWFABRIC_LEASE_TTL`)"] == seconds(lease)
     assert f"| {engine('lease_ttl', 'between (.+)').replace(' and ', ' to ')} |" in TEXT
+    hold = in_sql("check_admission.sql", r"interval default interval '(1 min)")
+    assert default["slot that is held outside an execution (`check_admission`)"] == hold
+    assert (
+        "'1 second', interval '1 hour'" in (SQL / "functions/webhook/hold_webhook.sql").read_text()
+    )
     # A beat falls on every beat of the leases, a third of a lease apart.
     assert alive / registration._BEAT_SHARE < lease / 3
     assert default["heartbeat of a worker"] == seconds(lease / 3)

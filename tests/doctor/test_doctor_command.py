@@ -35,7 +35,7 @@ async def test_an_error_ends_with_one_and_names_check_execution_and_problem(doct
     id = await break_one(working, plain)
     code, out, _ = await doctor("--throwaway", "-o", "table")
     assert code == 1
-    assert "O04  Every transition has exactly" in out
+    assert "O04  Every transition that is not quiet" in out
     assert f"error    {id[7:]}  version 3, but the last event has version 1" in out
     assert "1 error, 1 warning" in out
     assert "--explain O04" in out
@@ -82,7 +82,8 @@ async def test_it_goes_on_behind_the_cursor_it_named(doctor, working):
     cursor = GO_ON.search(err)[1]
     _, out, err = await doctor("--throwaway", "--since", cursor, "-o", "table")
     assert "checks of 0 executions with 0 new events" in out
-    assert GO_ON.search(err)[1] == cursor
+    # The anchor is the same. Transactions of other databases may have ended meanwhile.
+    assert GO_ON.search(err)[1].split(":")[8:11] == cursor.split(":")[8:11]
 
 
 async def test_a_list_of_findings_is_cut(doctor, working, plain):

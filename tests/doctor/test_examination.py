@@ -105,7 +105,7 @@ async def test_a_check_that_needs_everything_waits_for_a_full_pass(examined):
     report = await examined(since=datetime.now(UTC))
     assert {check.name for check in (*installation_checks(), *invariants())} - {
         verdict.name for verdict in report.verdicts
-    } == {"C03", "C05", "D01", "Q01", "Q02", "Q04", "U12"}
+    } == {"C03", "C05", "D01", "Q01", "Q02", "Q04", "Q13", "U12"}
 
 
 async def test_a_cursor_of_a_lost_history_leads_to_a_full_pass(examined, working, plain):

@@ -1,4 +1,4 @@
-"""X01 to X07: each finds what it is named for, and a sound installation has none of it."""
+"""X01 to X08: each finds what it is named for, and a sound installation has none of it."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def test_every_check_says_what_to_do():
         "X05",
         "X06",
         "X07",
+        "X08",
     ]
     for check in installation_checks():
         assert check.title.endswith(".")
@@ -178,6 +179,7 @@ async def test_no_schema_is_a_finding_and_nothing_else_is_looked_at(cluster):
         "X05",
         "X06",
         "X07",
+        "X08",
     ]
     assert "not checked" in report.notes[0]
 

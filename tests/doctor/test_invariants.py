@@ -153,6 +153,9 @@ CORRUPTIONS = [
     ("U10", "waiting", "update ff.hmac_key set is_active = false, lapses_at = ff.now()"),
     ("U11", "waiting", "update ff.hmac_key set inner_block = outer_block"),
     ("U05", "suspended", PLANT_SIGNAL.format(columns="", values="")),
+    ("U05", "suspended", PLANT_OPEN_WAITPOINT.format(approval="null") + "; " + PLANT_SIGNAL.format(
+        columns="", values="") + "; update ff.signal g set name = w.key from ff.waitpoint w; "
+     f"update ff.step set condition = '{{\"waitpoint\": \"{WAITPOINT}\"}}'"),
     ("U07", "leased", PLANT_SIGNAL.format(
         columns=", taken_at, wait_name, wait_occurrence", values=", ff.now(), 'approve', 0")),
     ("U07", "suspended", "update ff.step set taken_as = 'signals', taken_at = ff.now(), "
@@ -234,6 +237,8 @@ CORRUPTIONS = [
     ("Q03", "waiting", "update ff.execution set quota_ids = '{7}', line_id = 7, "
      "eligibility = 'blocked_by_quota', blocking_reason = 'waiting_for_quota'"),
     ("Q06", "waiting", PLANT_GATE.format(running=-1, slices="null")),
+    ("Q13", "waiting", "update ff.execution set quota_ids = '{7}'"),
+    ("Q13", "waiting", "update ff.execution set budget_ids = '{4611686018427387911}'"),
     ("Q06", "waiting", PLANT_GATE.format(running=0, slices="'{1,2}'")),
     ("B01", "waiting", PLANT_BUDGET.format(is_shut="false", usage=101)),
     ("B02", "waiting", PLANT_BUDGET.format(is_shut="true", usage=99)),
@@ -462,6 +467,7 @@ async def test_an_invariant_calls_no_function_of_the_library_but_the_clock(conn,
 def test_a_header_says_what_it_means_and_what_to_do(name):
     check = find_check(name)
     text = text_of(f"invariants/{name}.sql")
+    assert not check.meaning.startswith("Holds:"), "a check says what it means"
     for words in (check.title, check.meaning, check.remedy):
         assert words.endswith(".")
     assert check.title[0].isupper()

@@ -37,7 +37,7 @@ select 0, {ID}, $1, 'test', 9000, t.at, t.at, t.at + '1 s', t.at + '2 s', t.at +
        'attempt_terminal', 'complete', 1 + t.again, 1 + t.again, t.again, t.again,
        gen_random_uuid(), 'initial', t.at + '1 s', t.at + '2 s', 'ended_success',
        gen_random_uuid(), 'complete', 'w', 'w-1', '1', '1',
-       case when f <= {FLOWS} then {FLOW_ID} end, f <= {FLOWS}
+       case when f <= $3::integer then {FLOW_ID} end, f <= $3
 from generate_series(1, $2::integer) n
 cross join lateral (select (n + {FLOW_SIZE - 1}) / {FLOW_SIZE} as f offset 0) g
 cross join lateral (
@@ -93,7 +93,7 @@ GROW_FLOWS = [
       created_at, mutated_at)
     select 0, {FLOW_ID}, 'test', 'grown', 24, 10, 14, now() - interval '2 days',
            now() - interval '2 days'
-    from generate_series(1, {FLOWS}) f
+    from generate_series(1, $1::integer) f
     """,
     f"""
     insert into ff.edge (
@@ -101,7 +101,7 @@ GROW_FLOWS = [
       resolution, outcome, resolved_at)
     select 0, {FLOW_ID}, gen_random_uuid(), u.execution_id, d.execution_id, u.created_at,
            u.created_at, 'satisfied', 'success', u.terminal_at
-    from generate_series(1, {FLOWS}) f
+    from generate_series(1, $1::integer) f
     cross join (values
       (1, 2), (1, 3), (1, 4), (1, 5), (2, 6), (3, 6), (4, 6), (5, 6), (6, 7), (6, 8), (6, 9),
       (7, 10), (8, 10), (9, 10)) e(a, b)
@@ -191,16 +191,17 @@ FLOW_CORRUPTIONS = {
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_a_million_executions(bare, plain, working, capsys, sized):
-    executions = sized(EXECUTIONS, short=EXECUTIONS // 4)
+    executions = sized(EXECUTIONS, short=EXECUTIONS // 20)
+    flows = sized(FLOWS, short=FLOWS // 10)
     # The short form runs on machines that are busy with something else.
     limit = sized(SECONDS_FOR_10_500_EVENTS, short=60.0)
     route = await working.register()
-    await plain.execute(GROW, route, executions, timeout=300)
+    await plain.execute(GROW, route, executions, flows, timeout=300)
     for statement in (GROW_BODIES, GROW_ATTEMPTS, GROW_EVENTS):
         await plain.execute(statement, timeout=300)
     await plain.execute(GROW_KEYS, executions, timeout=300)
     for statement in GROW_FLOWS:
-        await plain.execute(statement, timeout=300)
+        await plain.execute(statement, *([flows] if "$1" in statement else []), timeout=300)
     # As autovacuum would have done long ago.
     await plain.execute("vacuum analyze", timeout=300)
 
@@ -276,7 +277,7 @@ async def test_a_million_executions(bare, plain, working, capsys, sized):
         assert tag.split()[-1] != "0", statement
         planted[name] = f"{{fp:0}}:{id}"
     for number, (name, corruption) in enumerate(FLOW_CORRUPTIONS.items(), start=1):
-        f = number * 1_000 + 1
+        f = number * (flows // 20) + 1
         ids = await plain.fetchrow(
             f"select {FLOW_ID} as flow, (select {ID} from (select $1 * {FLOW_SIZE} as n) x) as "
             f"member, (select {ID} from (select ($1 - 1) * {FLOW_SIZE} + 2 as n) x) as first "

@@ -32,6 +32,15 @@ HAVE_LINE = (
     "insert into ff.line (partition_key, route_id, gate_id, is_open, served_at) "
     "select 0, route_id, 7, false, ff.now() from ff.execution"
 )
+EXPIRE_WAITPOINT = (
+    "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
+    "created_at, expires_at) select 0, execution_id, gen_random_uuid(), 'payment', 0, 'k1', "
+    "ff.now(), ff.now() from ff.execution"
+)
+STORE_SIGNAL = (
+    "select ff.deliver_signals(0::smallint, namespace, array[execution_id], "
+    "array[gen_random_uuid()], '{approve}', '{null}', p_join => true) from ff.execution"
+)
 END_PERIOD = (
     "insert into ff.budget (budget_id, namespace, budget, key, on_exceed, period, "
     "period_started_at, created_at, next_reset_at) values (4611686018427387911, 'test', 'monthly', "
@@ -52,6 +61,8 @@ LATE = [
     ("F12", "completed", BE_CANCELLED, 51, 501),
     ("L10", "expired_lease", "worker for days", 601, None),
     ("U09", "suspended", "update ff.suspension set timeout_at = ff.now()", 61, 601),
+    ("U09", "leased", EXPIRE_WAITPOINT, 61, 601),
+    ("U09", "leased", STORE_SIGNAL, 61, 601),
     ("Q04", "waiting", HAVE_LINE, 16, 151),
     ("B06", "waiting", END_PERIOD, 16, 151),
 ]  # fmt: skip

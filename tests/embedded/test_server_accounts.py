@@ -96,6 +96,7 @@ def test_with_neither_the_error_says_so(new_project, monkeypatch):
         embedded.start(new_project)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_a_closed_project_keeps_its_data_elsewhere_and_finds_it_again(
     closed_project, state, query, is_up
@@ -194,6 +195,7 @@ def test_a_folder_that_somebody_else_could_have_put_there_is_not_used(
     assert not any(planted.iterdir())
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 @as_root
 def test_a_socket_folder_that_was_swapped_is_not_used(folder, query):
     project = folder / ("long" * 20) / "project"

@@ -127,6 +127,7 @@ def test_ctrl_c_in_the_terminal_of_its_starter_does_not_reach_the_server(
     assert not is_up(project)
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_the_server_is_nobodys_child_and_leaves_no_zombie(project, server_pid, wait_until):
     with embedded.start(project):
         pid = server_pid(project)
@@ -136,6 +137,7 @@ def test_the_server_is_nobodys_child_and_leaves_no_zombie(project, server_pid, w
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.slow(short=6, of="embedded servers")
 def test_releasing_after_the_project_was_deleted_is_no_error(
     project, folder, server_pid, wait_until
 ):

@@ -20,7 +20,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -33,7 +33,7 @@ from support.database import spoil
 PREPARE = """
 create schema t;
 create table t.execution (
-  execution_id uuid primary key, name text unique, version integer not null);
+  execution_id uuid primary key, name text, version integer not null);
 
 create function t.id_of(p_name text) returns uuid language sql immutable
 as $$ select md5(p_name)::uuid $$;
@@ -179,12 +179,13 @@ class Log:
         self,
         since: datetime | None = None,
         *,
+        grace: timedelta | None = None,
         partition: int = 0,
         connection: asyncpg.Connection[Any] | None = None,
     ) -> str:
         return str(
             await (connection or self.conn).fetchval(
-                "select ff.open_cursor($1, $2)", partition, since
+                "select ff.open_cursor($1, $2, $3)", partition, since, grace
             )
         )
 
@@ -266,7 +267,7 @@ class Reader:
         raise AssertionError("there is always more")
 
 
-async def until(condition: Callable[[], Awaitable[object]], seconds: float = 20) -> None:
+async def until(condition: Callable[[], Awaitable[object]], seconds: float = 120) -> None:
     """Ask again and again until the answer is true."""
     async with asyncio.timeout(seconds):
         while True:

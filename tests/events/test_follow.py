@@ -14,6 +14,7 @@ from flowfabric.core.errors import CursorExpired, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, Outcome
+from support.database import several_partitions
 from support.factories import NAMESPACE, TTL, Engine
 
 from .log import Log, until
@@ -173,6 +174,7 @@ async def test_a_filter_that_makes_no_sense_is_refused_by_name(client, filters, 
     assert told.value.field == field
 
 
+@several_partitions
 async def test_following_gives_what_was_and_what_happens(client, make, engine):
     cursor = await client.events.open()
     await make.execution("leased")

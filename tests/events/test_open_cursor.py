@@ -66,8 +66,45 @@ async def test_a_cursor_of_now_stands_behind_what_is_committed_and_before_what_i
 async def test_a_cursor_of_a_time_gives_everything_from_then_on(log, minutes):
     for number in range(10):
         await log.write(f"e{number}-", at=T0 + number * MINUTE)
-    names = (await log.read(await log.open(T0 + minutes * MINUTE))).names
-    assert names == [f"e{number}-1" for number in range(max(minutes, 0), 10)]
+    for grace in (None, timedelta(0), 3 * MINUTE):
+        names = (await log.read(await log.open(T0 + minutes * MINUTE, grace=grace))).names
+        assert names == [f"e{number}-1" for number in range(max(minutes, 0), 10)], grace
+
+
+async def test_a_search_with_grace_finds_events_of_older_generations(log):
+    for number in range(4):
+        await log.write(f"e{number}-", at=T0 + number * MINUTE)
+    await log.conn.execute("select ff._raise_generation(0::smallint)")
+    for number in range(4, 8):
+        await log.write(f"e{number}-", at=T0 + number * MINUTE)
+    for minutes in range(-1, 8):
+        reader = Reader(log, await log.open(T0 + minutes * MINUTE, grace=MINUTE))
+        names = await reader.drain(500)
+        assert names == [f"e{number}-1" for number in range(max(minutes, 0), 8)], minutes
+
+
+async def test_a_search_with_grace_reads_few_rows_of_a_long_log(log):
+    for number in range(300):
+        await log.write(f"e{number}-", at=T0 + number * MINUTE)
+    plain, quick = [await reads(log, T0 + 298 * MINUTE, grace) for grace in (None, timedelta(0))]
+    assert plain > 290
+    assert quick < 60
+
+
+async def reads(log, since: datetime, grace: timedelta | None) -> int:
+    """Return how many rows of the log a search reads."""
+    query = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'ff.event'::regclass"
+    async with log.conn.transaction():
+        # The numbers may contain those of earlier transactions.
+        before = await log.conn.fetchval(query)
+        await log.open(since, grace=grace)
+        return int(await log.conn.fetchval(query) - before)
+
+
+@pytest.mark.parametrize("grace", [timedelta(seconds=-1), timedelta(days=32)])
+async def test_a_wrong_grace_is_refused(log, grace):
+    with refused("WF001", field="grace"):
+        await log.open(T0, grace=grace)
 
 
 async def test_a_cursor_of_a_time_gives_events_of_a_long_transaction(log):

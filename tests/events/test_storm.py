@@ -118,12 +118,13 @@ async def test_ten_writers_in_disorder_lose_and_turn_round_nothing(log):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(2, 7))
 async def test_larger_storms_lose_and_turn_round_nothing(log, seed, sized):
-    events = sized(60_000, short=20_000)
+    events = sized(60_000, short=10_000)
     storm, readers = await rage(log, seed=seed, writers=16, events=events)
     await check(log, storm, readers, events)
 
 
-async def test_a_reader_that_starts_over_from_any_old_cursor_still_misses_nothing(log):
+@pytest.mark.parametrize("steps", [50, pytest.param(200, marks=pytest.mark.slow(short=0))])
+async def test_a_reader_that_starts_over_from_any_old_cursor_still_misses_nothing(log, steps):
     """Every cursor ever given leads to everything that was not delivered before it."""
     chance = random.Random(3)
     start = await log.open()
@@ -131,7 +132,7 @@ async def test_a_reader_that_starts_over_from_any_old_cursor_still_misses_nothin
     kept: list[tuple[str, set[tuple[object, int]]]] = [(start, set())]
     open_writers: list = []
     names = (f"{n:03}-" for n in count())
-    for _ in range(100):
+    for _ in range(steps):
         if open_writers and chance.random() < 0.5:
             writer = open_writers.pop(chance.randrange(len(open_writers)))
             await writer.write(next(names), f"shared{len(open_writers)}-")
@@ -150,14 +151,15 @@ async def test_a_reader_that_starts_over_from_any_old_cursor_still_misses_nothin
         assert len(set(again.seen)) == len(again.seen)
 
 
-async def test_three_transactions_that_interleave_at_random_are_read_in_order(log):
+@pytest.mark.parametrize("rounds", [40, pytest.param(200, marks=pytest.mark.slow(short=0))])
+async def test_three_transactions_that_interleave_at_random_are_read_in_order(log, rounds):
     """Taking a number, writing and ending in any order, with a reader in between."""
     connections = [await log.connect() for _ in range(3)]
     steps = [(who, what) for who in range(3) for what in ("number", "write", "end")]
     chance = random.Random(11)
     start = await log.open()
     live = Reader(log, start, await log.connect())
-    for round_ in range(80):
+    for round_ in range(rounds):
         holder: int | None = None
         for who, what in _in_sequence(chance.sample(steps, len(steps))):
             connection = connections[who]

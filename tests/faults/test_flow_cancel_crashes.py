@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
-from random import randrange
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from support.cancelling import backlog, header
 from support.clock import Clock
 from support.database import Database
 from support.flows import Flow, Group, make_flow
+from support.proofs import drawn
 
 from . import cancellers
 
@@ -134,7 +134,7 @@ async def test_whoever_cancels_a_flow_may_die_behind_any_transaction(
     expected = await picture(undisturbed)
     assert expected["backlog"] == (0, set())
     assert {expected[name][0] for name in undisturbed.ids} == {"completed", "cancelled"}
-    for point in points[randrange(each) :: each]:
+    for point in points[drawn("points").randrange(each) :: each]:
         flow = await busy_flow(db)
         number, end, _ = point.split(":")
         assert (await killer.run("cancel", flow, f"{number}:{end}"))[-1] == point
@@ -162,7 +162,7 @@ async def test_the_reconciler_of_backlogs_may_die_behind_any_transaction(
     assert names(points).count("cancel_backlog") == 5
     expected = await picture(undisturbed)
     assert expected["backlog"] == (0, set())
-    for point in points[randrange(each) :: each]:
+    for point in points[drawn("points").randrange(each) :: each]:
         flow = await busy_flow(db)
         await header(flow, reason="enough", actor="ann")
         await clock.advance(seconds=31)
@@ -181,7 +181,7 @@ async def test_a_canceller_and_then_its_reconciler_may_die_behind_any_transactio
     await killer.run("cancel", undisturbed)
     expected = await picture(undisturbed)
     pairs = [*product(range(2, 5), range(1, 4))]
-    for first, second in pairs[randrange(each) :: each]:
+    for first, second in pairs[drawn("points").randrange(each) :: each]:
         flow = await busy_flow(db)
         await killer.run("cancel", flow, f"{first}:after")
         await clock.advance(seconds=31)
@@ -229,7 +229,7 @@ async def test_whoever_cancels_siblings_may_die_behind_any_transaction(
         ("cancelled", "flow_cascade", "sibling_quorum_satisfied")
     }
     assert expected["goal 0"][-2:] == (False, [])
-    for point in points[randrange(each) :: each]:
+    for point in points[drawn("points").randrange(each) :: each]:
         flow = await race(db)
         number, end, _ = point.split(":")
         assert (await killer.run("tell", flow, f"{number}:{end}"))[-1] == point

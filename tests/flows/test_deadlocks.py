@@ -219,12 +219,12 @@ async def _hunt(db: Database, calls: int, most: int) -> Hunt:
 
 
 async def test_nobody_meets_a_deadlock(db):
-    await _hunt(db, 600, 24)
+    await _hunt(db, 300, 24)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 async def test_nobody_meets_a_deadlock_in_fifty_thousand_calls(db, record_property, sized):
-    hunt = await _hunt(db, sized(50_000, short=6_000), 60)
+    hunt = await _hunt(db, sized(50_000, short=3_000), 60)
     record_property("counts", dict(hunt.counts))
     record_property("refusals", dict(hunt.refusals))

@@ -33,8 +33,11 @@ SUITES = (
     "tests/flows",
     "tests/steps",
     "tests/signals",
+    "tests/streams",
+    "tests/subscriptions",
     "tests/schedules",
     "tests/client",
+    "tests/server",
     "tests/races",
     "tests/model",
 )

@@ -39,6 +39,32 @@ where p.pronamespace = 'ff'::regnamespace and p.proname !~ '^_' and p.pronargs >
 order by p.proname, p.pronargs
 """
 
+# Runs calls and undoes each; returns what each answered, or the state with which it was refused.
+ANSWERED = r"""
+create function pg_temp.answered(p_calls text[]) returns text[]
+language plpgsql
+as $$
+declare
+  v_found text[] := '{}';
+  v_one   text;
+begin
+  for v_n in 1 .. cardinality(p_calls) loop
+    begin
+      execute format('select coalesce(jsonb_agg(x.t order by x.t), %L)::text from (
+                        select y::text as t from (%s) y) x', '[]', p_calls[v_n]) into v_one;
+      raise exception using errcode = 'WF000';
+    exception when others then
+      if sqlstate <> 'WF000' then
+        v_one := sqlstate;
+      end if;
+    end;
+    v_found := v_found || v_one;
+  end loop;
+  return v_found;
+end;
+$$
+"""
+
 # Runs calls and undoes each; tells of those that ended with a state that is not ours, or with
 # any error that matches.
 TRIED = r"""
@@ -365,9 +391,7 @@ async def stage(db, engine, make) -> Stage:
         "list_webhooks": webhook,
         "hold_webhook": webhook,
         "sign_webhook": {**webhook, "p_ids": "'{x}'", "p_bodies": r"array['\x31'::bytea]"},
-        "fail_webhook": {
-            **webhook, "p_ack_no": "1", "p_answer": "'HTTP 500'", "p_notice_id": literal(uuid4()),
-        },
+        "fail_webhook": {**webhook, "p_ack_no": "1", "p_answer": "'HTTP 500'"},
         "enable_webhook": webhook,
         "read_lags": subscription,
         "add_execution_to_flow": of("waiting"),
@@ -490,7 +514,12 @@ async def stage(db, engine, make) -> Stage:
         "list_edges": {"p_upstream_id": "null", "p_downstream_id": "null"},
         "evaluate_flow_eligibility": {"p_execution_id": literal(flow["b"])},
         "promote_blocked_to_eligible": {"p_execution_id": literal(loose["b"])},
-        "find_due": {"p_kind": "'timer'"},
+        "find_due": {"p_kinds": "'{timer}'"},
+        "read_minutes": {"p_since": "now() - interval '1 h'"},
+        "read_waitpoint": {"p_token": "'ffw_x'"},
+        "set_lane_options": {
+            "p_options": """'{"concurrency": 5}'::jsonb""", "p_is_declared": "false",
+        },
         "raise_partitions": {
             "p_partitions": "(select i.partitions from ff.installation i limit 1)",
         },
@@ -516,10 +545,14 @@ async def stage(db, engine, make) -> Stage:
         "ack_cancel_member": {"p_execution_id": literal(flow["b"])},
     }  # fmt: skip
     await db.execute(TRIED)
+    await db.execute(ANSWERED)
     more = {
         "p_items": list(documents([item])),
         "p_flow": list(documents(graph)),
         "p_options": [f"array[{document}]" for document in documents(options)],
+        "set_lane_options.p_options": list(
+            documents({"concurrency": 5, "rate": 9, "rate_window_ms": 1000, "weights": {"a": 2}})
+        ),
         "p_gates": [*documents(gates), *documents(gates[::-1])],
         "p_limits": [f"array[{document}]" for document in documents(limits)],
         "p_usages": [f"array[{document}]" for document in documents(usage)],
@@ -540,7 +573,10 @@ def calls_of(stage: Stage, function: asyncpg.Record) -> tuple[dict[str, str], di
     name = function["name"]
     types = dict(zip(function["parameters"], function["types"], strict=True))
     good = {p: value for p, t in types.items() if (value := stage.good(name, p, t)) is not None}
-    bad = {p: hostile(t, good.get(p)) + stage.documents.get(p, []) for p, t in types.items()}
+    bad = {
+        p: hostile(t, good.get(p)) + stage.documents.get(f"{name}.{p}", stage.documents.get(p, []))
+        for p, t in types.items()
+    }
     return good, bad
 
 
@@ -581,7 +617,39 @@ def is_ours(state: str) -> bool:
     return state.startswith("WF") or state in AGAIN
 
 
-async def test_good_arguments_are_good(conn, stage):
+async def wrong_lists(conn: asyncpg.Connection, stage: Stage) -> list[str]:
+    """Calls with a list that counts from zero or has two dimensions: a function that reads items by
+    their index refuses it, other functions answer as they answer to the plain list."""
+    calls: list[tuple[str, str, Call]] = []
+    for function in await conn.fetch(FUNCTIONS):
+        good, _ = calls_of(stage, function)
+        types = dict(zip(function["parameters"], function["types"], strict=True))
+        name = function["name"]
+        lists = [one for one in good if types[one].endswith("[]")]
+        if lists:
+            calls.append((name, "plain", call(name, good, {})))
+        for parameter in lists:
+            from_zero = f"array_fill(({good[parameter]})[1], array[1], array[0])"
+            calls += [
+                (name, parameter, call(name, good, {parameter: value}))
+                for value in (from_zero, f"array[{good[parameter]}]")
+            ]
+    texts = [one.text for _, _, one in calls]
+    found = await conn.fetchval("select pg_temp.answered($1)", texts)
+    plain: dict[str, str] = {}
+    wrong = []
+    for (name, what, _), answer in zip(calls, found, strict=True):
+        text = re.sub(r"whsec_[^)]*", "a new secret", answer)
+        if what == "plain":
+            plain[name] = text
+            assert not text.startswith("WF"), name
+        elif text not in (plain[name], "WF001"):
+            wrong.append(f"{name}: {what}: {text} instead of {plain[name]}")
+    assert len(plain) > 40
+    return wrong
+
+
+async def test_good_arguments_are_good_and_lists_count_from_one(conn, stage, clock):
     """Otherwise the hostile ones would be refused for a reason of the stage's."""
     calls = [
         call(function["name"], calls_of(stage, function)[0], {})
@@ -589,6 +657,9 @@ async def test_good_arguments_are_good(conn, stage):
     ]
     rows = await conn.fetch("select * from pg_temp.tried($1, '.')", [one.text for one in calls])
     assert [told(calls[row["n"] - 1], row["state"], row["message"]) for row in rows] == []
+    await clock.freeze()
+    wrong = await wrong_lists(conn, stage)
+    assert wrong == [], "\n".join(wrong)
 
 
 async def test_no_function_lets_a_foreign_error_out(conn, stage):

@@ -143,6 +143,14 @@ async def test_functions_are_created_delegated_and_declared_in_this_order(script
     assert declared.index("'distributed', 'true'") < declared.index("raise_partitions(4)")
 
 
+def test_a_table_of_the_coordinator_counts_on_where_it_was():
+    """Citus puts a new table in its place, whose identity column begins with one."""
+    event = Table(name="worker_event", wanted=Placing.COORDINATOR, placed=None, has_leftovers=False)
+    [(_, text)] = dict(citus.placing([event], shards=4))["tables of the coordinator"]
+    placed, counted = text.index("citus_add_local_table_to_metadata"), text.index("setval")
+    assert placed < counted
+
+
 async def test_every_step_is_reported(connection, small):
     await migrate.migrate(connection, source=small)
 
@@ -377,7 +385,7 @@ REFUSALS = {
     ),
     "a silent node": (
         {"silent": ("n1:5433",)},
-        "node n1:5433 does not tell its settings; check whether it runs",
+        "node n1:5433 does not report its settings; check whether it runs",
     ),
     "a setting of a node": (
         {"settings": (Setting(node="n1:5433", name="fsync", value="off"),)},
@@ -395,7 +403,7 @@ REFUSALS = {
     ),
     "live workers": (
         {"workers": ("a-1", "b-2", "c-3", "d-4", "e-5")},
-        "5 workers are alive (a-1; b-2; c-3; 2 more); stop them, wait until `flowfabric workers` "
+        "5 workers are alive (a-1; b-2; c-3; 2 more); stop them, wait until `flowfabric worker ls` "
         "shows none alive, and type the command again",
     ),
     "sessions": (
@@ -405,7 +413,7 @@ REFUSALS = {
     ),
     "a trigger": (
         {"triggers": (("execution", "mine"),)},
-        "ff.execution has the trigger mine, and Citus takes no table with one; type: "
+        "ff.execution has the trigger mine, but Citus distributes no table with a trigger; type: "
         "drop trigger mine on ff.execution",
     ),
     "a table placed by hand": (

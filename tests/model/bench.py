@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from support.database import Template
+from support.gate_model import Budget, Gate
 from support.model import Policy, Retry, Route, Worker
 
 T = TypeVar("T")
@@ -29,6 +31,35 @@ WORKERS = (
     Worker("pool", "pool-1"),
     Worker("pool", "pool-2", frozenset({"gpu"})),
     Worker("farm", "farm-1", frozenset({"gpu", "big"})),
+)
+# The quotas and budgets of a walk. A submission may name some of them.
+GATES = {
+    "slot": {"concurrency": 1},
+    "pair": {"concurrency": 2},
+    "rate": {"rate": 3},
+    "both": {"concurrency": 2, "rate": 4},
+    "door": {"concurrency": 1, "is_refusing": True},
+}
+WINDOW = timedelta(minutes=10)
+BUDGETS = {"strict": "fail", "patient": "suspend", "loud": "warn"}
+AMOUNT = 100
+LIMITS: tuple[tuple[str, ...], ...] = (
+    ("slot",),
+    ("pair",),
+    ("rate",),
+    ("both",),
+    ("door",),
+    ("door", "rate"),
+    ("slot", "pair"),
+    ("slot", "rate"),
+    ("pair", "both"),
+    ("slot", "pair", "rate"),
+    ("slot", "both", "patient"),
+    ("strict",),
+    ("patient",),
+    ("patient", "loud"),
+    ("pair", "strict", "patient"),
+    ("loud",),
 )
 NOTHING = timedelta()
 MINUTE = timedelta(minutes=1)
@@ -76,12 +107,16 @@ class Bench:
         self.connection: asyncpg.Connection[Any] = self.run(self._create())
         # somebody else, who holds a row now and then
         self.other: asyncpg.Connection[Any] = self.run(self._open())
+        self.limits: dict[str, int] = {}
         self.routes: dict[Route, int] = {route: self._register(route) for route in ROUTES}
+        self.places = {id_: route for route, id_ in self.routes.items()}
         self.steps = 0
         self.calls: Counter[str] = Counter()
         self.met: Counter[tuple[str, str]] = Counter()
         self.taken: Counter[str] = Counter()
         self.words: Counter[tuple[str, str]] = Counter()
+        # How often a gate was seen to keep a slot or a start for an execution.
+        self.reserved = 0
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(call)
@@ -112,6 +147,38 @@ class Bench:
         )
         assert row is not None
         return int(row["route_id"])
+
+    async def declare(self) -> tuple[dict[int, Gate], dict[int, Budget]]:
+        """Declare the quotas and budgets, and return them for the model."""
+        given: list[dict[str, Any]] = []
+        for name, numbers in GATES.items():
+            one = {"kind": "quota", "name": name, **numbers}
+            if one.pop("is_refusing", False):
+                one["overflow"] = "refuse"
+            if "rate" in one:
+                one["rate_window_ms"] = WINDOW / timedelta(milliseconds=1)
+            given.append(one)
+        for name, on_exceed in BUDGETS.items():
+            limits = {"tokens": {"hard": AMOUNT}}
+            given.append({"kind": "budget", "name": name, "limits": limits, "on_exceed": on_exceed})
+        rows = await self.connection.fetch(
+            "select item, gate_id, outcome from ff.register_gates(0::smallint, $1, $2)",
+            NAMESPACE,
+            json.dumps(given).replace(".0", ""),
+        )
+        assert {row["outcome"] for row in rows} == {"registered"}, rows
+        self.limits = {given[row["item"] - 1]["name"]: row["gate_id"] for row in rows}
+        gates = {
+            self.limits[name]: Gate(
+                quota=name, window=WINDOW if "rate" in numbers else None, **numbers
+            )
+            for name, numbers in GATES.items()
+        }
+        budgets = {
+            self.limits[name]: Budget(budget=name, hard=AMOUNT, on_exceed=on_exceed)
+            for name, on_exceed in BUDGETS.items()
+        }
+        return gates, budgets
 
     def close(self) -> None:
         async def drop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -11,7 +12,8 @@ import asyncpg
 
 from support.flow_model import Backlog, Flow, Group
 from support.flow_model import Edge as FlowEdge
-from support.model import Event, Execution, Model, PastAttempt, Recorded
+from support.gate_model import GatedModel, Line
+from support.model import Event, Execution, Model, PastAttempt, Recorded, Route
 
 from . import reading
 from .bench import Call, Disagreement
@@ -25,16 +27,19 @@ _UNSEEN = {
     "tags",
     "history",
     "journal",
+    "stream",
+    "mailbox",
+    "suspensions",
     "execution_id",
     "generation",
     "passed_on",
 }
 _SEEN = tuple(f.name for f in fields(Execution) if f.name not in _UNSEEN)
-_DERIVED = ("public_state", "attempt_index")
+_DERIVED = ("public_state", "attempt_index", "has_stream")
 _PAUSE = ("attempt_paused_at", "attempt_pause_cause")
 _EVENT = tuple(f.name for f in fields(Event))
 _ATTEMPT = tuple(f.name for f in fields(PastAttempt))
-_STEP = tuple(f.name for f in fields(Recorded))
+_STEP = tuple(f.name for f in fields(Recorded) if f.name != "signal")
 _FLOW = tuple(f.name for f in fields(Flow))
 _EDGE = tuple(f.name for f in fields(FlowEdge))
 _GROUP = tuple(f.name for f in fields(Group))
@@ -52,6 +57,11 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
         where a.partition_key = 0 and a.xmin::text::bigint >= $1
         order by a.execution_id, a.attempt_index) as attempts,
   array(select g from ff."grant" g where g.partition_key = 0) as grants,
+  array(select g from ff.gate g where g.partition_key = 0) as gates,
+  array(select r from ff.gate_release r where r.partition_key = 0) as releases,
+  array(select y from ff.line y where y.partition_key = 0) as lines,
+  array(select b from ff.budget b) as budgets,
+  array(select d from ff.budget_dimension d) as dimensions,
   array(select k from ff.idempotency_key k where k.partition_key = 0) as keys,
   array(select b from ff.execution_body b
         where b.partition_key = 0 and b.xmin::text::bigint >= $1
@@ -60,7 +70,13 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
         where s.partition_key = 0) as step_names,
   array(select s from ff.step s
         where s.partition_key = 0 and s.xmin::text::bigint >= $1) as steps,
+  array(select s from ff.stream s where s.partition_key = 0) as streams,
+  array(select c.execution_id from ff.stream_chunk c
+        where c.partition_key = 0 and c.mode = 'rewind') as rewinds,
   array(select w from ff.run_wait w where w.partition_key = 0) as waits,
+  array(select g from ff.signal g where g.partition_key = 0) as signals,
+  array(select s from ff.suspension s
+        where s.partition_key = 0 and s.closed_at is null) as suspensions,
   array(select t from ff.event_trim t where t.partition_key = 0) as event_trims,
   array(select f from ff.flow f where f.partition_key = 0) as flows,
   array(select d from ff.edge d where d.partition_key = 0) as edges,
@@ -70,7 +86,7 @@ select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid,
 """
 
 
-def compare(model: Model, call: Call, seen: asyncpg.Record) -> None:
+def compare(model: GatedModel, routes: dict[int, Route], call: Call, seen: asyncpg.Record) -> None:
     """Raise a Disagreement if rows, events, history, grants, keys or flows differ."""
     problems: list[str] = []
 
@@ -79,6 +95,7 @@ def compare(model: Model, call: Call, seen: asyncpg.Record) -> None:
             problems.append(f"{what}: model {ours}, engine {theirs}")
 
     differ("executions", set(model.executions), set(seen["ids"]))
+    _compare_gates(model, routes, call, seen, differ)
     for row in seen["executions"]:
         e = model.executions.get(row["execution_id"])
         if e is None:
@@ -149,7 +166,72 @@ def compare(model: Model, call: Call, seen: asyncpg.Record) -> None:
         e = model.executions.get(row["execution_id"])
         step = e.journal.get((row["name"], row["occurrence"])) if e is not None else None
         if step is not None:
-            differ("step", asdict(step), {name: row[name] for name in _STEP})
+            differ(
+                "step",
+                {name: getattr(step, name) for name in _STEP},
+                {name: row[name] for name in _STEP},
+            )
+    rewinds = Counter(seen["rewinds"])
+    differ(
+        "streams",
+        {
+            id_: (
+                s.lease_id if e.is_leased and s.lease_id == e.lease_id else None,
+                s.last_no,
+                s.frame_count,
+                s.rewind_count,
+            )
+            for id_, e in model.executions.items()
+            if (s := e.stream) is not None
+        },
+        {
+            s["execution_id"]: (
+                s["lease_id"],
+                s["last_no"],
+                s["durable_count"],
+                rewinds[s["execution_id"]],
+            )
+            for s in seen["streams"]
+        },
+    )
+    for s in seen["streams"]:
+        # A stream is closed unless a lease has it.
+        differ(f"{s['execution_id']} closed", s["lease_id"] is None, s["closed_at"] is not None)
+    differ(
+        "signals",
+        {
+            (id_, s.signal_id): (s.name, s.noticed_at, s.taken_at, *(s.wait or (None, None)))
+            for id_, e in model.executions.items()
+            for s in e.mailbox
+        },
+        {
+            (g["execution_id"], g["signal_id"]): (
+                g["name"],
+                g["noticed_at"],
+                g["taken_at"],
+                g["wait_name"],
+                g["wait_occurrence"],
+            )
+            for g in seen["signals"]
+        },
+    )
+    differ(
+        "open suspensions",
+        {
+            id_: (s.suspension_id, s.waits, s.timeout_at)
+            for id_, e in model.executions.items()
+            for s in e.suspensions
+            if s.is_open
+        },
+        {
+            s["execution_id"]: (
+                s["suspension_id"],
+                list(zip(s["wait_names"], s["wait_occurrences"], strict=True)),
+                s["timeout_at"],
+            )
+            for s in seen["suspensions"]
+        },
+    )
     differ(
         "waits",
         {ids: (wait.wait_no, wait.ended_at) for ids, wait in model.waits.items()},
@@ -163,6 +245,54 @@ def compare(model: Model, call: Call, seen: asyncpg.Record) -> None:
     _compare_flows(model, seen, differ)
     if problems:
         raise Disagreement("\n  ".join([f"{call.function}({call.arguments})", *problems]))
+
+
+def _compare_gates(
+    model: GatedModel,
+    routes: dict[int, Route],
+    call: Call,
+    seen: asyncpg.Record,
+    differ: Callable[[str, Any, Any], None],
+) -> None:
+    """Compare counters and budgets, and take over lines, which the engine may write later."""
+    released: dict[int, int] = {}
+    for r in seen["releases"]:
+        released[r["gate_id"]] = released.get(r["gate_id"], 0) + r["slots"]
+    for row in seen["executions"]:
+        e = model.executions.get(row["execution_id"])
+        if e is not None and row["line_id"] not in (None, e.line_id):
+            problem = model.stand(e, row["line_id"], call.function)
+            differ(f"{e.execution_id} line {row['line_id']}", None, problem)
+    model.lines = {
+        (routes[y["route_id"]], y["gate_id"]): Line(is_open=y["is_open"], served_at=y["served_at"])
+        for y in seen["lines"]
+    }
+    differ("gates", set(model.gates), {g["gate_id"] for g in seen["gates"]})
+    model.forget_claim()
+    for g in seen["gates"]:
+        gate = model.gates[g["gate_id"]]
+        id_ = g["gate_id"]
+        gate.opens_at, gate.is_released = g["opens_at"], id_ in released
+        if g["slices"] is not None:
+            gate.newest = g["slice_base"]
+        differ(f"{gate.quota} concurrency", gate.most, g["max_running"])
+        differ(f"{gate.quota} running", model.used(id_), g["running"] - released.get(id_, 0))
+        # Void reservations are dropped by the claims that meet them.
+        ours = [model.kept(id_, of_starts=of_starts) for of_starts in (False, True)]
+        gate.reserved_for, gate.start_for = g["reserved_for"], g["start_for"]
+        theirs = [model.kept(id_, of_starts=of_starts) for of_starts in (False, True)]
+        differ(f"{gate.quota} reservations", ours, theirs)
+    for b in seen["budgets"]:
+        budget = model.budgets[b["budget_id"]]
+        for name in ("is_shut", "breach_count", "soft_breach_count"):
+            differ(f"{budget.budget} {name}", getattr(budget, name), b[name])
+        for (_, id_), line in model.lines.items():
+            if id_ == b["budget_id"]:
+                differ(f"line of {budget.budget} is open", not budget.is_shut, line.is_open)
+    for d in seen["dimensions"]:
+        budget = model.budgets[d["budget_id"]]
+        for name in ("usage", "refused"):
+            differ(f"{budget.budget} {name}", getattr(budget, name), d[name])
 
 
 def _compare_flows(

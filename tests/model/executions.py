@@ -7,10 +7,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from support.gate_model import BUDGETS as FIRST_BUDGET
 from support.model import Answer, Item
 
 from . import reading
 from .bench import (
+    LIMITS,
     MINUTE,
     NAMESPACE,
     NOTHING,
@@ -40,6 +42,8 @@ def _options(item: Item, policy: Any, *, is_child: bool) -> str:
         "key_window_ms": item.window / timedelta(milliseconds=1),
         "parent_id": str(item.parent_id) if is_child and item.parent_id else None,
         "with_parent": item.with_parent,
+        "quotas": list(item.quotas) or None,
+        "budgets": list(item.budgets) or None,
     }
     return json.dumps({name: value for name, value in options.items() if value is not None})
 
@@ -65,6 +69,7 @@ class Executions(Walker):
             + [(3, True), (7, True), (11, None), (22, False), (62, False)]
             + [(60, True), (62, True), ("self", True), (None, True)]
         ),
+        limits=one_of([()] * (len(LIMITS) // 2) + list(LIMITS)),
         again=AGAIN,
     )
     def submit(
@@ -81,6 +86,7 @@ class Executions(Walker):
         scope: str,
         window: timedelta,
         family: tuple[int | str | None, bool | None],
+        limits: tuple[str, ...],
         again: bool,
     ) -> None:
         if len(self.model.executions) > 20:
@@ -88,6 +94,11 @@ class Executions(Walker):
         chosen = ROUTES[route] if route is not None else None
         if chosen is not None and chosen.namespace == STRANGER:
             namespace = STRANGER
+        ids = [self.bench.limits[name] for name in limits if namespace == NAMESPACE]
+        if ids:
+            # Whether a claim reads a line to its end, and so finds what is overdue in it, is not
+            # defined.
+            deadline = None
         rules, text = POLICIES[policy]
         parent, with_parent = family
         parent_id = self.choose_unfinished(parent) if isinstance(parent, int) else None
@@ -112,6 +123,8 @@ class Executions(Walker):
                     window=window,
                     parent_id=id_ if parent == "self" else parent_id,
                     with_parent=with_parent,
+                    quotas=tuple(id_ for id_ in ids if id_ < FIRST_BUDGET),
+                    budgets=tuple(id_ for id_ in ids if id_ >= FIRST_BUDGET),
                 )
             )
         n = len(items)

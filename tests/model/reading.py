@@ -95,6 +95,42 @@ def recorded(rows: list[asyncpg.Record]) -> list[Answer]:
     return answers
 
 
+def appended(rows: list[asyncpg.Record]) -> Answer:
+    (row,) = rows
+    if row["outcome"] != "appended":
+        return Answer(row["outcome"], _facts(row["detail"]))
+    return Answer("appended", {name: row[name] for name in ("last_no", "frame_count")})
+
+
+def asked(rows: list[asyncpg.Record]) -> list[Answer]:
+    """The answers of waits."""
+    names = (
+        "recorded_at", "until_at", "ready_at", "taken_as", "signal_ids", "value", "attempt_index",
+    )  # fmt: skip
+    return [
+        Answer(
+            row["outcome"],
+            {name: row[name] for name in names}
+            if row["outcome"] in ("taken", "ready", "timed_out", "open")
+            else _facts(row["detail"]),
+        )
+        for row in rows
+    ]
+
+
+def suspended(rows: list[asyncpg.Record]) -> Answer:
+    (row,) = rows
+    if row["outcome"] == "suspended":
+        return Answer("suspended", {"timeout_at": row["timeout_at"]})
+    if row["outcome"] == "already_satisfied":
+        return Answer("already_satisfied", {"by": json.loads(row["detail"])["by"]})
+    return Answer(row["outcome"], _facts(row["detail"]))
+
+
+def delivered(rows: list[asyncpg.Record]) -> list[Answer]:
+    return [Answer(row["outcome"], {"effect": row["effect"]}) for row in rows]
+
+
 def single(rows: list[asyncpg.Record], names: Sequence[str]) -> Answer:
     (row,) = rows
     facts = _facts(row["detail"])

@@ -25,7 +25,8 @@ from .executions import Executions
 from .grants import Grants
 from .operators import Operators
 
-LISTED = tuple(f.name for f in fields(Recorded) if f.name != "epoch")
+_UNLISTED = ("epoch", "opened_at", "taken_at", "signal_ids", "signal")
+LISTED = tuple(f.name for f in fields(Recorded) if f.name not in _UNLISTED)
 
 
 class Steps(Executions, Operators, Grants):
@@ -116,6 +117,70 @@ class Steps(Executions, Operators, Grants):
                     second.word != "exists" or any(first[n] != second[n] for n in kept)
                 ):
                     raise Disagreement(f"a repeated step answered {second}, not {first}")
+
+    @operation(
+        4,
+        pick=PICK,
+        kind=FENCES,
+        who=WHO,
+        ahead=one_of([0] * 6 + [-1, -1, -5, 1]),
+        size=between(1, 3),
+        again=AGAIN,
+    )
+    def append_frames(
+        self, pick: int, kind: str, who: str | None, ahead: int, size: int, again: bool
+    ) -> None:
+        """Frames that go on, that repeat others, or that leave some out."""
+        id_ = self.choose_held(pick)
+        fence = self.fence(id_, kind)
+        e = self.model.executions.get(id_)
+        stream = e.stream if e is not None else None
+        is_first = e is None or stream is None or stream.lease_id != e.lease_id
+        first_no = ahead + (0 if is_first or stream is None else stream.last_no + 1)
+        call = self._fenced_batch(
+            "append_frames",
+            [fence],
+            who,
+            "",
+            bases=[0],
+            positions=[0],
+            modes=["durable"],
+            first_nos=[first_no],
+            counts=[size],
+            payloads=[b"x"] * size,
+            kinds=["text"] * size,
+            encodings=["text"] * size,
+        )
+        call.read = reading.appended
+        self.step(
+            call,
+            lambda: self.model.append_frames(who, fence, first_no, size),
+            target=id_,
+            again=again,
+        )
+
+    @operation(3, pick=between(0, 59), is_new=one_of([False, True]), again=AGAIN)
+    def stream_again(self, pick: int, is_new: bool, again: bool) -> None:
+        """A handler streams, its lease or its generation ends, and it streams again."""
+        id_ = self.choose(pick, lambda e: e.is_leased or e.eligibility == "eligible_now")
+        e = self.model.executions.get(id_)
+        if e is None:
+            return
+        self.aim = id_
+        if e.phase == "runnable":
+            self.issue_grant_and_claim(1, None, False)
+        self.append_frames(1, "current", None, 0, 2, again)
+        self.append_frames(1, "current", None, -1, 3, again)
+        self.append_frames(1, "current", None, 1, 1, again)
+        if is_new:
+            self.continue_execution(1, "current", None, False)
+        else:
+            self.hold_execution(1, "current", None, "it was renamed", False)
+            self.retry_execution(1, None, "ann", "any", False)
+        self.issue_grant_and_claim(1, None, False)
+        self.append_frames(1, "current", None, 0, 2, again)
+        self.append_frames(1, "former", None, 0, 2, again)
+        self.aim = None
 
     @operation(2, pick=PICK, who=WHO)
     def list_steps(self, pick: int, who: str | None) -> None:

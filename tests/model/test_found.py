@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.admission import Admission, in_one_partition
 from support.factories import TTL, Step
 
 FAILURE = b'{"trace": "line 1"}'
@@ -71,6 +72,25 @@ async def test_a_claim_leases_no_child_whose_parent_it_ends(engine, make, clock)
     assert await engine.kinds(child) == ["submitted", "cancelled"]
 
 
+@pytest.mark.parametrize("round_", ["_pick_candidates", "_pick_one_by_one"])
+async def test_a_round_of_a_claim_ends_no_more_executions_than_it_may_lease(
+    db, engine, make, clock, round_
+):
+    """One by one too: that is how a claim goes on behind rows that others have just taken."""
+    for _ in range(3):
+        await make.execution("waiting", lane="a", deadline=timedelta(minutes=1))
+    await clock.advance(minutes=1)
+    most_vain = ", p_most_vain => 1" if round_ == "_pick_one_by_one" else ""
+    found = await db.fetchrow(
+        f"select * from ff.{round_}(p_partition_key => 0::smallint, "
+        "p_routes => array(select route_id from ff.route), p_turns => null, "
+        "p_reclaiming => false, p_from_rank => -1::smallint, p_from_turn => 0::smallint, "
+        "p_from_at => '-infinity', p_from_id => '00000000-0000-0000-0000-000000000000', "
+        f"p_window => 20, p_need => 2{most_vain}, p_worker_id => null, p_now => ff.now())"
+    )
+    assert (found["picked"], len(found["capped"]), found["is_cut"]) == ([], 2, True)
+
+
 async def test_a_claim_ends_a_child_over_the_cap_once(engine, make, clock):
     """Parent and child have both lost too many leases: the child ends with the parent."""
     parent = await make.execution("leased", lane="a", policy={"max_reclaim_count": 0}, priority=9)
@@ -128,6 +148,21 @@ async def test_a_broken_fence_does_not_spoil_a_good_one_of_the_same_execution(en
     answers = await engine.record_many([(broken, step), (execution.lease, step)])
     assert [answer.word for answer in answers] == ["invalid", "busy"]
     assert (await engine.record(execution.lease, step)).word == "recorded"
+
+
+@in_one_partition
+async def test_an_execution_that_runs_is_not_blocked_since_it_stood_in_line(engine):
+    admission = Admission(engine)
+    gates = sorted([await admission.quota(name, concurrency=1) for name in ("a", "b")])
+    (first,) = await admission.submit(1, quotas=gates[:1])
+    lease = await engine.take(first.id)
+    (second,) = await admission.submit(1, quotas=gates)
+    assert await engine.claim(1) == []
+    assert (await engine.row(second.id))["blocked_at"] is not None
+    await engine.complete(lease)
+    await engine.take(second.id)
+    row = await engine.row(second.id)
+    assert (row["blocked_at"], row["line_id"], row["refusal_count"]) == (None, None, None)
 
 
 async def _child(engine, parent, *, lane, **item):

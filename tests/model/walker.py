@@ -16,7 +16,8 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from support.model import Answer, Execution, Fence, Lane, Model, Refusal
+from support.gate_model import GatedModel
+from support.model import Answer, Execution, Fence, Lane, Refusal
 
 from . import comparison, reading
 from .bench import ROUTES, START, Bench, Call, Disagreement
@@ -29,7 +30,10 @@ T = TypeVar("T")
 _RESET = """
 truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff."grant", ff.claim_slot,
   ff.idempotency_key, ff.event_trim, ff.step, ff.run_wait, ff.flow, ff.edge, ff.edge_group,
-  ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member, ff.trim_mark, ff.trim_position
+  ff.signal, ff.signal_inbox, ff.suspension,
+  ff.stream, ff.stream_chunk, ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member,
+  ff.trim_mark, ff.trim_position, ff.quota, ff.quota_change, ff.gate, ff.gate_release,
+  ff.gate_hold, ff.line, ff.budget, ff.budget_dimension, ff.budget_ledger, ff.budget_report
   restart identity;
 update ff.lane set state = 'active', resumes_at = null, reason = null, changed_by = null,
   changed_at = null;
@@ -48,10 +52,11 @@ class Walker(RuleBasedStateMachine):
 
     bench: ClassVar[Bench]
     walk: ClassVar[int]
+    weighted: ClassVar[list[str]] = WEIGHTED
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model(START)
+        self.model = GatedModel(START)
         self.model.lanes = {route.place: Lane() for route in ROUTES}
         self.fences: dict[UUID, list[Fence]] = {}
         self.grant_keys: dict[UUID, bytes] = {}
@@ -70,6 +75,7 @@ class Walker(RuleBasedStateMachine):
         connection = self.bench.connection
         await connection.execute(_RESET)
         await connection.fetchval("select ff_test.freeze_clock($1)", START)
+        self.model.gates, self.model.budgets = await self.bench.declare()
         self._next_xid = await connection.fetchval(
             "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
         )
@@ -154,7 +160,7 @@ class Walker(RuleBasedStateMachine):
     def act(self, number: int) -> None:
         self._used[number] += 1
         dice = Random(f"{self.walk} {self._salt} {number} {self._used[number]}")
-        name = dice.choice(WEIGHTED)
+        name = dice.choice(self.weighted)
         arguments = {key: chooser(dice) for key, chooser in OPERATIONS[name].items()}
         getattr(self, name)(**arguments)
 
@@ -196,7 +202,8 @@ class Walker(RuleBasedStateMachine):
             raise Disagreement(
                 f"{call.function}({call.arguments})\n  model:  {expected}\n  engine: {actual}"
             )
-        comparison.compare(self.model, call, seen)
+        comparison.compare(self.model, self.bench.places, call, seen)
+        self.bench.reserved += any(g.reserved_for or g.start_for for g in self.model.gates.values())
         return expected
 
     def _count(self, function: str, answer: Any) -> None:

@@ -48,10 +48,16 @@ _RESOLUTION = "tests/sql/flow/test_resolution.py"
 _CANCEL = "tests/sql/flow/test_cancel_flow.py"
 _REPLAY = "tests/sql/flow/test_replay_in_flows.py"
 _ADMIT = "tests/sql/quota/test_claims_admit.py"
+_LANE = "tests/sql/lane/test_set_lane_options.py"
+_RESERVE = "tests/sql/quota/test_reservations.py"
+_CLOSED = "tests/sql/quota/test_fails_closed.py"
 _ASK = "tests/sql/signal/test_ask_waits.py"
 _APPEND = "tests/sql/stream/test_append_frames.py"
+_APPROVE = "tests/sql/approval/test_approvals.py"
 _REWIND = "tests/sql/stream/test_read_streams.py"
 _SUSPEND = "tests/sql/suspension/test_suspend_execution.py"
+_TYPES = "tests/signals/test_types.py"
+_WAITPOINT = "tests/sql/waitpoint/test_waitpoints.py"
 
 _CONSUME = "tests/subscriptions/test_consume.py"
 
@@ -90,6 +96,18 @@ MUTANTS: tuple[Mutant, ...] = (
             "(v_row.holder_id, v_row.epoch) is distinct from (p_holder_id, p_epoch)",
             "v_row.holder_id is null",
         ),
+    ),
+    _mutant(
+        "a failure of a webhook is counted again by a repeat",
+        "functions/webhook/fail_webhook.sql",
+        "tests/subscriptions/test_webhooks.py::test_a_failure_is_counted_once",
+        ("if p_ack_no <= v_row.ack_no or ", "if "),
+    ),
+    _mutant(
+        "a failure of a webhook is counted before the next try",
+        "functions/webhook/fail_webhook.sql",
+        "tests/subscriptions/test_webhooks.py::test_a_failure_is_counted_once",
+        (" or v_row.retry_at > v_now then\n    return query", " then\n    return query"),
     ),
     # The fence
     _mutant(
@@ -403,7 +421,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the cursor stands at the end of the snapshot",
-        "functions/event/read_events.sql",
+        "functions/event/_read_events.sql",
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         (
@@ -413,7 +431,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an older generation is judged by the snapshot",
-        "functions/event/read_events.sql",
+        "functions/event/_read_events.sql",
         "tests/events/test_generations.py::test_a_reader_goes_on_after_a_move[500-1000000]",
         ("v_is_old := v_generation < v_cursor.current;", "v_is_old := false;"),
     ),
@@ -430,6 +448,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/events/test_generations.py::"
         "test_what_is_trimmed_in_an_old_generation_expires_only_cursors_before_it",
         ("(generation, last_xid) < (v_gone, v_gone_to)", "last_xid < v_gone_to"),
+    ),
+    _mutant(
+        "a transaction without events expires the position of a subscription",
+        "functions/event/_read_cursor.sql",
+        "tests/subscriptions/test_trimming.py::"
+        "test_a_long_transaction_that_writes_no_event_expires_no_subscription",
+        ("or not v_is_kept and exists (", "or exists ("),
+    ),
+    _mutant(
+        "no loss of a subscription is recorded",
+        "functions/event/_raise_trim_mark.sql",
+        "tests/subscriptions/test_trimming.py::"
+        "test_a_position_below_the_trim_mark_expires_when_its_events_are_lost",
+        ("if p_lost_by = '{}' then", "if true then"),
     ),
     _mutant(
         "the cursor forgets what has not ended",
@@ -852,6 +884,98 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_SUSPEND}::test_cancel_closes_what_is_open_and_a_late_signal_revives_nothing",
         ("if v_asleep is not null then", "if false then"),
     ),
+    _mutant(
+        "a denial counts as an approval",
+        "functions/signal/_choose_signals.sql",
+        f"{_APPROVE}::test_the_last_needed_answer_wakes_the_execution",
+        ("case when p_names[i] = 'approved' then 1 else 0 end", "1"),
+    ),
+    _mutant(
+        "a closed waitpoint leaves its waits open",
+        "functions/waitpoint/_close_waitpoints.sql",
+        f"{_WAITPOINT}::test_a_suspension_that_nobody_can_end_any_more_times_out",
+        (
+            """perform ff._time_out_unanswerable(
+    p_partition_key, p_execution_id, p_waitpoint_ids, p_now);""",
+            "null;",
+        ),
+    ),
+    _mutant(
+        "a signal by name answers an approval",
+        "functions/signal/_read_candidate.sql",
+        f"{_APPROVE}::test_a_signal_by_name_never_answers_an_approval",
+        (
+            "= any (v_points) and x.closed_at is null and x.approval_id is null",
+            "= any (v_points) and x.closed_at is null",
+        ),
+    ),
+    _mutant(
+        "one operator answers for two approvers",
+        "functions/approval/deliver_approval_signal.sql",
+        f"{_APPROVE}::test_one_operator_cannot_answer_for_two_approvers",
+        (
+            """w.waitpoint_id = v_point.waitpoint_id
+           or (g.source_type = 'operator' and g.source_identity = p_actor)""",
+            "w.waitpoint_id = v_point.waitpoint_id",
+        ),
+    ),
+    _mutant(
+        "an approver answers an approval under any name",
+        "functions/signal/_signal_problem.sql",
+        f"{_APPROVE}::test_an_answer_is_approved_or_rejected",
+        ("when p_is_approval and p_name not in ('approved', 'rejected')", "when false"),
+    ),
+    _mutant(
+        "no signal is checked with the type of the wait",
+        "functions/signal/_read_expected_types.sql",
+        f"{_TYPES}::test_a_wait_refuses_a_value_of_another_type_where_it_is_sent",
+        ("case when t.schema_id is not null and t.room >", "case when false and t.room >"),
+    ),
+    _mutant(
+        "the type of the wait binds every later signal",
+        "functions/signal/_read_expected_types.sql",
+        f"{_TYPES}::test_a_second_value_may_have_the_type_of_a_later_wait",
+        ("is not null and t.room > (", "is not null and t.room >= ("),
+    ),
+    _mutant(
+        "a signal by name answers several waitpoints",
+        "functions/signal/_read_candidate.sql",
+        f"{_WAITPOINT}::test_a_signal_by_name_answers_one_of_several_waitpoints",
+        ("w.key = g.name and w.turn = g.turn", "w.key = g.name"),
+    ),
+    _mutant(
+        "the feed skips a transaction that was open while a page was read",
+        "functions/signal/read_signals.sql",
+        "tests/sql/signal/test_read_signals.py::test_a_cursor_moves_only_to_what_was_delivered",
+        (
+            "select r.xid::text::bigint as xid from pg_snapshot_xip(v_now) r(xid)",
+            "select r.xid::text::bigint as xid from pg_snapshot_xip(v_now) r(xid) where false",
+        ),
+    ),
+    _mutant(
+        "a token may be spelled in several ways",
+        "functions/waitpoint/_verify_token.sql",
+        f"{_WAITPOINT}::test_trailing_bits_do_not_make_another_spelling",
+        ("translate(encode(v_bytes, 'base64'), E'+/=\\n', '-_') = p_token", "'' <> p_token"),
+    ),
+    _mutant(
+        "a retired key verifies for ever",
+        "functions/waitpoint/_verify_token.sql",
+        f"{_WAITPOINT}::test_after_a_rotation_old_tokens_verify_for_the_grace",
+        ("when v_key.lapses_at < p_now then", "when false then"),
+    ),
+    _mutant(
+        "a closed waitpoint takes answers",
+        "functions/signal/deliver_signals.sql",
+        f"{_WAITPOINT}::test_the_token_is_dead_when_the_answer_is_taken",
+        ("when v_row.is_closed then 'waitpoint_closed'", "when false then 'waitpoint_closed'"),
+    ),
+    _mutant(
+        "a replay from a later wait opens an answered waitpoint",
+        "functions/execution/_delete_steps.sql",
+        f"{_WAITPOINT}::test_a_replay_from_a_later_wait_leaves_an_answered_waitpoint_closed",
+        (" and w.waitpoint_id <> all (v_kept)", ""),
+    ),
     # Streams
     _mutant(
         "a repeated append stores its frames again",
@@ -891,6 +1015,30 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     _mutant(
+        "an append of a lease that streams does not look at the namespace",
+        "functions/stream/append_frames.sql",
+        f"{_APPEND}::test_a_foreign_namespace_appends_nothing_and_reads_no_summary",
+        ("                  and (p_namespace is null or e.namespace = p_namespace)\n", ""),
+    ),
+    _mutant(
+        "a capped stream does not say what is gone",
+        "functions/stream/_trim_streams.sql",
+        f"{_APPEND}::test_a_cap_keeps_the_newest_frames_and_says_so",
+        ("floor_ms = coalesce(v_ms, s.floor_ms)", "floor_ms = s.floor_ms"),
+    ),
+    _mutant(
+        "the stream of an execution outlives it",
+        "functions/execution/_delete_executions.sql",
+        f"{_APPEND}::test_a_trimmed_execution_leaves_nothing_of_its_stream",
+        ("    where x.has_stream\n", "    where false\n"),
+    ),
+    _mutant(
+        "a patch of a summary replaces objects instead of merging them",
+        "functions/stream/_merge_patch.sql",
+        f"{_APPEND}::test_summary_frames_build_a_document",
+        ("then ff._merge_patch(v_document -> e.key, e.value)", "then e.value"),
+    ),
+    _mutant(
         "ids follow the clock back",
         "functions/stream/_append_chunks.sql",
         f"{_APPEND}::test_ids_rise_while_the_clock_goes_back",
@@ -925,7 +1073,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "the general claim does not look whether there is room",
         "functions/quota/_admit_candidates.sql",
         f"{_ADMIT}::test_no_more_run_than_the_limit",
-        ("v_rooms[v_nth] <= 0 or", "false or"),
+        (
+            "elsif v_rooms[v_nth] <= (v_reserved[v_nth] <> v_row.id is true)::integer then",
+            "elsif false then",
+        ),
     ),
     _mutant(
         "the end of a lease gives nothing back",
@@ -943,7 +1094,105 @@ MUTANTS: tuple[Mutant, ...] = (
         "a shut budget lets executions start",
         "functions/execution/_claim_fresh.sql",
         f"{_ADMIT}::test_a_shut_budget_starts_nobody_until_its_reset",
-        ("v_is_shut := exists (select from ff.budget b where b.is_shut);", "v_is_shut := false;"),
+        ("select x.quota_ids || x.budget_ids as gate_ids", "select x.quota_ids as gate_ids"),
+    ),
+    _mutant(
+        "nothing is reserved for an execution that is refused again and again",
+        "functions/quota/_admit_candidates.sql",
+        f"{_RESERVE}::test_an_execution_under_three_gates_starts_under_a_steady_load",
+        ("::integer >= 5 then", "::integer >= 5000 then"),
+    ),
+    _mutant(
+        "anybody gets a reserved slot",
+        "functions/quota/_admit_candidates.sql",
+        f"{_RESERVE}::test_a_reserved_slot_goes_to_nobody_else",
+        ("<= (v_reserved[v_nth] <> v_row.id is true)::integer", "<= 0"),
+    ),
+    _mutant(
+        "slots are reserved above the awaited gate",
+        "functions/quota/_admit_candidates.sql",
+        f"{_RESERVE}::test_only_slots_below_the_awaited_gate_are_reserved",
+        ("if v_gate < v_refuser and not v_is_slow", "if v_gate <> v_refuser and not v_is_slow"),
+    ),
+    _mutant(
+        "a reserved start goes to others",
+        "functions/quota/_admit_candidates.sql",
+        f"{_RESERVE}::test_a_reserved_start_goes_to_nobody_else_and_the_rate_goes_on",
+        (
+            "v_starts[v_nth] <= (v_keeping[v_nth] <> v_row.id is true)::integer",
+            "v_starts[v_nth] <= 0",
+        ),
+    ),
+    _mutant(
+        "an execution that waits for a slot keeps no start",
+        "functions/quota/_admit_candidates.sql",
+        f"{_RESERVE}::test_a_start_is_reserved_while_another_quota_has_no_slot",
+        ("          v_keeping[v_nth] := v_row.id;", "          null;"),
+    ),
+    _mutant(
+        "a quota refuses by the share of one partition",
+        "shared/_judge_gates.sql",
+        "tests/partitions/test_shares.py::test_a_quota_refuses_only_if_no_partition_has_room",
+        (
+            "if ff._is_used_up(\n           p_partition_key, v_refusing[v_nth], "
+            "v_refusing[v_nth] = any (v_full), v_now)",
+            "if (v_refusing[v_nth] = any (v_full))",
+        ),
+    ),
+    _mutant(
+        "a reservation that nobody needs stays",
+        "functions/quota/_read_void_reservations.sql",
+        f"{_RESERVE}::test_a_reservation_that_nobody_needs_is_dropped",
+        ("where x.execution_id is not null and not", "where false and not"),
+    ),
+    _mutant(
+        "a missing gate lets first attempts start",
+        "functions/quota/_take_slots.sql",
+        f"{_CLOSED}::test_a_first_attempt_that_cannot_be_judged_does_not_start",
+        ("or v_locked <> (", "or 0 > ("),
+    ),
+    _mutant(
+        "a missing budget lets executions start",
+        "functions/quota/_take_slots.sql",
+        f"{_CLOSED}::test_a_first_attempt_that_cannot_be_judged_does_not_start",
+        (
+            "not exists (\n         select from ff.budget b "
+            "where b.budget_id = u.id and not b.is_shut",
+            "exists (\n         select from ff.budget b where b.budget_id = u.id and b.is_shut",
+        ),
+    ),
+    _mutant(
+        "executions from before the limit of their lane do not count",
+        "functions/execution/_claim_fresh.sql",
+        f"{_LANE}::test_lifting_the_limit_opens_the_lane",
+        ("if p_lane_gate is not null and not v_is_gated then", "if false then"),
+    ),
+    _mutant(
+        "a claim with a grant passes the limit of its lane",
+        "functions/quota/_check_admitted.sql",
+        f"{_LANE}::test_a_grant_takes_a_slot_of_the_lane_or_is_refused",
+        ("if v_gate is not null then", "if false then"),
+    ),
+    _mutant(
+        "weights change no turns",
+        "shared/_order_fairly.sql",
+        f"{_LANE}::test_a_key_with_a_weight_gets_more_turns",
+        ("/ coalesce(v_group.weight, 1)", ""),
+    ),
+    _mutant(
+        "code changes what an operator set for a lane",
+        "functions/lane/set_lane_options.sql",
+        f"{_LANE}::test_what_an_operator_sets_wins_over_code_until_it_is_lifted",
+        (
+            "v_new := coalesce(v_lane.options, v_lane.declared, '{}');",
+            "v_new := coalesce(v_lane.declared, v_lane.options, '{}'); v_lane.options := null;",
+        ),
+    ),
+    _mutant(
+        "a start that has left the window is taken back",
+        "functions/quota/release_admission.sql",
+        f"{_ADMIT}::test_a_start_that_has_left_the_window_is_not_taken_back",
+        ("v_slice > v_gate.slice_base - 62 and", ""),
     ),
     _mutant(
         "a share grows by what another partition still runs",

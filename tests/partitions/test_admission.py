@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric import Limit
 from support.admission import Admission
-from support.factories import Engine
+from support.factories import Engine, Item
 from worker.apps import working
 
 from .conftest import NUMBER
@@ -47,6 +47,37 @@ async def test_the_look_over_the_partitions_finds_lines_that_have_room(client, s
     assert set(await client.executions.find_work()) == {5}
     assert len(await engine.claim(3)) == 1
     assert await client.executions.find_work() == {}
+
+
+async def test_the_limit_of_a_lane_counts_in_all_partitions(client, several):
+    engines = [Engine(several.conn, partition_key=n) for n in range(NUMBER)]
+    for engine in engines:
+        await engine.submit_many([Item(route=await engine.register(lane="mail"))] * 3)
+    await several.fetch(
+        "select * from ff.set_lane_options($1, 'mail', '{\"concurrency\": 4}')",
+        engines[0].namespace,
+    )
+    running = []
+    for _ in range(8):
+        for engine in engines:
+            running += [(engine, one) for one in await engine.claim(10)]
+        assert len(running) <= 4
+        await client.quotas.balance()
+    assert len(running) == 4
+    left = 3 * NUMBER
+    for _ in range(200):
+        while running:
+            engine, lease = running.pop()
+            await engine.complete(lease)
+            left -= 1
+        await client.quotas.sweep()
+        await client.quotas.balance()
+        for engine in engines:
+            running += [(engine, one) for one in await engine.claim(10)]
+        assert len(running) <= 4
+        if not left:
+            break
+    assert left == 0
 
 
 async def test_rates_and_slots_that_ran_out_open_lines_of_all_partitions(client, several, clock):

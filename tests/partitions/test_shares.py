@@ -146,6 +146,29 @@ async def test_a_changed_limit_is_split_again_and_holds(stage):
     assert len(await stage.claim()) > 10
 
 
+@pytest.mark.parametrize("limit", ["concurrency", "rate"])
+async def test_a_limit_lowered_to_what_runs_lets_no_partition_start_more(stage, limit):
+    given = {"rate_window_ms": 60000} if limit == "rate" else {}
+    for partition in range(4):
+        await stage.submit(partition, 2, **{limit: 16}, **given)
+    held = await stage.claim()
+    assert len(held) == 8
+    lower = {"rate_window": MINUTE} if limit == "rate" else {}
+    await stage.admissions[0].one("set_quota", quota="api", **{limit: 8}, **lower)
+    for partition in range(4, NUMBER):
+        await stage.submit(partition, 2)
+    assert await stage.claim() == []
+    if limit == "concurrency":
+        # What ends in one partition starts in another, once shares are balanced.
+        partition, lease = held.pop()
+        await stage.engines[partition].complete(lease)
+        await stage.db.fetch("select ff.sweep_gates($1)", partition)
+        for _ in range(2):
+            await stage.balance()
+            await stage.claim()
+        assert await stage.running() == 8
+
+
 async def test_a_rate_is_shared_too(stage):
     limit = {"rate": 8, "rate_window_ms": 60000}
     await stage.submit(3, 20, **limit)
@@ -197,3 +220,22 @@ async def test_a_partition_that_came_later_starts_without_a_share(stage):
     for _ in range(2):
         await stage.balance()
     assert len(await late.claim()) == 1
+
+
+@pytest.mark.parametrize("limits", [{"concurrency": 4}, {"rate": 4, "rate_window_ms": 3_600_000}])
+async def test_a_quota_refuses_only_if_no_partition_has_room(stage, limits):
+    """Half of the partitions have no share of the limit."""
+    limits = {**limits, "overflow": "refuse"}
+    words = []
+    for partition in (*range(NUMBER), *range(NUMBER)):
+        gate = await stage.admissions[partition].quota(**limits)
+        route = await stage.engines[partition].register()
+        (answer,) = await stage.admissions[partition].submit(1, quotas=[gate], route=route)
+        words.append(answer.word)
+        await stage.claim()
+    assert words == ["created"] * 4 + ["limit_reached"] * (2 * NUMBER - 4)
+    # Unused shares move to the executions that wait for them.
+    for _ in range(4):
+        await stage.balance()
+        await stage.claim()
+    assert await stage.running() == 4

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from flowfabric import App, Context
+from flowfabric import App, Context, gather
+from flowfabric.cli import top
+from flowfabric.client import FlowFabric
 from flowfabric.client import leases as leases_module
 from flowfabric.client import partitions as partitions_module
 from flowfabric.core.errors import ConnectionLost, InvalidInput, Unavailable
-from flowfabric.core.execution import Claimed, ExecutionFilter, Route, Submission
-from flowfabric.core.ids import bare_uuid, mint, mint_in
+from flowfabric.core.execution import DEFAULT_NAMESPACE, Claimed, ExecutionFilter, Route, Submission
+from flowfabric.core.ids import bare_uuid, key_partition, mint, mint_in
 from flowfabric.core.lane import LaneTraffic
+from flowfabric.drawing.text import Screen
+from flowfabric.handlers import run_ends
 from flowfabric.worker import rotation as rotation_module
 from support.factories import NAMESPACE, Engine
 from worker.apps import working
+from worker.waiting import eventually
 
 from .conftest import NUMBER
 
@@ -126,17 +131,23 @@ async def test_submits_of_other_partitions_are_stored_when_one_refuses(client, m
     assert sorted(one.id.partition_key for one in page.executions) == [0, 1, 2, 4, 4, 5, 6, 7]
 
 
+def impatient_with(silent: int) -> Callable[..., Any]:
+    """Return a `within_time` that waits long for every partition but one."""
+    within_time = partitions_module.within_time
+
+    def wait(partition: int, count: int, answer: Any, seconds: float | None = None) -> Any:
+        return within_time(partition, count, answer, 0.1 if partition == silent else 60.0)
+
+    return wait
+
+
 @pytest.mark.parametrize("is_silent", [False, True])
 async def test_lists_and_counts_name_the_partition_that_does_not_answer(
     client, monkeypatch, is_silent
 ):
     await client.executions.submit_many([submission(partition) for partition in range(NUMBER)])
     if is_silent:
-        # Planned beforehand, so that on a busy machine the other partitions answer in time.
-        await client.executions.list()
-        await client.executions.list_ids()
-        await client.executions.count()
-        monkeypatch.setattr(partitions_module, "ANSWER_SECONDS", 2.0)
+        monkeypatch.setattr(partitions_module, "within_time", impatient_with(3))
         call = client.database.call
 
         async def hanging(statement, **arguments):
@@ -249,8 +260,7 @@ async def test_leases_of_other_partitions_are_renewed_when_one_hangs(
 
     ttl = timedelta(seconds=30)
     await clock.advance(seconds=20)
-    monkeypatch.setattr(leases_module, "LEAST_RENEW_SECONDS", 1.0)
-    monkeypatch.setattr(leases_module, "RENEW_SHARE", 1e9)
+    monkeypatch.setattr(leases_module, "within_time", impatient_with(2))
     lost, busy = await client.leases.renew(held, ttl, caller=Caller())
     assert lost == {}
     assert [one.partition_key for one in busy] == [2]
@@ -376,3 +386,89 @@ async def test_an_app_opened_before_the_number_was_raised_works_in_all_partition
             )
             for one in (await client.executions.list()).executions:
                 await asyncio.wait_for(client.results.wait(one.id), 60)
+
+
+async def test_a_handler_gives_its_slot_back_while_it_waits_for_runs_of_other_partitions(
+    app, monkeypatch
+):
+    """The worker has one slot, so the others run only while the handler is away from it."""
+    monkeypatch.setattr(run_ends, "MOMENT_SECONDS", 0.05)
+    monkeypatch.setattr(run_ends, "_FIRST_POLL", timedelta(milliseconds=50))
+
+    @app.task
+    async def child(n: int) -> int:
+        return n
+
+    @app.task
+    async def parent(ctx: Context) -> list[Any]:
+        away = [await ctx.submit(child.using(key=f"k{n}"), n) for n in range(NUMBER)]
+        assert len({run.id.partition_key for run in away}) > 1
+        here = await ctx.submit(child, 100)
+        one = await away[0].result()
+        return [one, await gather([*away, here]), await here.result()]
+
+    run = await parent.submit()
+    async with working(app, concurrency=1):
+        assert await run.result(timeout=120) == [0, [*range(NUMBER), 100], 100]
+    kinds = [event.kind for event in await (await app.client()).executions.events(run.id)]
+    assert kinds.count("claimed") == 1
+    assert kinds.count("resumed") > 0
+
+
+async def test_the_wait_for_a_run_of_another_partition_goes_with_signals_and_sleeps(
+    app, monkeypatch
+):
+    monkeypatch.setattr(run_ends, "MOMENT_SECONDS", 0.05)
+    monkeypatch.setattr(run_ends, "_FIRST_POLL", timedelta(milliseconds=50))
+    keys = {key_partition(DEFAULT_NAMESPACE, f"k{n}", NUMBER): f"k{n}" for n in range(99)}
+
+    @app.task
+    async def child(n: int) -> int:
+        return n
+
+    @app.task
+    async def parent(ctx: Context) -> list[Any]:
+        key = keys[(ctx.execution_id.partition_key + 1) % NUMBER]
+        run = await ctx.submit(child.using(key=key, delay=timedelta(milliseconds=500)), 7)
+        found = await asyncio.gather(
+            run.result(), ctx.sleep(timedelta(milliseconds=200)), ctx.wait_for_signal("go", int)
+        )
+        return [found[0], found[2]]
+
+    run = await parent.submit()
+    await run.signal("go", 3)
+    async with working(app, concurrency=1):
+        assert await run.result(timeout=120) == [7, 3]
+
+
+async def test_top_and_lists_of_waiting_executions_name_the_partition_that_does_not_answer(
+    app, monkeypatch
+):
+    @app.task
+    async def ask(ctx: Context) -> bool:
+        return bool((await ctx.approval("Go on?", approvers=["ann"])).is_approved)
+
+    runs = [await ask.submit(key=f"k{n}") for n in range(3 * NUMBER)]
+    places = {run.id.partition_key for run in runs}
+    assert len(places) > 1
+    client = await app.client()
+    async with working(app, concurrency=50):
+        await eventually(lambda: _are_suspended(client, len(runs)))
+    silent = min(places)
+    left = sum(run.id.partition_key != silent for run in runs)
+    assert (await client.lanes.traffic()).missing == ()
+    await fail_calls(client, monkeypatch, silent)
+    for found in (
+        await client.signals.suspended(limit=100),
+        await client.approvals.list(limit=100),
+    ):
+        assert (found.missing, len(found)) == ((silent,), left)
+    assert (await client.lanes.traffic()).missing == (silent,)
+    snapshot = await top._read(client)
+    assert top._facts(snapshot)["missing"] == [silent]
+    lines = top._lines(snapshot, client, Screen())
+    assert f"not everything is shown: no answer from partition {silent}" in lines[1]
+
+
+async def _are_suspended(client: FlowFabric, number: int) -> bool:
+    return len(await client.signals.suspended(limit=100)) == number

@@ -35,6 +35,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
+from support.admission import Admission
 from support.clock import Clock
 from support.database import Database
 from support.factories import (
@@ -48,6 +49,7 @@ from support.factories import (
     Outcome,
     Step,
 )
+from support.streams import append
 
 LANE = "pairs"
 OTHER_LANE = "pairs-other"
@@ -272,6 +274,44 @@ def _with_steps(state: str) -> Build:
     return build
 
 
+def _streaming(*, is_over: bool = False) -> Build:
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+        execution = await _plain("leased")(make, engine, clock, key)
+        assert execution.lease is not None
+        assert (await append(engine, execution.lease, b"a")).word == "appended"
+        if is_over:
+            assert (await engine.release(execution.lease)).word == "released"
+            lease = await engine.take(execution.id, lanes=[LANE], instance="pool-1")
+            execution = replace(execution, lease=lease)
+        return execution
+
+    return build
+
+
+def _limited(state: str) -> Build:
+    """Under a quota of one slot: `free` waits, `leased` has the slot, `in line` waits for that of
+    another, `next` stands in the closed line of a slot that has just been given back."""
+
+    async def build(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
+        gate = await Admission(engine).quota("pairs", concurrency=1)
+        if state in ("in line", "next"):
+            other = await make.execution("waiting", lane=OTHER_LANE, quotas=(gate,))
+            lease = await engine.take(other.id, lanes=[OTHER_LANE], instance="pool-9")
+            other = replace(other, lease=lease)
+        execution = await make.execution("waiting", lane=LANE, policy=POLICY, quotas=(gate,))
+        if state == "leased":
+            lease = await engine.take(execution.id, lanes=[LANE], instance="pool-1")
+            return replace(execution, lease=lease)
+        if state == "free":
+            return execution
+        assert await engine.claim(1, lanes=[LANE], instance="pool-8") == []
+        if state == "next":
+            assert (await engine.complete(lease)).word == "completed"
+        return Beside(id=execution.id, route=execution.route, lease=execution.lease, other=other)
+
+    return build
+
+
 async def _owing(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Execution:
     """Ended, and marked as if somebody had to be told; there is nobody."""
     execution = await _plain("completed")(make, engine, clock, key)
@@ -283,8 +323,14 @@ async def _owing(make: Factory, engine: Engine, clock: Clock, key: bytes) -> Exe
 
 BUILDS: dict[str, Build] = {state: _plain(state) for state in STATES} | {
     "completed, owing": _owing,
+    "under a quota with room": _limited("free"),
+    "leased under a quota": _limited("leased"),
+    "in line": _limited("in line"),
+    "in line, with room": _limited("next"),
     "completed, with steps": _with_steps("completed"),
     "held, with steps": _with_steps("held"),
+    "leased, streaming": _streaming(),
+    "leased again, after a stream": _streaming(is_over=True),
     "leased, beside another": _with_target,
     "awaiting one that runs": _awaiting,
     "leased and awaited": _awaited,
@@ -360,6 +406,12 @@ async def _record(engine: Engine, lease: Lease, wait: bool) -> Any:
     return "busy" if answer.word == "busy" else answer
 
 
+async def _append(engine: Engine, lease: Lease) -> Any:
+    """Two frames from the first on: of a stream that has one, the second is new."""
+    answer = await append(engine, lease, b"a", b"b")
+    return "busy" if answer.word == "busy" else answer
+
+
 async def _complete_other(engine: Engine, subject: Subject) -> Any:
     if subject.other_lease is None:
         return None
@@ -430,7 +482,17 @@ async def _handled(tick: Awaitable[tuple[int, timedelta | None]]) -> int:
     return (await tick)[0]
 
 
-_WAITING = ("waiting", "interrupted", "retry_waiting", "replayed", "revoked", "expired_lease")
+_WAITING = (
+    "waiting",
+    "interrupted",
+    "retry_waiting",
+    "replayed",
+    "revoked",
+    "expired_lease",
+    "under a quota with room",
+    "in line",
+    "in line, with room",
+)
 _CONCERNING = (
     "leased and awaited",
     "leased, with a child",
@@ -443,9 +505,18 @@ _MEMBERS = (
     "member with a rival",
     "member with a staged edge",
 )
-_LEASED = ("leased", "resumed", "retried", "reclaimed", "lease ran out", "attempt out of time")
+_LEASED = (
+    "leased",
+    "resumed",
+    "retried",
+    "reclaimed",
+    "lease ran out",
+    "attempt out of time",
+    "leased under a quota",
+)
 _ENDED = ("completed", "failed", "cancelled", "expired", "timed_out", "cancelled_unstarted")
 _HELD = ("blocked", "held")
+_LIMITED = ("under a quota with room", "leased under a quota", "in line", "in line, with room")
 _LATER = ("delayed", "retry_delayed", "delayed_by_worker")
 _LOST = ("expired_lease", "revoked", "expired lease, granted", "lease ran out", "reclaim is due")
 _DUE = ("waiting past its deadline", "leased past its deadline", "attempt out of time")
@@ -492,6 +563,10 @@ OPERATIONS: dict[str, Operation] = {
     "delay": _fenced(lambda engine, lease: engine.delay(lease)),
     "record_steps": _fenced(lambda engine, lease: _record(engine, lease, True)),
     "record_steps at once": _fenced(lambda engine, lease: _record(engine, lease, False), "busy"),
+    "append_frames": replace(
+        _fenced(_append, "busy"),
+        home=("leased, streaming", "leased again, after a stream", "leased"),
+    ),
     "wait_for_runs": Operation(
         call=lambda engine, subject, side: engine.wait_for(
             subject.lease, [subject.other or TARGET]
@@ -616,6 +691,17 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+# What ends leases and passes over executions.
+_CLOSING = (
+    "complete at once",
+    "fail at once",
+    "release at once",
+    "expire_leases",
+    "expire_executions",
+    "expire_worker_leases",
+)
+
+
 # Cases.
 
 
@@ -630,9 +716,15 @@ class Case:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the second may have to wait. Executions are passed over, but not their grants:
-        whoever takes an execution waits for a reaper that is about to delete its old grant."""
-        return OPERATIONS[self.second].passed is None or self.first == "reap_grants"
+        """Whether the second may have to wait. An operation skips a locked execution, but two rows
+        are waited for: an old grant that the reaper is about to delete, by the operation that takes
+        its execution; and a stream, by the operation that ends its lease, because no frame may
+        follow the end."""
+        return (
+            OPERATIONS[self.second].passed is None
+            or self.first == "reap_grants"
+            or (self.first == "append_frames" and self.second in _CLOSING)
+        )
 
 
 def all_of(first: str) -> list[Case]:
@@ -660,8 +752,8 @@ def sample_of(first: str) -> list[Case]:
 
 
 def few_of(cases: list[Case], first: str) -> list[Case]:
-    """One in twenty, others for each operation."""
-    return cases[list(OPERATIONS).index(first) * 17 % 20 :: 20] or cases[:1]
+    """One in 21, others for each operation."""
+    return cases[list(OPERATIONS).index(first) % 21 :: 21] or cases[:1]
 
 
 def waiting() -> list[str]:
@@ -723,6 +815,14 @@ select jsonb_build_object(
             where s.partition_key = 0 and s.execution_id = $1),
   'waits', (select jsonb_agg(to_jsonb(w) order by w.target_id) from ff.run_wait w
             where w.partition_key = 0 and w.waiter_id = any (array[$1, $2])),
+  'slots', (select jsonb_agg(jsonb_build_array(g.gate_id, g.running - coalesce((
+              select sum(r.slots) from ff.gate_release r
+              where r.partition_key = 0 and r.gate_id = g.gate_id), 0)) order by g.gate_id)
+            from ff.gate g where g.partition_key = 0),
+  'stream', (select to_jsonb(s) from ff.stream s
+             where s.partition_key = 0 and s.execution_id = $1),
+  'chunks', (select jsonb_agg(to_jsonb(c) order by c.ms, c.seq) from ff.stream_chunk c
+             where c.partition_key = 0 and c.execution_id = $1),
   'grant', (select to_jsonb(g) from ff."grant" g
             where g.partition_key = 0 and g.execution_id = $1),
   'flow', (select jsonb_agg(to_jsonb(f)) from ff.flow f where f.partition_key = 0),
@@ -748,6 +848,8 @@ truncate ff.flow, ff.edge, ff.edge_group, ff.kept_result, ff.cancel_backlog,
   ff.cancel_backlog_member;
 """
 
+_FORGET_GATES = "truncate ff.gate, ff.gate_release, ff.line, ff.quota, ff.claim_slot"
+
 _IS_HELD = """
 select not exists (
          select from (select from ff.execution e
@@ -762,6 +864,11 @@ select not exists (
           select from (select from ff."grant" g
                        where g.partition_key = 0 and g.execution_id = $1
                        for update skip locked) x))
+    or ($3 and exists (select from ff.stream s where s.partition_key = 0 and s.execution_id = $1)
+        and not exists (
+          select from (select from ff.stream s
+                       where s.partition_key = 0 and s.execution_id = $1
+                       for no key update skip locked) x))
 """
 
 
@@ -905,7 +1012,7 @@ class Ring:
         first, second = one.connection.transaction(), two.connection.transaction()
         await first.start()
         await self._call(case, subject, 1)
-        is_held = await self._is_held(subject)
+        is_held = await self._is_held(subject, case.second)
         await second.start()
         running = asyncio.create_task(self._call(case, subject, 2))
         waited = await self._waits(running)
@@ -934,7 +1041,7 @@ class Ring:
         transaction = self.sides[1].connection.transaction()
         await transaction.start()
         answers = [await self._call(case, subject, 1)]
-        is_held = await self._is_held(subject)
+        is_held = await self._is_held(subject, case.second)
         stored = self._untouched
         if not isinstance(answers[0], Refused):
             stored = await self._stored(self.sides[1], subject)
@@ -1030,6 +1137,8 @@ class Ring:
             await self.db.execute('delete from ff."grant"')
         if self._subject is not None and self._subject.flow is not None:
             await self.db.execute(_FORGET_FLOW)
+        if self._state is not None and self._state in _LIMITED:
+            await self.db.execute(_FORGET_GATES)
         self._state, self._subject = None, None
 
     async def _call(
@@ -1089,8 +1198,11 @@ class Ring:
                 return True
         raise Failed("it neither ended nor waited for the other")
 
-    async def _is_held(self, subject: Subject) -> bool:
-        held: bool = await self.side.connection.fetchval(_IS_HELD, subject.id, subject.other)
+    async def _is_held(self, subject: Subject, second: str) -> bool:
+        """Whether the second meets a lock. Only appends meet the lock of a stream."""
+        held: bool = await self.side.connection.fetchval(
+            _IS_HELD, subject.id, subject.other, second == "append_frames"
+        )
         return held
 
     async def _stored(self, engine: Engine, subject: Subject) -> str:

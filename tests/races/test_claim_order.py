@@ -62,7 +62,13 @@ async def xid_of(engine: Engine) -> int:
     return await engine.connection.fetchval("select pg_current_xact_id()::text::bigint")
 
 
-@pytest.mark.parametrize("head", [0, 1000], ids=["free head", "head of 1000 locked rows"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(0, id="free head", marks=SLOW),
+        pytest.param(1000, id="head of 1000 locked rows"),
+    ],
+)
 @pytest.mark.parametrize(
     "skewed", [pytest.param(False, id="even", marks=SLOW), pytest.param(True, id="skewed")]
 )
@@ -131,7 +137,7 @@ class Call:
 @pytest.mark.parametrize(
     ("routes", "number"),
     [
-        (20, 4_000),
+        (20, 1_500),
         *(pytest.param(*size, marks=SLOW) for size in [(1, 8_000), (20, 20_000), (200, 8_000)]),
     ],
 )
@@ -176,7 +182,9 @@ async def test_eight_claimers_at_once(db, engine, routes, number):
         waiting = sum(len(other.leases) for other in later)
         if got < min(call.limit, got + waiting):
             problems.setdefault("short", []).append(f"{got} of {call.limit}, {waiting} free")
-        if call.locked is not None and not got <= call.locked <= 2 * call.limit:
+        # The quick claim may have locked `limit` rows before it left the rest to the rounds. If
+        # others give back earlier rows meanwhile, the rounds take those; its rows stay locked.
+        if call.locked is not None and not got <= call.locked <= 3 * call.limit:
             problems.setdefault("locked", []).append(f"{call.locked} for a limit of {call.limit}")
         if positions != sorted(positions):
             problems.setdefault("out of order", []).append(str(positions))

@@ -221,6 +221,7 @@ WORK: dict[str, tuple[Prepare, str]] = {
         _unawaited,
         "select count(*) from ff.waitpoint where close_reason = 'never_committed'",
     ),
+    "event_roll_up": (_leased, "select sum(event_count) from ff.minute where kind = 'claimed'"),
     "stream_expiry": (_frames_over, f"select {N} - count(*) from ff.stream_chunk"),
     "edge_cancel_dispatcher": (
         _unneeded,

@@ -138,6 +138,35 @@ async def test_an_expiry_of_a_waitpoint_and_a_wait_for_it_agree(db, engine, make
             assert answer.word == "waitpoint_closed"
 
 
+CLOSE = "select ff.close_waitpoint(0::smallint, 'test', $1, $2)"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_closing_and_a_suspension_at_once_leave_no_wait_that_nobody_ends(
+    db, engine, make, is_first
+):
+    execution = await make.execution("leased")
+    a, _ = await engine.waitpoint(execution.lease, "a")
+    b, _ = await engine.waitpoint(execution.lease, "b")
+    both = {"every": [{"waitpoint": str(a)}, {"waitpoint": str(b)}]}
+    await engine.ask(execution.lease, "both", condition=both)
+    holder, owner = await engines(db, 2)
+    first, second = (owner, holder) if is_first else (holder, owner)
+    calls = {
+        owner: lambda: owner.connection.execute(CLOSE, execution.id, b),
+        holder: lambda: holder.suspend(execution.lease, "both"),
+    }
+    async with open_transaction(first):
+        done = await calls[first]()
+        late = asyncio.create_task(calls[second]())
+        await until_blocked(db, second, late)
+    answer = await late if is_first else done
+    assert answer.word == ("already_satisfied" if is_first else "suspended")
+    await late
+    await engine.time_out()
+    assert (await engine.row(execution.id))["public_state"] == ("active" if is_first else "waiting")
+
+
 async def test_a_token_is_minted_under_one_active_key(db, engine, make):
     """A waitpoint made while the key is rotated has a token that verifies."""
     execution = await make.execution("leased")
@@ -158,7 +187,7 @@ async def test_answers_of_one_approver_at_once_are_one(db, engine, make):
     lease = execution.lease
     row = await db.fetchrow(
         "select * from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, '?', "
-        "null, null, 2, 2)",
+        "null, null, 2, 1)",
         lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, uuid4(),
         [uuid4(), uuid4()], ["ada", "bob"],
     )  # fmt: skip
@@ -179,7 +208,7 @@ async def test_one_operator_for_two_approvers_at_once_answers_once(db, engine, m
     lease = execution.lease
     await db.fetchrow(
         "select * from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, '?', "
-        "null, null, 2, 2)",
+        "null, null, 2, 1)",
         lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, uuid4(),
         [uuid4(), uuid4()], ["ada", "bob"],
     )  # fmt: skip
@@ -193,3 +222,33 @@ async def test_one_operator_for_two_approvers_at_once_answers_once(db, engine, m
         await until_blocked(db, second, late)
     with refused("WF245"):
         await late
+
+
+async def test_an_answer_by_token_on_its_way_comes_before_an_operators(db, engine, make):
+    execution = await make.execution("leased")
+    lease = execution.lease
+    (token,) = await db.fetchval(
+        "select tokens from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, "
+        "array['ops'], '?', null, null, 1, 1)",
+        lease.execution_id,
+        lease.lease_id,
+        lease.epoch,
+        lease.attempt_id,
+        uuid4(),
+        [uuid4()],
+    )
+    approver, operator = await engines(db, 2)
+    async with open_transaction(approver):
+        sent = {"execution_id": execution.id, "name": "approved", "token": token}
+        (first,) = await approver.signal_many([sent], join=True)
+        late = asyncio.create_task(
+            operator.connection.fetchrow(
+                "select * from ff.deliver_approval_signal(0::smallint, null, $1, 'approved', "
+                "'ada', $2, 'ops')",
+                execution.id,
+                uuid4(),
+            )
+        )
+        await until_blocked(db, operator, late)
+    answer = await late
+    assert (answer["outcome"], answer["signal_id"]) == ("duplicate", first.signal_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,10 +16,10 @@ import flowfabric
 from flowfabric.client import FlowFabric
 from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.errors import ExecutionNotFound
-from flowfabric.core.execution import Route
+from flowfabric.core.execution import Claimed, Route
 from flowfabric.core.ids import ExecutionId, mint
 from flowfabric.core.limit import Budget, Gate, Limit
-from flowfabric.core.signal import Wait
+from flowfabric.core.signal import Signal, Wait
 from flowfabric.core.states import FailureClass, StepKind
 from flowfabric.core.step import Step
 from flowfabric.core.why import SENTENCES, Dimension, Why
@@ -708,17 +709,21 @@ async def _(stage: Stage) -> ExecutionId:
 async def _suspend(stage: Stage, **given: Any) -> ExecutionId:
     await stage.worker()
     held = await stage.claimed()
+    await _wait(stage, held, {"signal": "approve"}, **given)
+    return held.id
+
+
+async def _wait(stage: Stage, held: Claimed, condition: dict[str, Any], **given: Any) -> None:
     wait = Wait(
         name="ff.signal approve",
         occurrence=0,
         position=0,
         is_sequential=True,
-        condition={"signal": "approve"},
+        condition=condition,
         timeout=timedelta(hours=1),
     )
     await stage.client.signals.ask(held, wait)
     assert await stage.client.signals.suspend(held, waits=[(wait.name, 0)], **given)
-    return held.id
 
 
 @situation(
@@ -731,6 +736,104 @@ async def _suspend(stage: Stage, **given: Any) -> ExecutionId:
 )
 async def _(stage: Stage) -> ExecutionId:
     return await _suspend(stage, reason_code="waiting_for_approval")
+
+
+@situation(
+    "it waits for a waitpoint",
+    "signal",
+    "suspended",
+    "waiting for the answer of the waitpoint payment; at ",
+    "its wait raises WaitTimeout.",
+    after=timedelta(hours=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    await stage.client.signals.create_waitpoint(held, UUID(int=7), "payment")
+    await _wait(stage, held, {"waitpoint": str(UUID(int=7)), "default": False})
+    return held.id
+
+
+@situation(
+    "it waits for several answers",
+    "signal",
+    "suspended",
+    "waiting for all of (the answer of the waitpoint legal, 2 of (the answer of the waitpoint "
+    "finance, the answer of the waitpoint ops), the signal packed) (2 of 4 came: finance, packed; "
+    "still missing: legal, ops); 1 signal for other waits came; at ",
+    "it continues with the default of its wait.",
+    after=timedelta(hours=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    signals = stage.client.signals
+    keys = ("legal", "finance", "ops")
+    tokens = [
+        await signals.create_waitpoint(held, UUID(int=n), key) for n, key in enumerate(keys, 1)
+    ]
+    legal, *two = [{"waitpoint": str(UUID(int=n))} for n in (1, 2, 3)]
+    several = {"at_least": 2, "of": two, "distinct": "waitpoints"}
+    await _wait(stage, held, {"every": [legal, several, {"signal": "packed"}], "default": True})
+    await signals.deliver_by_token(tokens[1], Signal(payload=b"1"))
+    for name in ("packed", "note"):
+        await signals.deliver(held.id, Signal(name=name, payload=b"1"))
+    return held.id
+
+
+@situation(
+    "it waits for approvals",
+    "signal",
+    "suspended",
+    'waiting for 2 of 3 approvals of "Ship?" (1 approved: legal; 1 rejected: ops; no answer from '
+    "finance); at ",
+    "it continues with the default of its wait.",
+    after=timedelta(hours=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    points = [(key, UUID(int=n)) for n, key in enumerate(("legal", "finance", "ops"), 1)]
+    approvals = stage.client.approvals
+    await approvals.create(held, UUID(int=9), points, "Ship?", details=None, need=2, deny=2)
+    members = [{"waitpoint": str(id)} for _, id in points]
+    condition = {"approve": 2, "deny": 2, "of": members, "default": True}
+    await _wait(stage, held, condition, reason_code="waiting_for_approval")
+    await approvals.answer(held.id, is_approved=True, actor="legal")
+    await approvals.answer(held.id, is_approved=False, actor="ops")
+    return held.id
+
+
+@situation(
+    "it sleeps or waits for a signal",
+    "signal",
+    "suspended",
+    "waiting for the signal approve; at ",
+    " it continues.",
+    after=timedelta(minutes=1),
+)
+async def _(stage: Stage) -> ExecutionId:
+    return await _suspend(stage, until=await stage.now() + timedelta(minutes=1))
+
+
+@situation(
+    "nobody can answer any more",
+    "signal",
+    "suspended",
+    "waiting for all of (the answer of the waitpoint legal, the answer of the waitpoint ops) "
+    "(closed without an answer: ops)",
+    after=timedelta(0),
+)
+async def _(stage: Stage) -> ExecutionId:
+    await stage.worker()
+    held = await stage.claimed()
+    signals = stage.client.signals
+    for n, key in enumerate(("legal", "ops"), 1):
+        await signals.create_waitpoint(held, UUID(int=n), key)
+    members = [{"waitpoint": str(UUID(int=n))} for n in (1, 2)]
+    await _wait(stage, held, {"every": members})
+    await signals.close_waitpoint(held.id, UUID(int=2))
+    return held.id
 
 
 @situation(
@@ -868,6 +971,7 @@ def test_every_code_of_the_engine_has_its_sentence() -> None:
     told |= {code for entry in SITUATIONS.values() for code in entry.others}
     # Of flows, of signals, of a state that is never stored.
     later = {"skipped", "resume_delayed", "flow_being_cancelled", "blocked_by_lane_state"}
+    later.add("trimmed")  # see tests/subscriptions/test_trimming.py
     later.add("waiting_for_upstreams")  # see tests/sql/flow/test_why_in_flows.py
     assert set(SENTENCES) - told == later
 

@@ -12,6 +12,7 @@ from flowfabric import App, Retry
 from flowfabric.client import FlowFabric
 from flowfabric.server import server
 from flowfabric.server.application import Server
+from server.documented import problem_of
 
 OURS, THEIRS = "ours", "theirs"
 
@@ -21,13 +22,20 @@ def make_tasks(app: App) -> None:
     async def add(x: int, y: int = 1) -> int:
         return x + y
 
+    @app.task(name="echo")
+    async def echo(value: Any) -> Any:
+        return value
+
     @app.task(name="fail", retry=Retry(max_retries=0))
     async def fail() -> None:
         raise ValueError("no")
 
 
 class Caller(httpx.AsyncClient):
-    """Calls the server in this process, with a token or without."""
+    """Calls the server in this process, with a token or without.
+
+    Every answer must be as the OpenAPI document says.
+    """
 
     def __init__(self, served: Server, token: str | None = None, **headers: str) -> None:
         if token is not None:
@@ -36,7 +44,16 @@ class Caller(httpx.AsyncClient):
             transport=httpx.ASGITransport(app=served, client=("127.0.0.1", 40000)),
             base_url="http://127.0.0.1:9090",
             headers=headers,
+            event_hooks={"response": [self._compare]},
         )
+        self._served = served
+
+    async def _compare(self, answer: httpx.Response) -> None:
+        if "text/event-stream" in answer.headers.get("content-type", ""):
+            return
+        await answer.aread()
+        problem = problem_of(self._served, answer)
+        assert problem is None, problem
 
 
 class World:
@@ -45,6 +62,8 @@ class World:
     def __init__(self, app: App) -> None:
         self.app = app
         self.served = server(app)
+        # A test reads what it has just written.
+        self.served.state.backend.shared.seconds = 0.0
         self._callers: list[Caller] = []
 
     async def client(self, namespace: str = OURS) -> FlowFabric:

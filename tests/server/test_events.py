@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import httpx
+
 from flowfabric.server import events as server_events
 from flowfabric.server import principals
 from worker.waiting import eventually
@@ -143,3 +145,34 @@ async def test_a_stream_ends_when_its_token_is_revoked(world, http, monkeypatch)
     await anext(stream)  # the server has ended the stream
     await stream.aclose()
     assert [one["uuid"] for one in found] == [first]
+
+
+async def test_a_large_answer_is_compressed_and_a_stream_is_not(http, serving, world):
+    asked = {"accept-encoding": "gzip"}
+    large = await http.get("/v1/openapi.json", headers=asked)
+    assert large.headers["content-encoding"] == "gzip"
+    assert large.json()["openapi"]
+    assert "content-encoding" not in (await http.get("/livez", headers=asked)).headers
+    token = await world.token("read")
+    headers = {**asked, "authorization": f"Bearer {token}", "accept": "text/event-stream"}
+    async with (
+        httpx.AsyncClient(base_url=serving, timeout=60) as caller,
+        caller.stream("GET", "/v1/events", headers=headers) as answer,
+    ):
+        assert "content-encoding" not in answer.headers
+
+
+async def test_a_silent_stream_of_events_sends_comments(serving, world, monkeypatch):
+    monkeypatch.setattr(server_events, "SILENCE_SECONDS", 0.01)
+    token = await world.token("read")
+    headers = {"authorization": f"Bearer {token}", "accept": "text/event-stream"}
+    async with (
+        httpx.AsyncClient(base_url=serving, timeout=60) as caller,
+        caller.stream("GET", "/v1/events", headers=headers) as answer,
+    ):
+        seen = b""
+        async for part in answer.aiter_bytes():
+            seen += part
+            if seen.count(b":\n\n") >= 5:
+                break
+    assert not seen.replace(b":\n\n", b""), "nothing happened, so nothing else is sent"

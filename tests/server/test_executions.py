@@ -46,6 +46,17 @@ async def test_an_execution_is_submitted_run_and_its_result_read(world, http):
     assert [one["lifecycle"] for one in attempts["items"]] == ["ended_success"]
 
 
+async def test_a_result_comes_back_as_it_is_with_its_nulls(world, http):
+    value = {"a": None, "lease_id": "mine", "b": [{"c": None}]}
+    results = []
+    async with working(world.app):
+        for each in (value, None):
+            uuid = await submitted(http, task="echo", arguments={"value": each})
+            ended = await http.get(f"/v1/executions/{uuid}/result", headers={"prefer": "wait=30"})
+            results.append(ended.json()["result"])
+    assert results == [value, None]
+
+
 async def test_a_failure_is_told_with_its_reason(world, http):
     uuid = await submitted(http, task="fail", arguments={})
     async with working(world.app):

@@ -121,10 +121,10 @@ async def attack(http, world, number: int) -> int:
 
 
 async def test_a_few_malformed_requests_to_every_route(world, http):
-    assert await attack(http, world, 2) > 150
+    assert await attack(http, world, 1) > 80
 
 
 @pytest.mark.slow
 async def test_many_malformed_requests_to_every_route(world, http, sized):
     number = sized(120, short=4)
-    assert await attack(http, world, number) >= 80 * number
+    assert await attack(http, world, number) >= 90 * number, "10 000 in full"

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import generate_latest
 
+from flowfabric.app import instruments
 from flowfabric.cli.main import COMMANDS
+from flowfabric.core.errors import LimitReached
+from flowfabric.core.execution import ExecutionFilter, Route, Submission
+from flowfabric.core.ids import mint
+from flowfabric.core.limit import Gate, Limit
+from flowfabric.core.stream import Chunk, FrameEncoding, OutgoingFrame
+from flowfabric.core.subscription import Wishes
+from flowfabric.reconcilers.loop import run_reconcilers
+from flowfabric.reconcilers.table import Reconciler
 from flowfabric.server.metrics import NAMES, WorkerMetrics
+from server.stage import THEIRS
 from worker.apps import working
+from worker.waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SUBMIT = {"task": "add", "arguments": {"x": 2}}
@@ -23,11 +40,11 @@ def families(text):
     return {re.sub(ENDINGS, "", name) for name in re.findall(r"^(flowfabric_\w+)", text, re.M)}
 
 
-async def test_the_server_counts_requests_calls_and_executions(http):
+async def test_the_server_counts_requests_calls_and_executions(world, http):
     await http.post("/v1/executions", json={**SUBMIT, "lane": "mail"})
     await http.get("/v1/executions/nothing")
     await http.get("/metrics")
-    text = (await http.get("/metrics")).text
+    text = totals(world) + (await http.get("/metrics")).text
     for line in (
         'flowfabric_http_requests_total{method="POST",route="/v1/executions",status="201"} 1.0',
         'flowfabric_http_requests_total{method="GET",route="/v1/executions/{id}",status="422"} 1.0',
@@ -41,12 +58,31 @@ async def test_the_server_counts_requests_calls_and_executions(http):
     assert families(text) <= set(NAMES)
 
 
+async def test_a_token_sees_nothing_of_other_namespaces_in_the_metrics(world, http):
+    """The totals of the process have a port of their own, without a token and on this machine."""
+    theirs = await world.caller("admin", namespace=THEIRS)
+    await theirs.post("/v1/executions", json={**SUBMIT, "lane": "secret"})
+    text = (await http.get("/metrics")).text
+    assert families(text) == {"flowfabric_workers", "flowfabric_suspended", "flowfabric_held"}
+    metrics = world.served.state.backend.metrics
+    port = metrics.serve(0)
+    try:
+        found = (await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/metrics")).read()
+    finally:
+        metrics.close()
+    assert b'route="/v1/executions",status="201"} 1.0' in found
+
+
+def totals(world) -> str:
+    return generate_latest(world.served.state.backend.metrics.registry).decode()
+
+
 async def test_methods_that_a_stranger_invents_are_one_label(world, http):
     """Each was a label of its own, kept for as long as the server ran."""
     stranger = world.with_token(None)
     for n in range(20):
         assert (await stranger.request(f"EVIL{n}", "/v1/executions")).status_code == 405
-    text = (await http.get("/metrics")).text
+    text = totals(world)
     assert "EVIL" not in text
     assert re.search(r'method="other",route="\(no route\)",status="405"} 20.0', text), text
 
@@ -80,7 +116,7 @@ def test_dashboard_and_alerts_ask_for_metrics_that_exist(file):
     assert len(asked) >= 5
     assert asked <= set(NAMES)
     if file.endswith("json"):
-        assert len(json.loads(text)["panels"]) == 8
+        assert len(json.loads(text)["panels"]) == 16
 
 
 @pytest.mark.parametrize(
@@ -107,3 +143,133 @@ def test_what_is_deployed_calls_commands_that_exist(file):
 def test_the_guide_lists_every_metric():
     page = (DEPLOY.parent / "docs" / "guide" / "metrics-and-alerts.md").read_text()
     assert re.findall(r"^\| `(flowfabric_\w+)` \| (.+) \|$", page, re.M) == list(NAMES.items())
+
+
+async def test_percentiles_of_hours_are_read_over_http(world, http):
+    client = await world.client()
+    for _ in range(3):
+        await http.post("/v1/executions", json={"task": "add", "arguments": {"x": 1}})
+    async with working(world.app):
+        await eventually(lambda: has_ended(client, 3))
+    await client.within(None).minutes.roll_up()
+    for window in ("1h", "6h", "24h"):
+        items = (await http.get("/v1/minutes", params={"window": window})).json()["items"]
+        found = {one["kind"]: one for one in items}
+        assert {kind: one["count"] for kind, one in found.items()} == {
+            "submitted": 3,
+            "claimed": 3,
+            "completed": 3,
+        }
+        assert 0 < found["completed"]["p50"] <= found["completed"]["p99"]
+        assert found["claimed"]["task"] == "add"
+        assert "p50" not in found["submitted"]
+    text = (await http.get("/metrics")).text
+    assert 'flowfabric_events{kind="claimed",lane="default",task="add"} 3.0' in text
+    assert 'flowfabric_latency_seconds{kind="completed",lane="default",quantile="0.95"' in text
+    answer = await http.get("/v1/minutes", params={"window": "90d"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "window")
+    parts = (await http.get("/v1/minutes", params={"step": "1m", "task": "nobody"})).json()
+    assert parts["items"] == []
+
+
+async def has_ended(client, number: int) -> bool:
+    return (await client.executions.count(ExecutionFilter(states=["completed"]))).number == number
+
+
+async def test_budgets_and_subscriptions_are_measured(world, http):
+    client = await world.client()
+    await http.post("/v1/budgets", json={"name": "llm", "tokens": 100})
+    await http.post("/v1/budgets/llm/usage", json={"amounts": {"tokens": 25}})
+    await client.subscriptions.hold(
+        "audit",
+        uuid4(),
+        held_by="a test",
+        ttl=timedelta(minutes=1),
+        wishes=Wishes(),
+        cursor=await client.events.open(),
+    )
+    await http.post("/v1/executions", json=SUBMIT)
+    text = (await http.get("/metrics")).text
+    assert 'flowfabric_budget_used_ratio{budget="llm",dimension="tokens"} 0.25' in text
+    assert 'flowfabric_feed_lag_seconds{subscription="audit"}' in text
+
+
+async def test_connections_frames_refusals_and_reconcilers_are_counted(world, http):
+    await http.get("/metrics")  # from now on the server counts
+    refusing = {"name": "one", "concurrency": 1, "overflow": "refuse"}
+    assert (await http.post("/v1/quotas", json=refusing)).status_code == 201
+    client = await world.client()
+    limit = Limit("one", concurrency=1, overflow="refuse")
+    gates = (Gate(client.namespace, limit),)
+    await client.executions.submit(submission(quotas=gates))
+    (held,) = await client.executions.claim(
+        worker_id="w", worker_instance_id="w-1", tasks=["add"], limit=1
+    )
+    with pytest.raises(LimitReached):
+        await client.executions.submit(submission(quotas=gates))
+    frame = OutgoingFrame(b"a", FrameEncoding.TEXT, "data")
+    await client.streams.append(held, Chunk([frame] * 3, 0))
+    running = asyncio.create_task(run_reconcilers(client.within(None), SOON))
+    await eventually(lambda: 'reconciler="soon"' in totals(world))
+    running.cancel()
+    await asyncio.wait([running])
+    text = totals(world)
+    for line in (
+        'flowfabric_quota_refusals_total{quota="one"} 1.0',
+        'flowfabric_frames_total{mode="durable"} 3.0',
+    ):
+        assert line in text.splitlines(), text
+    assert re.search(r'reconciler_runs_total{outcome="ok",reconciler="soon"} [1-9]', text), text
+    counts = re.findall(r'^flowfabric_pool_connections{state="(\w+)"} (\d+)', text, re.M)
+    assert {state for state, _ in counts} == {"busy", "idle"}
+    assert sum(int(number) for _, number in counts) >= 1
+
+
+async def _nothing(client, batch):
+    return 0, None
+
+
+SOON = [Reconciler("soon", timedelta(seconds=1), 10, _nothing, None)]
+
+
+def submission(**more):
+    return Submission(id=mint(), route=Route("ours", "default", "add"), payload=b"{}", **more)
+
+
+async def test_a_blocked_loop_is_measured(world):
+    """The lag is how late the loop is, whatever else the machine does."""
+    metrics = WorkerMetrics(world.app)
+    loop = asyncio.get_running_loop()
+    metrics._measure_lag(loop, loop.time() - 5)
+    metrics._timer.cancel()
+    text = generate_latest(metrics.registry).decode()
+    lag = float(re.search(r"^flowfabric_loop_lag_seconds (.+)$", text, re.M)[1])
+    assert lag >= 5
+
+
+async def test_opentelemetry_has_the_same_names(world, http, monkeypatch):
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(instruments, "is_configured", lambda: True)
+    monkeypatch.setattr(instruments.metrics, "get_meter", provider.get_meter)
+    client = await world.client()
+    await http.post("/v1/executions", json=SUBMIT)
+    async with working(world.app):
+        await eventually(lambda: has_ended(client, 1))
+    found = {
+        metric.name: [dict(point.attributes) for point in metric.data.data_points]
+        for resource in reader.get_metrics_data().resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    provider.shutdown()
+    assert found["flowfabric_started"] == [{"task": "add"}]
+    assert found["flowfabric_pool_connections"] == [{"state": "busy"}, {"state": "idle"}]
+    assert found["flowfabric_ended"] == [{"task": "add", "outcome": "completed"}]
+    assert {"operation": "claim_executions", "outcome": "ok"} in found["flowfabric_calls"]
+    known = {name.removesuffix("_total") for name in NAMES}
+    assert set(found) <= known
+
+
+def test_nothing_is_recorded_without_a_meter_provider():
+    assert not instruments.is_configured()

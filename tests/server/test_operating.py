@@ -168,3 +168,19 @@ async def test_bulk_counts_first_and_then_changes_what_matches(http):
 async def test_bulk_without_a_condition_is_refused(http, where):
     answer = await http.post("/v1/bulk/cancel", json={"where": where})
     assert (answer.status_code, answer.json()["field"]) == (422, "where")
+
+
+async def test_the_audit_has_what_was_before_and_what_is_after(http):
+    await http.post("/v1/executions", json={"task": "add", "arguments": {"x": 1}, "lane": "mail"})
+    await http.post("/v1/lanes/mail/pause", json={"reason": "deploy"})
+    await http.post("/v1/quotas", json={"name": "llm", "concurrency": 1})
+    await http.put("/v1/quotas/llm", json={"concurrency": 5})
+    await http.post("/v1/budgets", json={"name": "money", "tokens": 100})
+    await http.put("/v1/budgets/money", json={"amounts": {"tokens": 200}})
+    found = {one["act"]: one for one in (await http.get("/v1/audit")).json()["items"]}
+    lane, quota, budget = found["set_lane"], found["set_quota"], found["raise_budget"]
+    assert (lane["before"]["state"], lane["after"]["state"]) == ("active", "paused")
+    assert lane["reason"] == "deploy"
+    assert (quota["before"]["concurrency"], quota["after"]["concurrency"]) == (1, 5)
+    assert (budget["before"], budget["after"]) == ({"tokens": 100}, {"tokens": 200})
+    assert all(one["actor"].startswith("token tests") for one in (lane, quota, budget))

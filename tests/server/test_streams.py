@@ -6,6 +6,8 @@ import asyncio
 import json
 
 from flowfabric import Context
+from flowfabric.client.approvals import Approvals
+from flowfabric.core.partition import Found
 from flowfabric.server import principals
 from flowfabric.server import streams as server_streams
 from worker.apps import working
@@ -70,3 +72,17 @@ async def test_approvals_and_subscriptions_are_listed(http):
     for method, path in (("GET", ""), ("POST", "/reset"), ("DELETE", "")):
         answer = await http.request(method, f"/v1/subscriptions/x{path}")
         assert answer.json()["type"] == "urn:flowfabric:subscription_not_found"
+
+
+async def test_a_list_of_approvals_names_the_partitions_that_did_not_answer(http, monkeypatch):
+    async def partial(self: Approvals, **_: object) -> Found[object]:
+        return Found([], (3,))
+
+    monkeypatch.setattr(Approvals, "list", partial)
+    assert (await http.get("/v1/approvals")).json() == {
+        "items": [],
+        "next_cursor": None,
+        "missing_partitions": [3],
+    }
+    page = (await http.get("/dashboard/approvals")).text
+    assert "Not reached: the partitions 3." in page

@@ -145,7 +145,7 @@ async def test_a_lease_of_another_caller_and_a_forged_one_are_the_same_nothing(w
     answers += [await post(work, "complete", one, result=1) for one in forged]
     details = {answer.json()["detail"] for answer in answers}
     assert {answer.status_code for answer in answers} == {409}
-    assert details == {"This is not a lease of this token; claim again."}
+    assert details == {"This lease was not given to this caller; claim again."}
     assert (await post(work, "complete", lease, result=1)).status_code == 200
 
 
@@ -163,7 +163,7 @@ async def test_a_worker_that_hangs_up_takes_nothing(world, work, serving):
     ) as gone:
         body = {**WORKER, "tasks": ["upper"], "wait_seconds": 30}
         with pytest.raises(httpx.ReadTimeout):
-            await gone.post("/v1/workers/claim", json=body, timeout=0.5)
+            await gone.post("/v1/workers/claim", json=body, timeout=httpx.Timeout(60, read=0.5))
     await eventually(lambda: not workers._polling._waiters and workers._polling._value == 32)
     uuid = await submitted(work)
     (held,) = await claimed(work, worker_instance_id="js-2")
@@ -210,3 +210,23 @@ async def test_an_example_worker_runs_executions_to_their_end(world, serving, pr
             process.kill()
             await process.wait()
     assert [one["result"] for one in results] == ["HELLO", "AGAIN"]
+
+
+async def test_frames_are_appended_once_and_read_in_order(work):
+    uuid = await submitted(work)
+    (held,) = await claimed(work)
+    lease = held["lease"]
+    one = await post(work, "frames", lease, first_no=0, frames=[{"data": "a"}, {"data": {"n": 1}}])
+    assert (one.status_code, one.json()["next_no"]) == (200, 2), one.text
+    again = await post(work, "frames", lease, first_no=1, frames=[{"data": "x"}, {"data": "b"}])
+    assert again.json()["next_no"] == 3
+    gap = await post(work, "frames", lease, first_no=9, frames=[{"data": "late"}])
+    assert (gap.status_code, gap.json()["type"]) == (409, "urn:flowfabric:stream_gap")
+    large = await post(work, "frames", lease, first_no=3, frames=[{"data": "x" * 70_000}])
+    assert large.status_code == 413
+    await post(work, "complete", lease, result=1)
+    late = await post(work, "frames", lease, first_no=3, frames=[{"data": "late"}])
+    assert late.status_code == 409
+    found = (await work.get(f"/v1/executions/{uuid}/stream")).json()
+    assert [one["data"] for one in found["items"]] == ["a", {"n": 1}, "b"]
+    assert found["is_ended"] is True

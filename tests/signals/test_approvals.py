@@ -72,7 +72,7 @@ async def test_two_of_three_approve_and_the_handler_learns_who(app, kind):
             await app.deny(asked["ops"])
         why = await client.executions.why(run.id)
         assert "2 of 3 approvals" in why.sentence
-        assert "ops answered; finance, legal did not yet" in why.sentence
+        assert "(1 approved: ops; no answer from finance, legal)" in why.sentence
         (listed,) = await client.signals.suspended()
         assert listed.reason_code == "waiting_for_approval"
         await app.approve(asked["legal"])
@@ -135,6 +135,7 @@ async def test_an_approval_ends_with_its_timeout_or_loses_a_race(app, clock):
         ("need", {"approvers": ["a"], "need": 2}),
         ("need", {"approvers": ["a"], "need": True}),
         ("deny", {"approvers": ["a"], "deny": 0}),
+        ("deny", {"approvers": ["a", "b"], "deny": 2}),
         ("details", {"approvers": ["a"], "details": object()}),
         ("details", {"approvers": ["a"], "details": "x" * 70_000}),
         ("question", {"question": "", "approvers": ["a"]}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -63,6 +64,35 @@ async def test_the_answers_of_several_waitpoints(app):
         assert await run.result(timeout=60) == [True, False]
 
 
+async def test_a_condition_that_can_never_hold_ends_with_its_default(app, db):
+    """One of its waitpoints is answered in another branch, or closed before the wait or after."""
+
+    @app.task
+    async def team(ctx: Context, how: str) -> list[Any]:
+        legal, ops = [await ctx.waitpoint(name) for name in ("legal", "ops")]
+        if how == "before":
+            await ctx.wait_for_signal("go")
+        both = ctx.wait_for(every(answer(legal), answer(ops)), timeout=None, default="nobody")
+        if how == "answered":
+            return list(await asyncio.gather(both, legal.wait(int)))
+        return [await both]
+
+    client = await app.client()
+    async with working(app, concurrency=1):
+        for how in ("before", "after", "answered"):
+            run = await team.submit(how)
+            await until(run, PublicState.SUSPENDED)
+            if how == "answered":
+                await run.signal("legal", 7)
+            else:
+                points = await client.signals.waitpoints(run.id)
+                await client.signals.close_waitpoint(run.id, points[0].waitpoint_id)
+            if how == "before":
+                await run.signal("go")
+            expected = ["nobody", 7] if how == "answered" else ["nobody"]
+            assert await run.result(timeout=60) == expected
+
+
 async def test_a_condition_that_times_out_returns_its_default(app, clock):
     @app.task
     async def both(ctx: Context) -> str:
@@ -94,7 +124,7 @@ async def test_a_value_that_does_not_fit_holds_the_execution(app, db):
         (lambda: at_least(0, signal("a")), "from 1 on"),
         (lambda: at_least(1), "1 to 64 members"),
         (lambda: at_least(1, every(signal("a"))), "signals or waitpoints"),
-        (lambda: at_least(2, signal("a"), distinct="waitpoints"), "there are 1 members"),
+        (lambda: at_least(2, signal("a"), distinct="waitpoints"), "there are 1 different members"),
         (lambda: at_least(1, signal("a"), distinct="days"), "distinct"),
         (lambda: every("a"), "must be conditions"),
         (lambda: every(every(every(every(every(signal("a")))))), "deeper than 4"),

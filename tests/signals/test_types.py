@@ -133,6 +133,63 @@ async def test_newer_code_takes_the_type_that_it_waits_for(app, door):
         assert await run.result(timeout=60) == "text"
 
 
+@pytest.mark.parametrize("door", ["name", "waitpoint"])
+@pytest.mark.parametrize("sent", ["one by one", "at once"])
+async def test_a_second_value_may_have_the_type_of_a_later_wait(app, stranger, door, sent):
+    """The type of the open wait was asked of every value that came before the first was taken."""
+
+    @app.task
+    async def take(ctx: Context) -> list[Any]:
+        if door == "name":
+            first = await ctx.wait_for_signal("order", int)
+        else:
+            first = await (await ctx.waitpoint("order")).wait(int)
+        return [first, await ctx.wait_for_signal("order", str)]
+
+    def send(value: Any) -> Any:
+        return stranger.signals.deliver(
+            run.id, Signal(name="order", payload=json.dumps(value).encode())
+        )
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+    with pytest.raises(InvalidInput, match="does not fit"):
+        await send("text")
+    if sent == "at once":
+        await asyncio.gather(send(1), send("text"))
+    else:
+        await send(1)
+        await send("text")
+    async with working(app, concurrency=1):
+        assert await run.result(timeout=60) == [1, "text"]
+
+
+async def test_each_of_two_open_waits_refuses_a_value_of_another_type(app, stranger):
+    @app.task
+    async def take(ctx: Context) -> list[int]:
+        return sorted(
+            await asyncio.gather(
+                ctx.wait_for_signal("order", int), ctx.wait_for_signal("order", int)
+            )
+        )
+
+    def send(value: Any) -> Any:
+        return stranger.signals.deliver(
+            run.id, Signal(name="order", payload=json.dumps(value).encode())
+        )
+
+    run = await take.submit()
+    async with working(app, concurrency=1):
+        await until(run, PublicState.SUSPENDED)
+    await send(1)
+    with pytest.raises(InvalidInput, match="does not fit"):
+        await send("text")
+    await send(2)
+    async with working(app, concurrency=1):
+        assert await run.result(timeout=60) == [1, 2]
+
+
 async def test_a_value_that_is_nested_too_deeply_is_refused_alone(app, stranger):
     @app.task(signals={"order": list[Any]})
     async def take(ctx: Context) -> list[Any]:

@@ -18,9 +18,12 @@ from flowfabric import (
     Retry,
     WaitTimeout,
     first,
+    first_sync,
+    gather,
 )
 from flowfabric.core.errors import SignalLimitExceeded, TargetNotSignalable
 from steps.stage import skip, until, until_held
+from support.database import several_partitions
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -86,6 +89,7 @@ async def test_a_wait_frees_the_slot_and_goes_on_with_the_value(app, db, kind):
     assert await run.pending() == []
 
 
+@several_partitions
 async def test_a_signal_before_the_wait_counts(app):
     @app.task
     async def ask(ctx: Context) -> bool:
@@ -191,6 +195,51 @@ async def test_signals_come_in_order_and_the_position_is_durable(app):
     assert len(starts) >= 2
 
 
+async def test_a_retry_yields_the_same_signals_and_goes_on_after_them(app):
+    @app.task(retry=Retry(max_retries=1, backoff=Fixed(timedelta(0))))
+    async def listen(ctx: Context) -> list[int]:
+        notes: list[int] = []
+        async for note in ctx.signals("note", int):
+            notes.append(note)
+            if note == 2 and ctx.attempt == 1:
+                raise OSError("the machine burns")
+            if note == 3:
+                break
+        return notes
+
+    run = await listen.submit()
+    for n in (1, 2, 3):
+        await run.signal("note", n)
+    async with working(app, concurrency=1):
+        assert await run.result(timeout=60) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("how", "answers", "expected"),
+    [
+        ({}, [], [1, 2]),
+        ({"from_step": "ff.signal b"}, [("b", 5)], [1, 5]),
+        # The signal that no wait had taken is spent, too.
+        ({"fresh": True}, [("a", 7), ("b", 8)], [7, 8]),
+    ],
+)
+async def test_a_replay_keeps_asks_again_or_begins_anew(app, how, answers, expected):
+    @app.task
+    async def ask(ctx: Context) -> list[int]:
+        return [await ctx.wait_for_signal(name, int) for name in ("a", "b")]
+
+    run = await ask.submit()
+    for name, value in (("a", 1), ("a", 9), ("b", 2)):
+        await run.signal(name, value)
+    async with working(app, concurrency=1):
+        assert await run.result(timeout=60) == [1, 2]
+        await (await app.client()).executions.replay(run.id, **how)
+        for name, value in answers:
+            await until(run, PublicState.SUSPENDED)
+            await run.signal(name, value)
+        assert await run.result(timeout=60) == expected
+
+
 async def test_a_plain_handler_iterates_over_signals(app):
     @app.task
     def listen(ctx: Context) -> list[int]:
@@ -230,25 +279,40 @@ async def test_two_waits_side_by_side_depart_as_one_suspension(app, db):
     assert await db.fetchval("select count(*) from ff.suspension") == 2
 
 
-@pytest.mark.parametrize("winner", ["run", "signal", "sleep"])
-async def test_the_first_of_a_run_a_signal_and_a_sleep(app, clock, winner):
+@pytest.mark.parametrize(
+    ("winner", "kind"),
+    [("run", "async"), ("signal", "async"), ("sleep", "async"), ("run", "plain"),
+     ("signal", "plain"), ("sleep", "plain")],
+)  # fmt: skip
+async def test_the_first_of_a_run_a_signal_and_a_sleep(app, clock, winner, kind):
     @app.task
     async def child(ctx: Context) -> str:
         return await ctx.wait_for_signal("go", str)
 
-    @app.task
-    async def race(ctx: Context) -> list[Any]:
-        run = await ctx.submit(child)
-        won = await first(run, ctx.signal("stop", str), ctx.sleep(HOUR))
-        await ctx.step("note", lambda: 1)
-        return [won.index, won.value, str(run.id)]
+    if kind == "async":
+
+        @app.task(name="race")
+        async def race(ctx: Context) -> list[Any]:
+            run = await ctx.submit(child)
+            won = await first(run, ctx.signal("stop", str), ctx.sleep(HOUR))
+            await ctx.step("note", lambda: 1)
+            return [won.index, won.value, str(run.id)]
+    else:
+
+        @app.task(name="race")
+        def race(ctx: Context) -> list[Any]:
+            run = ctx.submit_sync(child)
+            won = first_sync(run, ctx.signal("stop", str), HOUR)
+            ctx.step_sync("note", lambda: 1)
+            return [won.index, won.value, str(run.id)]
 
     run = await race.submit()
     async with working(app, concurrency=2):
         await until(run, PublicState.SUSPENDED)
         if winner == "run":
             id = await clock.db.fetchval(
-                "select execution_id from ff.execution where parent_id is not null"
+                "select e.execution_id from ff.execution e join ff.route r using (route_id)"
+                " where r.task like '%child'"
             )
             other = app.get(id)
             await until(other, PublicState.SUSPENDED)
@@ -263,6 +327,41 @@ async def test_the_first_of_a_run_a_signal_and_a_sleep(app, clock, winner):
         "signal": (1, "enough"),
         "sleep": (2, None),
     }[winner]
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_a_handler_that_waits_in_its_slot_does_not_pause_for_a_signal(app, db, several):
+    """It paused, and submitted another run when it went on: it never learned how the first ended.
+
+    A run that was submitted without the context is not in the journal.
+    """
+
+    @app.task
+    async def child(ctx: Context) -> str:
+        return await ctx.wait_for_signal("go", str)
+
+    @app.task
+    async def race(ctx: Context) -> Any:
+        runs = [await child.submit(), await child.submit()]
+        won = await first(
+            gather(runs) if several else runs[0], ctx.signal("stop", str), ctx.sleep(HOUR)
+        )
+        return won.value
+
+    run = await race.submit()
+    async with working(app, concurrency=3):
+
+        async def are_waiting() -> bool:
+            count = "select count(*) from ff.execution where public_state = 'suspended'"
+            return bool(await db.fetchval(count) == 2)
+
+        await eventually(are_waiting)
+        for row in await db.fetch(
+            "select execution_id from ff.execution where public_state = 'suspended'"
+        ):
+            await app.get(row[0]).signal("go", "went")
+        assert await run.result(timeout=60) == (["went", "went"] if several else "went")
+    assert await db.fetchval("select count(*) from ff.execution") == 3
 
 
 async def test_the_loser_of_a_race_leaves_the_signal_to_the_next_wait(app, clock):

@@ -21,7 +21,7 @@ from flowfabric import (
 )
 from flowfabric.core.ids import mint
 from steps.stage import skip, until
-from support.database import partitions
+from support.database import partitions, several_partitions
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -70,6 +70,7 @@ async def test_waiting_for_a_child_frees_the_slot(app, db, kind):
     assert kinds == ["submitted", "claimed", "waiting", "resumed", "completed"]
 
 
+@several_partitions
 async def test_a_later_run_finds_its_children_again(app, db):
     ran: list[int] = []
 
@@ -281,8 +282,7 @@ async def test_any_run_can_be_waited_for_and_one_that_is_not_there_cannot(app, d
         return [await run.result(), *told]
 
     run = await parent.submit()
-    # For a run of another partition the handler waits in its slot.
-    async with working(app, concurrency=1 if partitions() == 1 else 2):
+    async with working(app, concurrency=1):
         assert await run.result(timeout=60) == [3, "ExecutionNotFound", "InvalidInput"]
 
 

@@ -119,7 +119,8 @@ async def listed(client) -> dict[str, tuple[str | None, str]]:
     return {found.name: (found.cron, found.state) for found in await client.schedules.list()}
 
 
-@pytest.mark.parametrize("newest_first", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow(short=1)
+@pytest.mark.parametrize("newest_first", [False, True])
 async def test_of_two_versions_in_two_processes_the_newest_says_which_schedules_there_are(
     client, start_worker, newest_first
 ):

@@ -123,8 +123,8 @@ async def test_each_round_of_a_loop_gets_an_answer_of_its_own(app, db, clock):
     ("is_old", "patch_at", "is_deprecated", "problem"),
     [
         (False, "before", True, None),
-        (False, None, False, f"{PATCH}: took the new path of this patch"),
-        (True, "before", True, f"{PATCH}: took the old path of this patch"),
+        (False, None, False, f"{PATCH}: an earlier run took the new path of this patch"),
+        (True, "before", True, f"{PATCH}: an earlier run took the old path of this patch"),
         (True, None, False, None),
     ],
 )
@@ -181,7 +181,7 @@ async def test_a_run_that_slept_through_the_patch_does_not_silently_take_the_new
         await until(run, PublicState.DELAYED)
         shop.patch_at, shop.is_deprecated = "before", True
         await skip(app, clock, HOUR)
-        assert (await until_held(db, run)).startswith(f"{PATCH}: took the old path")
+        assert (await until_held(db, run)).startswith(f"{PATCH}: an earlier run took the old path")
 
 
 async def until_passed_on(db, run) -> None:
@@ -266,7 +266,9 @@ async def test_old_code_does_nothing_new_on_the_new_path(app, db, clock, follows
         assert calls == []
         assert list(await journal(db, run)) == [("one", 0), ("ff.patch x", 0)]
         await skip(app, clock, timedelta(minutes=10))
-        assert (await until_held(db, run)).startswith("ff.patch x: took the new path")
+        assert (await until_held(db, run)).startswith(
+            "ff.patch x: an earlier run took the new path"
+        )
 
 
 @pytest.mark.parametrize(

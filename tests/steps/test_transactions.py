@@ -18,6 +18,7 @@ from sqlalchemy.orm import sessionmaker
 
 from flowfabric import Context, ExecutionFailed, Fixed, PublicState, Retry
 from steps.stage import journal, until
+from support.database import another_installation
 from worker.apps import working
 
 AGAIN = Retry(max_retries=3, backoff=Fixed(timedelta(0)))
@@ -437,17 +438,10 @@ async def fails_with(app: Any, function: Callable[..., Any], problem: str) -> No
     assert problem in str(caught.value)
 
 
-async def test_another_database_is_refused(make_app, db, template, cluster):
-    name = f"{db.name}_other"
-    await db.conn.execute("checkpoint")
-    administration = await asyncpg.connect(cluster.url)
-    await administration.execute(f"create database {name} template {template.name}")
-    try:
+async def test_another_database_is_refused(make_app, template, cluster):
+    async with another_installation(template) as name:
         there = make_app(connect=lambda: psycopg.connect(cluster.url_of(name)))
         await fails_with(there, with_psycopg, "a database other than the execution's")
-    finally:
-        await administration.execute(f"drop database {name} with (force)")
-        await administration.close()
 
 
 async def test_a_database_without_the_schema_is_refused(make_app, cluster):

@@ -41,7 +41,7 @@ async def valid(run: Run[Any]) -> list[str]:
     return [frame.text for frame in kept]
 
 
-@pytest.mark.parametrize("each", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("each", [14, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.timeout(600)
 async def test_a_worker_that_is_killed_leaves_a_stream_that_reads_as_if_it_had_not_been(
     app, db, clock, tmp_path, each, sized

@@ -22,12 +22,20 @@ from flowfabric import (
     StreamPolicy,
     Truncated,
 )
-from flowfabric.core.errors import ExecutionNotFound, StreamFull
+from flowfabric.client import results
+from flowfabric.client import streams as streams_module
+from flowfabric.core.errors import ExecutionNotFound, StreamFull, Unavailable
 from flowfabric.core.states import StreamMode
 from steps.stage import skip, until
+from support.streams import append
 from worker.apps import working
+from worker.waiting import eventually
 
 HOUR = timedelta(hours=1)
+OUR_CONNECTIONS = (
+    "select count(*) from pg_stat_activity "
+    "where datname = current_database() and application_name like 'flowfabric%'"
+)
 AT_ONCE = Retry(max_retries=3, backoff=Fixed(delay=timedelta(0)))
 
 
@@ -127,6 +135,23 @@ async def test_a_declared_type_is_checked_and_read_back(app):
     assert frame.data == Token(text="a", logprob=-1)
     (again,) = await collect(app.get(str(run.id)))
     assert again.data == frame.data
+
+
+async def test_a_stored_frame_of_another_type_says_how_to_read_on(app, db):
+    @app.task(streams=Token)
+    async def say(ctx: Context) -> None:
+        for text in "ab":
+            await ctx.stream.send(Token(text=text))
+
+    run = await say.submit()
+    async with working(app):
+        await run.result(timeout=30)
+    # As newer code with another type would find it.
+    await db.execute("""update ff.stream_chunk set payloads[1] = '{"word": "a"}'""")
+    with pytest.raises(InvalidInput, match="does not fit its type") as raised:
+        await collect(run)
+    since = raised.value.problem.split("'")[-2]
+    assert [one.data for one in await collect(run, since=since)] == [Token(text="b")]
 
 
 async def test_the_summary_is_a_living_document(app):
@@ -242,7 +267,7 @@ async def test_a_sleep_restarts_the_handler_in_the_same_attempt_without_a_rewind
     run = await say.submit()
     async with working(app):
         await until(run, PublicState.DELAYED)
-        assert texts((await (await app.client()).streams.read(run.id))[0]) == ["before"]
+        assert texts((await (await app.client()).streams.read(run.id)).items) == ["before"]
         await skip(app, clock, HOUR)
         await run.result(timeout=30)
     assert starts == [1, 1]
@@ -292,24 +317,112 @@ async def test_a_reader_that_joins_late_gets_everything_and_waits_for_more(app):
         assert [one async for one in frames] == []
 
 
-async def test_readers_wait_without_a_connection_each(app, db):
-    gate = asyncio.Event()
+async def test_all_readers_of_a_process_share_one_connection(
+    make_app, engine, make, db, monkeypatch
+):
+    """It listens for all of them, reads for all of them, and is closed when they are gone."""
+    monkeypatch.setattr(results, "LINGER_SECONDS", 0.0)
+    held = [await make.execution("leased") for _ in range(3)]
+    for one in held:
+        await append(engine, one.lease, b"early")
+    app = make_app(namespace=engine.namespace)
+    readers = [app.get(f"{{fp:0}}:{one.id}").stream() for one in held for _ in range(100)]
+    async with asyncio.timeout(60):
+        first = await asyncio.gather(*map(anext, readers))
+        assert {one.text for one in first} == {"early"}
+        rest = [asyncio.create_task(anext(reader, None)) for reader in readers]
+        assert await db.fetchval(OUR_CONNECTIONS) == 1
+        for one in held:
+            await append(engine, one.lease, b"late", no=1)
+        assert {one.text for one in await asyncio.gather(*rest)} == {"late"}
+        assert await db.fetchval(OUR_CONNECTIONS) == 1
+        for one in held:
+            await engine.complete(one.lease)
+        assert {await anext(reader, None) for reader in readers} == {None}
+        await eventually(lambda: db.fetchval(f"select ({OUR_CONNECTIONS}) = 0"))
 
-    @app.task
-    async def say(ctx: Context) -> None:
-        await gate.wait()
-        await ctx.stream.send("now")
 
-    runs = [await say.submit() for _ in range(3)]
-    async with working(app, concurrency=3):
-        readers = [asyncio.create_task(collect(run)) for run in runs for _ in range(20)]
-        await asyncio.sleep(0.1)
-        count = await db.fetchval(
-            "select count(*) from pg_stat_activity where datname = current_database()"
-        )
-        gate.set()
-        assert {tuple(texts(items)) for items in await asyncio.gather(*readers)} == {("now",)}
-    assert count < 12
+async def test_what_is_no_json_comes_as_text_and_ends_no_reader(make_app, engine, make, db):
+    """Another program stored it. The other readers of the process read on, whatever it says."""
+    hostile, other = [await make.execution("leased") for _ in range(2)]
+    deep = [b"[" * n + b"]" * n for n in (201, 980, 30_000)]
+    wrong = [b"{", b"NaN", *deep, b"[" * 60_000, b"\xff", b"9" * 5_000]
+    await append(engine, hostile.lease, *wrong, b'{"n": 1}', encoding="json", kind="a\nb")
+    await append(engine, other.lease, b"early")
+    app = make_app(namespace=engine.namespace)
+    frames, reader = [app.get(f"{{fp:0}}:{one.id}").stream() for one in (hostile, other)]
+    async with asyncio.timeout(60):
+        assert (await anext(reader)).text == "early"
+        for payload in wrong:
+            assert (await anext(frames)).data == payload.decode("utf-8", "replace")
+        assert (await anext(frames)).data == {"n": 1}
+        for hint in ("\u00b2 x", "9" * 5_000, "0 x", "0 ////", "", "-1 *"):
+            await db.fetch("select pg_notify('ff_stream', $1)", hint)
+        await append(engine, other.lease, b"late", no=1)
+        assert (await anext(reader)).text == "late"
+        for one in (hostile, other):
+            await engine.complete(one.lease)
+        assert [await anext(one, None) for one in (frames, reader)] == [None, None]
+
+
+async def test_a_page_of_some_kinds_says_where_to_read_on(make_app, engine, make):
+    held = await make.execution("leased")
+    for number, kind in enumerate(["x", "x", "x", "wanted", "x", "wanted", "x"]):
+        await append(engine, held.lease, b"%d" % number, no=number, kind=kind)
+    streams = (await make_app(namespace=engine.namespace).client()).streams
+    found, since = [], None
+    for _ in range(2):
+        page = await streams.read(f"{{fp:0}}:{held.id}", since=since, kinds=["wanted"], limit=1)
+        found += [one.text for one in page.items]
+        since = page.cursor
+        assert since == page.items[-1].id
+    assert (found, page.is_ended) == (["3", "5"], False)
+    page = await streams.read(f"{{fp:0}}:{held.id}", since=since, kinds=["wanted"])
+    assert (page.items, page.is_ended) == ([], False)
+    assert page.cursor > since
+
+
+async def test_a_page_of_a_rare_kind_takes_few_queries_and_looks_at_a_part(
+    make_app, engine, make, monkeypatch
+):
+    """One request must not read a long stream whole, nor frame by frame."""
+    held = await make.execution("leased")
+    for number in range(12):
+        await append(engine, held.lease, b"x", no=number, kind="x")
+    client = await make_app(namespace=engine.namespace).client()
+    call, calls = client.database.call, []
+
+    async def counted(statement, **arguments):
+        calls.append(statement.name)
+        return await call(statement, **arguments)
+
+    monkeypatch.setattr(client.database, "call", counted)
+    id = f"{{fp:0}}:{held.id}"
+    page = await client.streams.read(id, kinds=["rare"], limit=1)
+    assert (page.items, calls) == ([], ["read_streams"] * 2)
+    monkeypatch.setattr(streams_module, "PAGE_FRAMES", 1)
+    calls.clear()
+    page = await client.streams.read(id, kinds=["rare"], limit=1)
+    assert (page.items, page.is_ended, len(calls)) == ([], False, streams_module.MOST_READS)
+    rest = await client.streams.read(id, since=page.cursor)
+    assert len(rest.items) == 12 - streams_module.MOST_READS
+
+
+async def test_a_reader_of_a_closed_client_is_told(make_app, engine, make, db):
+    held = await make.execution("leased")
+    await append(engine, held.lease, b"early")
+    app = make_app(namespace=engine.namespace)
+    client = await app.client()
+    frames = client.streams.follow(f"{{fp:0}}:{held.id}")
+    assert (await anext(frames)).text == "early"
+    waiting = asyncio.create_task(anext(frames))
+    await asyncio.sleep(0)
+    await app.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await waiting
+    with pytest.raises(Unavailable, match="closed"):
+        await anext(client.streams.follow(f"{{fp:0}}:{held.id}"))
+    assert await db.fetchval(OUR_CONNECTIONS) == 0
 
 
 async def test_a_capped_stream_tells_readers_what_is_gone(app):

@@ -8,18 +8,32 @@ from datetime import timedelta
 
 import pytest
 
+from flowfabric.client import FlowFabric, consumer
 from flowfabric.core.errors import (
+    ConnectionLost,
     InvalidInput,
     SubscriptionHeld,
     SubscriptionLost,
     SubscriptionNotFound,
+    Unavailable,
 )
 from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
 from flowfabric.core.subscription import SubscriptionState, Wishes
 from support.factories import NAMESPACE, Engine
+from worker.waiting import eventually
 
-from .consuming import LONG_AGO, PATIENCE, begin, names, rest
+from .consuming import (
+    LONG_AGO,
+    OUR_CONNECTIONS,
+    PATIENCE,
+    Pages,
+    begin,
+    names,
+    rest,
+    rest_forever,
+    stopwatch,
+)
 
 
 async def test_a_new_subscription_begins_now_and_remembers_what_was_acknowledged(client, make):
@@ -131,6 +145,44 @@ async def test_one_consumer_reads_at_a_time_and_the_next_one_takes_over(client, 
         assert names([await waiting]) == ["claimed 2"]
 
 
+async def test_a_consumer_that_waits_for_its_turn_lives_through_an_outage(
+    client, other, make, monkeypatch
+):
+    monkeypatch.setattr(consumer, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(consumer, "RECONNECT_SECONDS", 0.01)
+    hold, asked, is_away = other.subscriptions.hold, asyncio.Event(), False
+
+    async def failing(*args, **options):
+        asked.set()
+        if is_away:
+            raise ConnectionLost("the server is away")
+        return await hold(*args, **options)
+
+    async def until_asked(times):
+        for _ in range(times):
+            asked.clear()
+            await asked.wait()
+
+    monkeypatch.setattr(other.subscriptions, "hold", failing)
+    await begin(client)
+    await make.execution("waiting")
+    async with asyncio.timeout(PATIENCE), client.subscriptions.consume("billing") as first:
+        event = await anext(aiter(first))
+        waiting = asyncio.create_task(anext(aiter(other.subscriptions.consume("billing"))))
+        await until_asked(2)
+        is_away = True
+        await until_asked(3)
+        is_away = False
+        await event.ack()
+        await first.__aexit__(None, None, None)
+        second = await make.execution("waiting")
+        assert (await waiting).id.uuid == second.id
+        # A consumer that begins during an outage gets an error.
+        is_away = True
+        with pytest.raises(ConnectionLost):
+            await anext(aiter(other.subscriptions.consume("audit")))
+
+
 async def test_a_killed_consumer_is_replaced_when_its_hold_has_run_out(client, other, make, clock):
     await begin(client)
     await make.execution("completed")
@@ -188,6 +240,62 @@ async def test_a_consumer_lives_through_cut_connections(db, client, make):
     assert await rest(client) == []
 
 
+async def test_consumers_end_with_their_client(db, make, monkeypatch):
+    """One that reads, one that waits for its turn, and one that acknowledges."""
+    monkeypatch.setattr(consumer, "BUSY_SECONDS", 0.01)
+    client = await FlowFabric(db.url, namespace=NAMESPACE).open()
+    await begin(client)
+    await make.execution("waiting")
+    events = aiter(client.subscriptions.consume("billing"))
+    async with asyncio.timeout(PATIENCE):
+        event = await anext(events)
+        waiting = [
+            asyncio.create_task(anext(events)),
+            asyncio.create_task(anext(aiter(client.subscriptions.consume("billing")))),
+        ]
+        asked = Pages(client, monkeypatch)
+        await asked.read(1)
+        await client.close()
+        for one in waiting:
+            with pytest.raises(Unavailable, match="closed"):
+                await one
+        with pytest.raises(Unavailable, match="closed"):
+            await event.ack()
+        with pytest.raises(Unavailable, match="closed"):
+            await anext(aiter(client.subscriptions.consume("billing")))
+        await eventually(lambda: db.fetchval(f"select ({OUR_CONNECTIONS}) = 0"))
+
+
+async def test_a_consumer_ends_while_a_position_waits_for_a_database_that_is_away(
+    client, make, monkeypatch
+):
+    await begin(client)
+    for _ in range(2):
+        await make.execution("completed")
+    tried = asyncio.Event()
+
+    async def away(*_, ack_no=None, **__):
+        if ack_no is not None:
+            tried.set()
+        raise ConnectionLost("The connection was lost.")
+
+    # So that the second page is stored later, however slow the machine is.
+    monkeypatch.setattr(consumer, "monotonic", lambda: 1000.0)
+    async with asyncio.timeout(PATIENCE):
+        events = aiter(client.subscriptions.consume("billing", page_size=3))
+        await (await anext(events)).ack()
+        for _ in range(2):
+            last = await anext(events)
+        # The first page is stored at once, the next one in a moment.
+        await last.ack()
+        monkeypatch.setattr(client.subscriptions, "ack", away)
+        for _ in range(3):
+            last = await anext(events)
+        await last.ack()
+        await tried.wait()
+        await events.aclose()
+
+
 async def test_consumers_of_a_client_share_one_listening_connection(db, client, make):
     for name in ("one", "two", "three"):
         await begin(client, name)
@@ -214,6 +322,30 @@ async def test_the_position_is_stored_seldom_while_only_unwanted_events_pass(cli
     after = await db.fetchrow("select cursor_text, acked_count from ff.subscription")
     assert after["cursor_text"] != before
     assert after["acked_count"] == 0
+
+
+async def test_the_position_is_stored_after_30_s_even_if_nothing_follows(
+    client, make, db, monkeypatch
+):
+    """One unwanted event passes, and then it is quiet."""
+    await begin(client)
+    before = await db.fetchval("select cursor_text from ff.subscription")
+    pages = Pages(client, monkeypatch)
+    passed = stopwatch(monkeypatch, consumer)
+    consuming = asyncio.create_task(rest_forever(client, kinds=["failed"]))
+    try:
+        await make.execution("waiting")
+        await pages.read(3)
+        assert await db.fetchval("select cursor_text from ff.subscription") == before
+        passed.seconds = 31
+        async with asyncio.timeout(PATIENCE):
+            while await db.fetchval("select cursor_text from ff.subscription") == before:
+                await pages.read(1)
+        (info,) = await client.subscriptions.list()
+        assert (info.waiting, info.acked_count) == (0, 0)
+    finally:
+        consuming.cancel()
+        await asyncio.wait([consuming])
 
 
 async def test_a_list_says_who_reads_and_how_far_behind(client, make):
@@ -277,7 +409,7 @@ async def test_a_namespace_has_at_most_a_hundred_subscriptions(client, db):
         "select namespace, 'n' || n, cursor_text, on_expiry, keep, created_at "
         "from ff.subscription, generate_series(1, 99) n"
     )
-    with pytest.raises(Exception, match="as many subscriptions") as told:
+    with pytest.raises(Exception, match="number of subscriptions; remove one") as told:
         await rest(client, "one-too-many")
     assert told.value.code == "WF227"
     await rest(client, "n7")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
+from flowfabric import App
+from flowfabric.app import app as app_module
+from flowfabric.app import webhooks
 from flowfabric.app.webhooks import WebhookDelivery
 from flowfabric.core.errors import (
     InvalidInput,
@@ -16,8 +21,11 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
+from support.factories import NAMESPACE
+from worker.apps import working
+from worker.waiting import eventually
 
-from .consuming import begin, rest
+from .consuming import PATIENCE, Pages, begin, rest, stopwatch
 from .receiver import is_signed, receiving
 
 
@@ -142,6 +150,8 @@ async def test_waits_grow_and_after_many_failures_the_webhook_is_disabled_with_a
     (event,) = await rest(client, "watch", kinds=["webhook_disabled"])
     assert event.kind == EventKind.WEBHOOK_DISABLED
     assert event.detail == {"webhook": "crm", "failures": 24, "answer": "HTTP 503"}
+    find = "select count(*) from ff.execution where execution_id = $1"
+    assert await db.fetchval(find, event.id.uuid) == 0
     await clock.advance(days=1)
     assert await client.webhooks.due() == []
     assert await post(delivery) == 0
@@ -190,6 +200,68 @@ async def test_a_worker_serves_webhooks_beside_its_work(client, make, receiver, 
     assert (await client.webhooks.get("crm")).held_by is None
 
 
+@asynccontextmanager
+async def serving(url):
+    """A process with a worker, with the settings of the environment."""
+    async with App(database_url=url, namespace=NAMESPACE) as app:
+        app.task(name="nothing")(lambda: None)
+        async with working(app):
+            yield
+
+
+async def has_acked(client, number) -> bool:
+    return (await client.webhooks.get("crm")).acked_count == number
+
+
+async def test_any_worker_whose_settings_list_the_host_posts(
+    client, make, db, receiver, monkeypatch
+):
+    """The first one stops, and the second one goes on; a worker without the host does nothing."""
+    monkeypatch.setattr(
+        app_module,
+        "WebhookDelivery",
+        partial(WebhookDelivery, resolve=receiver.resolve, trust=receiver.trust),
+    )
+    monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.05)
+    await add(client, receiver, kinds=["submitted"])
+    async with asyncio.timeout(PATIENCE), serving(db.url):
+        monkeypatch.setenv("FLOWFABRIC_WEBHOOK_HOSTS", f"hooks.example.com:{receiver.port}")
+        monkeypatch.setenv("FLOWFABRIC_WEBHOOK_NETWORKS", "127.0.0.0/8")
+        for number in (1, 2):
+            async with serving(db.url):
+                await make.execution("waiting")
+                # A process that ends before it has stored its position would leave a repeat.
+                await eventually(partial(has_acked, client, number))
+            assert len(receiver.requests) == number
+            assert (await client.webhooks.get("crm")).held_by is None
+        await make.execution("waiting")
+        assert len(await client.webhooks.due()) == 1
+    assert len(receiver.requests) == 2
+
+
+async def test_the_position_of_a_webhook_is_stored_after_30_s_even_if_nothing_follows(
+    client, make, db, receiver, delivery, monkeypatch
+):
+    await add(client, receiver, kinds=["failed"])
+    before = await db.fetchval("select cursor_text from ff.subscription")
+    monkeypatch.setattr(webhooks, "POLL_SECONDS", 0.05)
+    pages = Pages(client, monkeypatch)
+    passed = stopwatch(monkeypatch, webhooks)
+    serving = asyncio.create_task(delivery.serve("crm"))
+    try:
+        await make.execution("waiting")
+        await pages.read(3)
+        assert await db.fetchval("select cursor_text from ff.subscription") == before
+        passed.seconds = 31
+        async with asyncio.timeout(PATIENCE):
+            while await db.fetchval("select cursor_text from ff.subscription") == before:
+                await pages.read(1)
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])
+    assert receiver.requests == []
+
+
 async def test_two_workers_do_not_serve_one_webhook(client, other, receiver):
     await add(client, receiver)
     hold = await client.webhooks.hold("crm", uuid7(), held_by="a", ttl=timedelta(seconds=30))
@@ -212,12 +284,16 @@ async def test_a_worker_that_lost_its_hold_signs_and_fails_nothing(client, clock
     assert (await client.webhooks.get("crm")).failure_count == 0
 
 
-async def test_a_failure_is_counted_once(client, receiver):
+async def test_a_failure_is_counted_once(client, clock, receiver):
+    """Neither a late repeat counts, nor another failure before the next try."""
     await add(client, receiver)
     holder = uuid7()
     hold = await client.webhooks.hold("crm", holder, held_by="a", ttl=timedelta(seconds=30))
-    for _ in range(2):
-        await client.webhooks.fail("crm", holder, hold.epoch, ack_no=1, answer="HTTP 500")
+    for ack_no in (2, 3):
+        await client.webhooks.fail("crm", holder, hold.epoch, ack_no=ack_no, answer="HTTP 500")
+    await clock.advance(seconds=6)
+    for ack_no in (1, 2):
+        await client.webhooks.fail("crm", holder, hold.epoch, ack_no=ack_no, answer="HTTP 500")
     assert (await client.webhooks.get("crm")).failure_count == 1
 
 

@@ -12,28 +12,71 @@ from asyncpg import Record
 from .database import partitions
 from .factories import Engine, Item, Lease, Outcome, Submitted
 
-# For tests that look at the counters of partition 0, or start the whole limit there.
+# For tests whose workers claim from all partitions, or that set the limit of a lane.
 in_one_partition = pytest.mark.skipif(
-    partitions() > 1, reason="with several partitions, each has a share of the limit"
+    partitions() > 1,
+    reason="a limit is exact at once in one partition only: tests/partitions/test_shares.py",
 )
+
+
+# What may change the limits of gates, or make gates.
+CHANGING = {
+    "register_gates",
+    "check_admission",
+    "create_quota",
+    "set_quota",
+    "lift_quota",
+    "delete_quota",
+}
+GATHER = """
+update ff.gate_share s set
+  concurrency = case when s.share_no = $1 then t.concurrency when t.concurrency >= 0 then 0 end,
+  rate = case when s.share_no = $1 then t.rate when t.rate >= 0 then 0 end
+from (
+  select g.gate_id,
+         case when c.key is null then q.concurrency else c.concurrency end as concurrency,
+         case when c.key is null then q.rate else c.rate end as rate
+  from (select distinct x.gate_id, x.namespace, x.quota, x.key from ff.gate_share x) g
+  left join ff.quota q on q.namespace = g.namespace and q.quota = g.quota
+  left join lateral (
+    select x.key, x.concurrency, x.rate from ff.quota_change x
+    where x.namespace = g.namespace and x.quota = g.quota and x.key in (g.key, '')
+    order by x.key desc limit 1) c on true) t
+where s.gate_id = t.gate_id
+"""
+APPLY = """
+select ff._apply_quota(g.partition_key, g.namespace, g.quota, g.key, ff.now())
+from ff.gate g join ff.gate_share s on s.gate_id = g.gate_id and s.share_no = g.partition_key
+where (g.max_running, g.rate) is distinct from (s.concurrency, s.rate)
+"""
 
 
 class Admission:
     """The functions of quotas and budgets, in the namespace of an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, has_all: bool = False) -> None:
         self.engine = engine
+        # With several partitions: whether the partition of the engine has the whole limits.
+        self.has_all = has_all and partitions() > 1
 
     async def call(self, function: str, **arguments: Any) -> list[Record]:
         """Call a function with the namespace of the engine."""
         given = ", ".join(f"p_{name} => ${i}" for i, name in enumerate(arguments, 2))
-        return list(
+        rows = list(
             await self.engine.connection.fetch(
                 f"select r.* from ff.{function}(p_namespace => $1{', ' if given else ''}{given}) r",
                 self.engine.namespace,
                 *arguments.values(),
             )
         )
+        if self.has_all and function in CHANGING:
+            await self.gather()
+        return rows
+
+    async def gather(self) -> None:
+        """Give this partition the shares of all partitions, as if no other had work."""
+        await self.engine.connection.execute(GATHER, self.engine.partition_key)
+        await self.engine.connection.execute(APPLY)
 
     async def one(self, function: str, **arguments: Any) -> Record:
         """Call a function that answers with one row."""

@@ -65,6 +65,12 @@ _HERE = Path(__file__).parent
 MUTANT = "FLOWFABRIC_TEST_MUTANT"
 # How many partitions the databases of the tests have; one if it is not set.
 PARTITIONS = "FLOWFABRIC_TEST_PARTITIONS"
+# Runs a test twice: with the partitions of the run, and with eight. A few tests of each suite have
+# it, so that `make test` finds code that knows only partition 0. `make prove` runs the whole suites
+# (tests/partitions/test_suites.py).
+several_partitions = pytest.mark.parametrize(
+    "db", [1, 8], indirect=True, ids=["partitions of the run", "eight partitions"]
+)
 # Read at the start: tests run without the variables of whoever started them.
 _PARTITIONS = int(os.environ.get(PARTITIONS, "1"))
 # After so many tests a database is full of deleted rows.
@@ -261,6 +267,10 @@ async def db(databases: Databases, request: pytest.FixtureRequest) -> AsyncItera
     is_own = request.node.get_closest_marker("own_database") is not None
     database = await databases.take(is_own=is_own)
     try:
+        if (number := getattr(request, "param", 1)) > partitions():
+            if are_distributed():
+                pytest.skip("the distributed form refuses to raise the number without a cluster")
+            await database.execute(f"select ff.raise_partitions({number})")
         yield database
     finally:
         await databases.give_back(database)
@@ -327,6 +337,27 @@ def partitions() -> int:
 def _mutant() -> str | None:
     file = os.environ.get(MUTANT)
     return Path(file).read_text(encoding="utf-8") if file else None
+
+
+@asynccontextmanager
+async def another_installation(template: Template) -> AsyncIterator[str]:
+    """Make a second database with our schema; yield its name. Drop it in the end.
+
+    It has an id of its own. A copy would have that of the template, by which distributed databases
+    know each other.
+    """
+    name = f"{template.name}_{next(template.numbers)}_another"
+    async with _administration(template.cluster) as administration:
+        await disposable.clone(administration, template.name, name)
+        try:
+            connection = await _connect(template.cluster.url_of(name))
+            await connection.execute(
+                "update ff.meta set value = md5($1) where name = 'installation_id'", name
+            )
+            await connection.close()
+            yield name
+        finally:
+            await disposable.drop(administration, name)
 
 
 async def _drop(cluster: Cluster, name: str) -> None:

@@ -72,6 +72,22 @@ State: TypeAlias = Literal[
 ]
 STATES: tuple[State, ...] = get_args(State)
 
+# Every row of the tables that calls write to.
+_STORED = " union all ".join(
+    f"select '{table}', t::text from ff.\"{table}\" t"
+    for table in (
+        "execution",
+        "execution_body",
+        "attempt",
+        "event",
+        "idempotency_key",
+        "claim_slot",
+        "grant",
+        "step",
+        "run_wait",
+    )
+)
+
 _last_id = count(secrets.randbits(40) << 20)
 
 
@@ -103,6 +119,7 @@ class Item:
     fingerprint: bytes | None = None
     scope: str | None = None
     window: timedelta | None = None
+    key_partitions: int | None = None
     parent: UUID | None = None
     with_parent: bool | None = None
     trace: str | None = None
@@ -1197,24 +1214,9 @@ class Engine:
             execution_id,
         )
 
-    async def snapshot(self) -> list[tuple[Any, ...]]:
+    async def snapshot(self) -> list[tuple[str, str]]:
         """Return all stored rows, to check that a call wrote nothing."""
-        tables = (
-            "execution",
-            "execution_body",
-            "attempt",
-            "event",
-            "idempotency_key",
-            "claim_slot",
-            '"grant"',
-            "step",
-            "run_wait",
-        )
-        return [
-            (table, tuple(row))
-            for table in tables
-            for row in await self.connection.fetch(f"select t.* from ff.{table} t order by t::text")
-        ]
+        return sorted((row[0], row[1]) for row in await self.connection.fetch(_STORED))
 
     def _fences(self, leases: Sequence[Lease]) -> tuple[Any, ...]:
         return (
@@ -1389,6 +1391,7 @@ def options_of(item: Item) -> dict[str, Any]:
         "key_fingerprint": None if item.fingerprint is None else item.fingerprint.hex(),
         "key_scope": item.scope,
         "key_window_ms": _milliseconds(item.window),
+        "key_partitions": item.key_partitions,
         "parent_id": item.parent and str(item.parent),
         "with_parent": item.with_parent,
         "trace_context": item.trace,

@@ -766,7 +766,7 @@ class Flows:
         e.blocking_reason = BlockingReason.PAUSED_BY_FLOW_CANCEL
         e.blocking_detail = reason
         e.blocked_at = self._at(e)
-        e.delayed_until = None
+        e.delayed_until = e.line_id = None
         self.grants.pop(e.execution_id, None)
         mutated_at = max(self._at(e), e.mutated_at)
         self.touched.add(e.execution_id)

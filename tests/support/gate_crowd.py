@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import asyncpg
 
@@ -18,11 +19,13 @@ from .admission import Admission
 from .factories import Engine, Lease
 
 KEYS = 24
+BUDGETS = 4
 # What a call may be refused with: the state has moved, or a row was locked for too long.
 STATE = {"WF201", "WF204", "WF205", "WF206", "WF212", "WF301", "55P03", "40001"}
 # A batch of a worker ends in one of these ways.
 ENDS = ("complete",) * 6 + ("fail", "release", "vanish", "twice")
 BUSY = timedelta(seconds=2)
+ACTS = ("cancel", "revoke", "replay", "limit", "sweep", "expire", "raise", "reset")
 
 
 class Crowd:
@@ -48,6 +51,7 @@ class Crowd:
 async def work(crowd: Crowd, connection: asyncpg.Connection, instance: str) -> None:
     """Claim and settle as a worker does; some settle twice, or never."""
     engine = Engine(connection)
+    admission = Admission(engine)
     while crowd.goes_on:
         try:
             leases = await engine.claim(
@@ -55,9 +59,13 @@ async def work(crowd: Crowd, connection: asyncpg.Connection, instance: str) -> N
             )
             crowd.done += len(leases)
             if not leases:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
             elif crowd.random.random() < 0.1:
                 await engine.delay(leases.pop(), timedelta(milliseconds=20))
+                crowd.done += 1
+            for lease in leases[: crowd.random.choice((0, 0, 3))]:
+                # One that finds no room in its budget loses its lease, and stands in line.
+                await admission.report(lease, {"tokens": crowd.random.randint(1, 60)})
                 crowd.done += 1
             await _settle(crowd, engine, leases)
         except asyncpg.PostgresError as error:
@@ -84,7 +92,12 @@ async def _settle(crowd: Crowd, engine: Engine, leases: list[Lease]) -> None:
 
 
 async def submit(
-    crowd: Crowd, connection: asyncpg.Connection, gates: list[int], shared: int, most: int
+    crowd: Crowd,
+    connection: asyncpg.Connection,
+    gates: list[int],
+    shared: int,
+    budgets: list[int],
+    most: int,
 ) -> None:
     """Submit batches, some inside a transaction that stays open for a while."""
     engine = Engine(connection)
@@ -102,13 +115,19 @@ async def submit(
             wanted.add(shared)
         if crowd.random.random() < 0.2:
             wanted.add(crowd.random.choice(gates))
+        spends = [crowd.random.choice(budgets)] if crowd.random.random() < 0.3 else []
         count, priority = crowd.random.randint(1, 60), crowd.random.choice((0, 0, 5))
+        given: dict[str, Any] = {
+            "quotas": sorted(wanted),
+            "budgets": spends,
+            "priority": priority,
+        }
         if crowd.random.random() < 0.1:
             async with connection.transaction():
-                await admission.submit(count, quotas=sorted(wanted), priority=priority)
+                await admission.submit(count, **given)
                 await asyncio.sleep(0.05)
         else:
-            await admission.submit(count, quotas=sorted(wanted), priority=priority)
+            await admission.submit(count, **given)
         crowd.done += count
 
 
@@ -119,7 +138,7 @@ async def operate(crowd: Crowd, connection: asyncpg.Connection) -> None:
     while crowd.goes_on:
         await asyncio.sleep(0.01)
         crowd.done += 1
-        act = crowd.random.choice(("cancel", "revoke", "replay", "limit", "sweep", "expire"))
+        act = crowd.random.choice(ACTS)
         id_ = await connection.fetchval(
             "select execution_id from ff.execution where (phase = 'terminal') = $1 "
             "offset $2 limit 1",
@@ -139,8 +158,20 @@ async def operate(crowd: Crowd, connection: asyncpg.Connection) -> None:
                         "set_quota",
                         quota="tenant",
                         key=f"k{crowd.random.randrange(KEYS)}",
-                        concurrency=50,
+                        concurrency=100,
                     )
+                elif act == "raise":
+                    budget = f"b{crowd.random.randrange(BUDGETS)}"
+                    await admission.one(
+                        "raise_budget",
+                        budget=budget,
+                        key=None,
+                        dimensions=["tokens"],
+                        hard_limits=[crowd.random.randint(500, 8000)],
+                    )
+                elif act == "reset":
+                    budget = f"b{crowd.random.randrange(BUDGETS)}"
+                    await admission.one("reset_budget", budget=budget, key=None)
                 elif id_ is not None and act == "cancel":
                     await engine.cancel(id_)
                 elif id_ is not None and act == "revoke":

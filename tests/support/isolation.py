@@ -30,6 +30,7 @@ KEPT = (
     "FLOWFABRIC_TEST_MUTANT",
     "FLOWFABRIC_TEST_PARTITIONS",
     "FLOWFABRIC_TEST_FORMS",
+    "FLOWFABRIC_TEST_FOREIGN_TRANSACTIONS",
     "FLOWFABRIC_CITUS_URL",
     "FLOWFABRIC_MODEL_SEED",
     "FLOWFABRIC_CHAOS_SECONDS",
@@ -126,8 +127,9 @@ def nowhere() -> Iterator[None]:
     """Check that a test leaves the folder empty and is still in it."""
     yield
     assert _nowhere is not None
-    assert Path.cwd() == _nowhere, "the test went elsewhere and stayed there"
-    left = sorted(_nowhere.iterdir())
-    for path in left:
+    # Called for every test: os is ten times as fast as pathlib here.
+    assert os.getcwd() == os.fspath(_nowhere), "the test went elsewhere and stayed there"
+    left = sorted(os.listdir(_nowhere))
+    for path in map(_nowhere.joinpath, left):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert not left, f"the test wrote into the folder it was started in: {left}"

@@ -121,6 +121,9 @@ class Item:
     window: timedelta = timedelta(days=1)
     parent_id: UUID | None = None
     with_parent: bool | None = None
+    # The ids of gates and budgets (support/gate_model.py).
+    quotas: tuple[int, ...] = ()
+    budgets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,20 @@ class Key:
 
 
 @dataclass(slots=True, kw_only=True)
+class Streamed:
+    """The stream of an execution, whose frames were all sent at the beginning of the journal."""
+
+    # The lease that appended last, which may have ended, and its last frame.
+    lease_id: UUID | None = None
+    last_no: int = -1
+    frame_count: int = 0
+    rewind_count: int = 0
+    # Of the execution when the lease appended first, and of the last chunk.
+    generation: int = 0
+    last_generation: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class Recorded:
     """A step in the journal of an execution."""
 
@@ -273,6 +290,13 @@ class Recorded:
     until_at: datetime | None
     encoding: str | None
     value: bytes | None
+    # Of a wait (support/suspension_model.py).
+    opened_at: datetime | None = None
+    ready_at: datetime | None = None
+    taken_at: datetime | None = None
+    taken_as: str | None = None
+    signal_ids: list[UUID] | None = None
+    signal: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -361,11 +385,24 @@ class Execution:
     wakes_pending: bool = False
     wait_no: int = 0
     wait_left: int | None = None
+    # Quotas and budgets (support/gate_model.py).
+    quota_ids: list[int] | None = None
+    budget_ids: list[int] | None = None
+    line_id: int | None = None
+    refusal_count: int | None = None
     # The epoch of the last lease with older code, and the start of the series of such leases.
     passed_on: tuple[int, datetime] | None = None
     tags: dict[str, str] = field(default_factory=dict)
     history: list[PastAttempt] = field(default_factory=list)
     journal: dict[tuple[str, int], Recorded] = field(default_factory=dict)
+    # Signals and suspensions (support/suspension_model.py).
+    mailbox: list[Any] = field(default_factory=list)
+    suspensions: list[Any] = field(default_factory=list)
+    stream: Streamed | None = None
+
+    @property
+    def has_stream(self) -> bool:
+        return self.stream is not None
 
     @property
     def attempt_index(self) -> int:
@@ -379,7 +416,7 @@ class Execution:
     def is_claimable(self) -> bool:
         """Whether it waits for a worker, or can be reclaimed now from a lost worker."""
         if self.phase == Phase.RUNNABLE:
-            return self.eligibility == Eligibility.ELIGIBLE_NOW
+            return self.eligibility == Eligibility.ELIGIBLE_NOW or self.line_id is not None
         return self.ownership in RECLAIMABLE and self.reclaim_at is None
 
     @property
@@ -502,6 +539,7 @@ class Model(Flows):
     def _wait(self, e: Execution, until: datetime | None, why_delayed: BlockingReason) -> None:
         """Make an execution runnable, now or at a time."""
         e.phase = Phase.RUNNABLE
+        e.line_id = None
         e.delayed_until = until
         if until is None:
             e.eligibility = Eligibility.ELIGIBLE_NOW
@@ -545,7 +583,7 @@ class Model(Flows):
             e.failure_class, e.failure_category, e.failure_reason, e.failure_detail = failure
         if e.total_attempt_count and e.attempt_ended_at is None:
             e.attempt_ended_at, e.attempt_ended_as = at, attempt_as
-        e.delayed_until = e.reclaim_at = e.blocked_at = None
+        e.delayed_until = e.reclaim_at = e.blocked_at = e.line_id = None
         e.attempt_deadline_at = e.attempt_time_left = None
         e.wait_left = None
         self._forget_waits(e)
@@ -624,10 +662,14 @@ class Model(Flows):
             else:
                 e.wait_left = None
                 self._forget_waits(e)
-                self._wait(e, None, BlockingReason.NONE)
-                self._move("T4", e, "satisfy_dependencies", None)
+                self._runs_have_ended(e)
             e.mutated_at = mutated_at
         return len(met)
+
+    def _runs_have_ended(self, e: Execution) -> None:
+        """Continue an execution that waited for runs (T4)."""
+        self._wait(e, None, BlockingReason.NONE)
+        self._move("T4", e, "satisfy_dependencies", None)
 
     @staticmethod
     def _is_heir(e: Execution) -> bool:
@@ -693,6 +735,9 @@ class Model(Flows):
             if is_repeat:
                 return Answer("duplicate", {"id": item.id})
             return Answer("lane_closed", {"field": "lane"})
+        is_known = item.key is not None and (namespace, item.key) in self.keys
+        if self._is_refused(item) and not is_known:
+            return Answer("duplicate", {"id": item.id}) if is_repeat else Answer("limit_reached")
         if item.with_parent:
             parent = self._find(namespace, item.parent_id) if item.parent_id in there else None
             if parent is None or parent.phase == Phase.TERMINAL:
@@ -735,6 +780,8 @@ class Model(Flows):
             version=0,
             parent_id=item.parent_id,
             ends_with_parent=bool(item.with_parent),
+            quota_ids=sorted(item.quotas) or None,
+            budget_ids=sorted(item.budgets) or None,
         )
         if item.deadline is not None:
             e.deadline_at = self.now + item.deadline
@@ -778,6 +825,7 @@ class Model(Flows):
             e
             for e in self.executions.values()
             if e.is_claimable
+            and self._is_within_reach(e)
             and namespace in (None, e.route.namespace)
             and (lanes is None or e.route.lane in lanes)
             and e.route.capabilities <= worker.capabilities
@@ -792,7 +840,10 @@ class Model(Flows):
             # A call locks at most twice as many rows as it may return.
             if len(leases) == limit or len(leases) + len(hopeless) >= 2 * limit:
                 break
-            (hopeless if e.is_over_the_cap or self.is_over(e) else leases).append(e)
+            if e.is_over_the_cap or self.is_over(e):
+                hopeless.append(e)
+            elif self._admit(e):
+                leases.append(e)
         self._time_out_all([e for e in hopeless if self.is_over(e)], [])
         for e in hopeless:
             # It may have ended as the child of an execution before it.
@@ -811,6 +862,20 @@ class Model(Flows):
         if candidates:
             self.slots[worker.instance] = (claim_id, [e.execution_id for e in leases])
         return [self._leased(e) for e in leases]
+
+    # Quotas and budgets: without them, everything has room (support/gate_model.py).
+
+    def _is_refused(self, item: Item) -> bool:
+        return False
+
+    def _is_within_reach(self, e: Execution) -> bool:
+        return True
+
+    def _admit(self, e: Execution) -> bool:
+        return True
+
+    def _admit_alone(self, e: Execution) -> None:
+        """Take slots for a claim with a grant, or refuse the call."""
 
     def _granted_to_another(self, e: Execution, worker: Worker) -> bool:
         grant = self.grants.get(e.execution_id)
@@ -835,6 +900,7 @@ class Model(Flows):
         e.blocking_reason = BlockingReason.NONE
         e.attempt_state = AttemptState.RUNNING_ATTEMPT
         e.blocking_detail = e.blocked_at = e.reclaim_at = None
+        e.line_id = e.refusal_count = None
         e.epoch += 1
         e.lease_id = claim_id
         e.lease_start = "unreported"
@@ -1430,6 +1496,46 @@ class Model(Flows):
         self.touched.add(e.execution_id)
         return self._recorded("recorded", new, None, None)
 
+    def append_frames(
+        self, namespace: str | None, fence: Fence, first_no: int, count: int
+    ) -> Answer:
+        """Append frames that were sent at the beginning of the journal.
+
+        The first append of a lease is judged as other calls are, and rewinds what the leases before
+        it have appended in the same generation. Later ones only look at the lease.
+        """
+        e = self._find(namespace, fence.execution_id)
+        wrong = Answer("invalid", {"field": "first_no"}) if first_no < 0 else None
+        stream = e.stream if e is not None else None
+        if e is None or stream is None or stream.lease_id != e.lease_id or fence != e.fence:
+            e, answer = self._judge(namespace, fence, None)
+            if e is None:
+                assert answer is not None
+                return answer
+            if wrong is not None:
+                return wrong
+            if e.stream is None:
+                e.stream = Streamed()
+            stream = e.stream
+            stream.generation = e.generation
+            if stream.lease_id != e.lease_id and stream.last_generation == e.generation:
+                stream.rewind_count += 1
+            stream.lease_id, stream.last_no = e.lease_id, -1
+            self.touched.add(e.execution_id)
+        elif wrong is not None:
+            return wrong
+        assert e.lease_expires_at is not None
+        if e.lease_expires_at <= self._at(e):
+            return Answer("lease_expired")
+        if first_no > stream.last_no + 1:
+            return Answer("gap")
+        if (new := first_no + count - 1 - stream.last_no) > 0:
+            stream.last_no += new
+            stream.frame_count += new
+            stream.last_generation = stream.generation
+        facts = {"last_no": stream.last_no, "frame_count": stream.frame_count}
+        return Answer("appended", facts)
+
     @staticmethod
     def _recorded(word: str, step: Recorded, value: bytes | None, encoding: str | None) -> Answer:
         facts = {name: getattr(step, name) for name in ("recorded_at", "until_at", "attempt_index")}
@@ -1457,7 +1563,7 @@ class Model(Flows):
         e, answer = self._judge(namespace, fence, "continue")
         if e is not None:
             self._interrupt("T31", e, "continue", EventKind.CONTINUED, "continued")
-            e.journal.clear()
+            self._forget_steps(e, list(e.journal), False)
             e.generation += 1
             e.retry_count = e.reclaim_count = e.company_count = 0
             e.crash_count = e.lone_crash_count = 0
@@ -1628,9 +1734,12 @@ class Model(Flows):
             answer = self._shown("unblocked", e)
         else:
             answer = self._replay(e, actor)
-        for name in forgotten:
-            del e.journal[name]
+        self._forget_steps(e, forgotten, fresh)
         return answer
+
+    def _forget_steps(self, e: Execution, names: Sequence[tuple[str, int]], fresh: bool) -> None:
+        for name in names:
+            del e.journal[name]
 
     def _replay(self, e: Execution, actor: str | None) -> Answer:
         if e.replay_count >= e.policy.max_replays:
@@ -1695,7 +1804,8 @@ class Model(Flows):
             if e.attempt_state == AttemptState.ATTEMPT_INTERRUPTED:
                 # End its sleeps too. Otherwise its next run would continue to sleep.
                 for step in e.journal.values():
-                    if step.until_at is not None and step.until_at > self.now:
+                    is_asleep = step.kind == StepKind.SLEEP
+                    if is_asleep and step.until_at is not None and step.until_at > self.now:
                         step.until_at = max(self.now, step.recorded_at)
             self._make_eligible("T8", e, "promote", EventKind.PROMOTED, actor)
             return self._shown("promoted", e)
@@ -1738,6 +1848,7 @@ class Model(Flows):
         ):
             raise Refusal("not_eligible")
         e.eligibility = BLOCKS[reason]
+        e.line_id = None
         e.blocking_reason = reason
         e.blocking_detail = detail
         e.blocked_at = self._at(e)
@@ -1903,9 +2014,11 @@ class Model(Flows):
         self._check_lane_open(e)
         self._check_flow_not_cancelled(e)
         self._check_new_lease(e, claim_id)
+        grant = self.grants.get(execution_id)
         word = self._consume_grant(e, kind, key, worker)
         if word is not None:
             raise Refusal("invalid_grant" if word == "other_worker" else word)
+        self._admit_granted(e, grant)
         self._lease(e, worker, claim_id, ttl)
         return self._leased(e)
 
@@ -1955,9 +2068,18 @@ class Model(Flows):
         self._check_new_lease(e, claim_id)
         if self._live_grant(e) is not None:
             raise Refusal("grant_exists")
-        self.grants.pop(execution_id, None)
+        self._admit_granted(e, self.grants.pop(execution_id, None))
         self._lease(e, Worker("operator", "operator"), claim_id, ttl)
         return self._leased(e)
+
+    def _admit_granted(self, e: Execution, grant: Grant | None) -> None:
+        """Take slots, or give the grant back and refuse the call."""
+        try:
+            self._admit_alone(e)
+        except Refusal:
+            if grant is not None:
+                self.grants[e.execution_id] = grant
+            raise
 
     def _reclaimability(self, e: Execution) -> str | None:
         """Return None if the execution can be reclaimed, or the reason why not."""
@@ -2031,9 +2153,12 @@ class Model(Flows):
         if word is None:
             self._check_lane_open(e)
             self._check_new_lease(e, claim_id)
+            grant = self.grants.get(execution_id)
             word = self._consume_grant(e, GrantKind.RECLAIM, key, worker)
             if word == "other_worker":
                 raise invalid("worker_id")
+            if word is None:
+                self._admit_granted(e, grant)
         self._mark_lost(e)
         if word is not None:
             return Answer(word)

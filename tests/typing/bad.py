@@ -10,6 +10,7 @@ from flowfabric import (
     App,
     Context,
     Ended,
+    Frame,
     Retry,
     any_of,
     current,
@@ -238,3 +239,20 @@ async def failed(ended: Ended[Any]) -> None:
 @app.on_cancel  # bad: it takes no Ended
 async def cancelled(name: str) -> None:
     print(name)
+
+
+@app.task(streams=int)
+async def counting(ctx: Context) -> str:
+    return "done"
+
+
+async def streams() -> None:
+    run = await counting.submit()
+    async for one in run.stream():
+        if isinstance(one, Frame):
+            text: str = one.data  # bad: the type that the task streams
+            print(text)
+        print(one.data)  # bad: a rewind has no value
+    items = run.stream_sync()
+    texts: list[Frame[str]] = [f for f in items if isinstance(f, Frame)]  # bad: another type
+    print(texts)

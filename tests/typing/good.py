@@ -22,10 +22,13 @@ from flowfabric import (
     Flow,
     FlowRun,
     FlowState,
+    Frame,
     Node,
     Retry,
+    Rewind,
     Run,
     Task,
+    Truncated,
     all_of,
     any_of,
     current,
@@ -420,3 +423,39 @@ async def hooked(ended: Ended[Order]) -> None:
     assert_type(bought, Task[[Ended[Order]], Coroutine[Any, Any, int], int])
     assert_type(await bought(ended), int)
     assert_type(await alert(ended), str)
+
+
+@app.task(streams=Order, lane="chat")
+async def sell(ctx: Context, items: list[str]) -> int:
+    for n, item in enumerate(items):
+        await ctx.stream.send(Order(n, [item]))
+    return len(items)
+
+
+async def streamed(ctx: Context, ff: Harness) -> None:
+    run = await sell.submit(["book"])
+    assert_type(run, Run[int, Order])
+    async for one in run.stream(kinds=["event"]):
+        assert_type(one, Frame[Order] | Rewind | Truncated)
+        if isinstance(one, Frame):
+            assert_type(one.data, Order)
+    for one in sell.using(priority=1).submit_sync(["book"]).stream_sync():
+        assert_type(one, Frame[Order] | Rewind | Truncated)
+    assert_type(await sell.submit_many([(["book"],)]), list[Run[int, Order]])
+    assert_type(sell.get("id"), Run[int, Order])
+    assert_type(await ctx.submit(sell, ["book"]), Run[int, Order])
+    assert_type(await ff.frames(await ff.submit(sell, ["book"])), list[Frame[Order]])
+    assert_type(await gather([run]), list[int])
+    # A task that declares nothing streams anything.
+    assert_type(await add.submit(1), Run[int])
+    async for other in (await add.submit(1)).stream():
+        assert_type(other, Frame[Any] | Rewind | Truncated)
+
+
+def shown(run: Run[int]) -> None:
+    """Take the run of any task with this result, whatever it streams."""
+
+
+async def showing() -> None:
+    shown(await sell.submit(["book"]))
+    shown(await add.submit(1))

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from flowfabric import App, Fixed, InvalidInput, KeyReused, NotFound, Retry, Run, SchemaMismatch
 from flowfabric.core.errors import LaneClosed, RetryExhausted, UnknownRoute
+from support.database import another_installation
 from support.proofs import some_of
 from via.kinds import KINDS, Caller
 from worker.apps import working
@@ -355,17 +356,15 @@ async def test_another_database_is_refused_although_it_knows_the_task(
     db, app, greet, template, cluster
 ):
     """Routes have the same ids everywhere: only its identity tells one database from another."""
-    name = f"{db.name}_other"
-    await db.conn.execute("checkpoint")
-    administration = await asyncpg.connect(cluster.url)
-    await administration.execute(f"create database {name} template {template.name}")
-    other = App(database_url=cluster.url_of(name))
+    async with (
+        another_installation(template) as name,
+        App(database_url=cluster.url_of(name)) as other,
+    ):
 
-    @other.task(name="shop.greet")
-    async def greet_there(name: str, times: int = 1) -> str:
-        return name
+        @other.task(name="shop.greet")
+        async def greet_there(name: str, times: int = 1) -> str:
+            return name
 
-    try:
         await greet_there.submit("Bob")
         connection = await asyncpg.connect(cluster.url_of(name))
         async with connection.transaction():
@@ -376,10 +375,6 @@ async def test_another_database_is_refused_although_it_knows_the_task(
             await greet_there.submit("Cid", via=connection)
         assert await connection.fetchval("select count(*) from ff.execution") == 2
         await connection.close()
-    finally:
-        await other.close()
-        await administration.execute(f"drop database {name} with (force)")
-        await administration.close()
     assert await traces(db) == 0
 
 

@@ -108,7 +108,7 @@ async def kinds(app: App, run) -> list[str]:
 
 
 async def test_a_worker_that_stops_finishes_what_runs(make_app):
-    app = make_app(drain_timeout=timedelta(seconds=10))
+    app = make_app(drain_timeout=timedelta(seconds=60))
     started, go = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -133,7 +133,7 @@ async def test_a_worker_that_stops_finishes_what_runs(make_app):
 
 
 async def test_a_cancelled_worker_drains_as_well(make_app):
-    app = make_app(drain_timeout=timedelta(seconds=10))
+    app = make_app(drain_timeout=timedelta(seconds=60))
     started, go = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -284,10 +284,10 @@ async def test_a_worker_process_gives_back_what_does_not_end_and_ends_with_zero(
 @pytest.mark.parametrize(
     ("task", "signals", "told"),
     [
-        ("shop.sleep", (signal.SIGINT, signal.SIGINT), "did not finish: shop.sleep ("),
         *(
             pytest.param(*case, marks=pytest.mark.slow(short=1))
             for case in (
+                ("shop.sleep", (signal.SIGINT, signal.SIGINT), "did not finish: shop.sleep ("),
                 ("shop.sleep", (signal.SIGTERM, signal.SIGTERM), "did not finish: shop.sleep ("),
                 (
                     "shop.stubborn",

@@ -102,7 +102,11 @@ async def run_program(db, *wanted: str) -> tuple[int | None, str]:
     [
         pytest.param((), 0, "", id="it simply ends", marks=pytest.mark.slow(short=1)),
         pytest.param(
-            ("raising",), -signal.SIGINT, "KeyboardInterrupt in raising ", id="interrupt raised"
+            ("raising",),
+            -signal.SIGINT,
+            "KeyboardInterrupt in raising ",
+            id="interrupt raised",
+            marks=pytest.mark.slow(short=1),
         ),
         pytest.param(
             ("raising.plain",),

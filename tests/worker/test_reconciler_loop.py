@@ -9,27 +9,34 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import pairwise
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from flowfabric.client import FlowFabric
+from flowfabric.client.passes import Due, Dues
 from flowfabric.core.errors import Unavailable
+from flowfabric.db import functions
 from flowfabric.reconcilers.loop import MIN_PAUSE_SECONDS, run_reconcilers
 from flowfabric.reconcilers.table import RECONCILERS, Reconciler
+from flowfabric.telemetry import Meter
 from worker.waiting import eventually
 
-CLIENT: Any = object()
+CLIENT: Any = SimpleNamespace(database=SimpleNamespace(meter=Meter()))
 
 
 class Passes:
     """A reconciler that answers from a list, and then that there is nothing to do."""
 
-    def __init__(self, *answers: Any, cadence: float = 60.0, batch: int = 500) -> None:
+    def __init__(
+        self, *answers: Any, cadence: float = 60.0, batch: int = 500, due: Due | None = None
+    ) -> None:
         self.answers = list(answers)
         self.times: list[float] = []
         self.limits: list[int] = []
         self.reconciler = Reconciler(
-            "test", timedelta(seconds=cadence), batch, lambda client, limit: self.run(limit)
+            "test", timedelta(seconds=cadence), batch, lambda client, limit: self.run(limit), due
         )
 
     async def run(self, limit: int) -> Any:
@@ -48,8 +55,8 @@ def no_stagger(monkeypatch):
 
 
 @asynccontextmanager
-async def looping(*passes: Passes) -> AsyncIterator[None]:
-    task = asyncio.create_task(run_reconcilers(CLIENT, [one.reconciler for one in passes]))
+async def looping(*passes: Passes, client: Any = CLIENT) -> AsyncIterator[None]:
+    task = asyncio.create_task(run_reconcilers(client, [one.reconciler for one in passes]))
     try:
         yield
         assert not task.done(), task
@@ -118,6 +125,58 @@ async def test_a_timer_that_is_overdue_does_not_spin():
     assert all(b - a >= 0.95 * MIN_PAUSE_SECONDS for a, b in pairwise(passes.times))
 
 
+class Looks:
+    """The database of a client. Counts the looks over its partitions, and fails them on demand."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self.meter = Meter()
+        self.count = 0
+        self.error: Exception | None = None
+
+    async def call(self, function: Any, **arguments: Any) -> Any:
+        assert function is functions.FIND_DUE
+        self.count += 1
+        if self.error is not None:
+            raise self.error
+        return await self._database.call(function, **arguments)
+
+
+async def test_a_look_is_shared_while_it_is_young_enough(db, engine):
+    await engine.submit(delay=timedelta(hours=1))
+    async with FlowFabric(db.url) as client:
+        looks = Looks(client.database)
+        dues = Dues(looks)  # type: ignore[arg-type]
+        found = await asyncio.gather(*(dues.due_in(due, max_age=timedelta(1)) for due in Due))
+        assert looks.count == 1
+        # The event of the submit is not counted yet.
+        expected = {Due.TIMER, Due.MINUTE}
+        assert {due for due, due_in in zip(Due, found, strict=True) if due_in} == expected
+        await dues.due_in(Due.WAKE, max_age=timedelta(0))
+        assert looks.count == 2
+
+
+async def test_a_reconciler_runs_when_something_of_its_kind_is_due(db, engine, clock):
+    await engine.submit(delay=timedelta(hours=1))
+    timers, wakes = Passes(cadence=0.05, due=Due.TIMER), Passes(cadence=0.05, due=Due.WAKE)
+    async with FlowFabric(db.url) as client:
+        looks = Looks(client.database)
+        async with looping(timers, wakes, client=SimpleNamespace(database=looks)):
+            await eventually(lambda: looks.count == 3)
+            assert timers.times == []
+            await clock.advance(timedelta(hours=2))
+            await eventually(lambda: timers.times != [])
+    assert wakes.times == []
+
+
+async def test_a_look_that_fails_keeps_no_reconciler_from_its_pass():
+    looks = Looks(None)
+    looks.error = Unavailable("a partition does not answer")
+    passes = Passes(cadence=0.02, due=Due.WAKE)
+    async with looping(passes, client=SimpleNamespace(database=looks)):
+        await eventually(lambda: len(passes.times) >= 3)
+
+
 async def test_the_reconcilers_of_a_worker_are_these():
     assert {one.name: one.cadence.total_seconds() for one in RECONCILERS} == {
         "lease_expiry": 1.5,
@@ -138,6 +197,7 @@ async def test_the_reconcilers_of_a_worker_are_these():
         "budget_reset": 15.0,
         "retention_trimmer": 60.0,
         "event_trimmer": 60.0,
+        "event_roll_up": 5.0,
         "key_trimmer": 60.0,
         "worker_sweep": 30.0,
     }

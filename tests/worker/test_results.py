@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from flowfabric import FlowFabric, NotFound, ResultTimeout
+from support.database import several_partitions
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -66,6 +67,7 @@ async def test_an_execution_that_is_not_there_is_said_to_be_missing(app, db):
         await run.state()
 
 
+@several_partitions
 async def test_many_callers_may_wait_for_one_execution_and_leave_again(app):
     @app.task
     async def work() -> int:

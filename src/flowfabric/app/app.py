@@ -13,7 +13,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -29,12 +28,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
 from flowfabric.app.flow import Flow
 from flowfabric.app.flow_run import FlowRun
 from flowfabric.app.hooks import EndHook, HookDecorator
-from flowfabric.app.portal import Portal
+from flowfabric.app.portal import Portal, in_turn
 from flowfabric.app.process import Process
 from flowfabric.app.run import Run
 from flowfabric.app.schedules import (
@@ -53,10 +62,11 @@ from flowfabric.client.subscriptions import Subscriptions, subscription
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.ended import Ended
-from flowfabric.core.errors import ExecutionNotFound, InvalidInput, Unavailable
-from flowfabric.core.execution import DEFAULT_LANE, check_name
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput, NotOverHttp, Unavailable
+from flowfabric.core.execution import DEFAULT_LANE, check_lane, check_name
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid
-from flowfabric.core.limit import Budget, Key, Limit, check_key, several
+from flowfabric.core.lane import LaneOptions
+from flowfabric.core.limit import Budget, Key, Limit, Rate, check_key, several
 from flowfabric.core.policy import TASK_MAX_RECLAIMS, Retry, StreamPolicy
 from flowfabric.core.schedule import Rule, cron_rule, every_rule, misfire_rule, version_numbers
 from flowfabric.core.signal import Delivered, Signal, decision_name, encode_comment
@@ -64,6 +74,7 @@ from flowfabric.core.states import EventKind, HookKind
 from flowfabric.core.subscription import DEFAULT_KEEP, OnExpiry
 from flowfabric.core.webhook import Allowed
 from flowfabric.db.connection import open_connection, place
+from flowfabric.db.http import HttpDatabase
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
@@ -83,8 +94,12 @@ from flowfabric.tasks import (
 from flowfabric.telemetry import ENGINE_LOGGER
 from flowfabric.worker import JournalCheck, JournalVerdict, Lifespan, Worker
 
+if TYPE_CHECKING:
+    from flowfabric.app.instruments import Instruments
+
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")  # what a task streams as JSON
 M = TypeVar("M", bound=Callable[[Context, CallNext], Awaitable[Any]])
 H = TypeVar("H", bound=Hook)
 # Returns a T, or a context manager that yields a T.
@@ -107,18 +122,22 @@ apps: weakref.WeakSet[App] = weakref.WeakSet()
 class App:
     """A set of tasks, and the database that stores their executions.
 
-    The database is `database_url`, or FLOWFABRIC_DATABASE_URL or DATABASE_URL of the environment.
-    If none is set, the app starts its own Postgres when it first needs one, in `.flowfabric/` of
-    `project` (default: the current folder).
+    The database is `database_url`. Its default comes from the environment: FLOWFABRIC_DATABASE_URL,
+    then DATABASE_URL. If none of these is set, the app starts its own Postgres when it first needs
+    one, in `.flowfabric/` of `project` (default: the current folder).
 
-    `name` is the owner of the schedules (default: the name of the module that creates the app).
-    `version` is a dotted number; the highest running version decides which schedules and hooks
-    exist.
+    If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
+    Its credential is `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no rights in the
+    database, and runs no workers.
+
+    `name` is the name under which the database keeps the app's schedules (default: the name of the
+    module that creates the app). `version` is a dotted number; the highest running version decides
+    which schedules and hooks exist.
 
     `code_version` names the version of the code, for example a release or a commit. An execution
-    belongs to the version that records its steps. Workers of another version run it only if they
-    list its version in `reads`, or if no worker that serves its version has been alive for
-    `version_grace`.
+    belongs to the version that records its steps. Workers of another version run it in two cases
+    only: they list its version in `reads`, or the last worker that serves its version has been gone
+    for `version_grace`.
 
     `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
     manager (sync or async) of a connection or a session, for example `pool.acquire`, a
@@ -132,6 +151,8 @@ class App:
         name: str | None = None,
         version: str = "0",
         database_url: str | None = None,
+        url: str | None = None,
+        token: str | None = None,
         namespace: str | None = None,
         lease_ttl: timedelta | None = None,
         drain_timeout: timedelta | None = None,
@@ -143,14 +164,22 @@ class App:
     ) -> None:
         given = {
             "database_url": database_url,
+            "url": url,
+            "token": token,
             "namespace": namespace,
             "lease_ttl": lease_ttl,
             "drain_timeout": drain_timeout,
             "code_version": code_version,
             "version_grace": version_grace,
         }
+        found = Settings.from_environment()
+        # A database or a server that the code gives wins over one that the environment gives.
+        if url is not None and database_url is None:
+            found = replace(found, database_url=None)
+        if database_url is not None and url is None:
+            found = replace(found, url=None)
         self.settings = replace(
-            Settings.from_environment(),
+            found,
             **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
         )
         self.name = home_name() if name is None else name
@@ -170,13 +199,17 @@ class App:
         # The limits and budgets of the app by name, with their numbers.
         self.limits: dict[str, Limit] = {}
         self.budgets: dict[str, Budget] = {}
-        # Changes to them, and the count at each client's last declaration, as for hooks.
+        # The options of lanes that the app declares, by lane.
+        self.lanes: dict[str, LaneOptions] = {}
+        # `_limit_changes` counts changes to limits, budgets and lanes. `_declared_limits` holds the
+        # count at each client's last declaration.
         self._limit_changes = 0
         self._declared_limits: weakref.WeakKeyDictionary[FlowFabric, int] = (
             weakref.WeakKeyDictionary()
         )
         self._registered: weakref.WeakSet[FlowFabric] = weakref.WeakSet()
         self._declared: weakref.WeakKeyDictionary[FlowFabric, int] = weakref.WeakKeyDictionary()
+        self._instruments: Instruments | None = None
         self._extensions = Extensions()
         self._extensions.connect = connect
         self._extensions.public_url = self.settings.public_url
@@ -220,12 +253,36 @@ class App:
         version: str | None = None,
         on_change: OnChange = "hold",
         signals: Mapping[str, Any] | None = None,
+        streams: type[S],
+        stream_policy: StreamPolicy | None = None,
+        limit: Limit | Sequence[Limit] | None = None,
+        budget: Budget | Sequence[Budget] | None = None,
+        fair_by: Key = None,
+    ) -> TaskDecorator[S]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        lane: str = DEFAULT_LANE,
+        priority: int = 0,
+        needs: Iterable[str] = (),
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        deadline: timedelta | None = None,
+        max_reclaims: int = TASK_MAX_RECLAIMS,
+        retention: timedelta | None = None,
+        tags: Mapping[str, str] | None = None,
+        version: str | None = None,
+        on_change: OnChange = "hold",
+        signals: Mapping[str, Any] | None = None,
         streams: Any = Any,
         stream_policy: StreamPolicy | None = None,
         limit: Limit | Sequence[Limit] | None = None,
         budget: Budget | Sequence[Budget] | None = None,
         fair_by: Key = None,
-    ) -> TaskDecorator: ...
+    ) -> TaskDecorator[Any]: ...
 
     def task(
         self,
@@ -255,13 +312,18 @@ class App:
 
         `timeout` limits one attempt; `deadline` limits the whole execution, from its submission.
         `retention` is how long an execution is kept after its end. `version` is stored with every
-        execution, to show later which code submitted it. `on_change` decides what happens if the
-        code no longer fits the recorded steps of an execution: it is held, or it starts again
-        without steps. `signals` declares the signals that the task takes and their types, as
-        `{"approve": bool}`; others are refused where they are sent. `streams` is the type of
-        the values that it streams as JSON, `stream_policy` how much of its stream is kept. `limit`
-        and `budget` limit how many executions of the task run or start, and what they may spend.
-        `fair_by` names the argument whose values take turns in a lane.
+        execution, to show later which code submitted it.
+
+        `on_change` decides what happens if the code no longer fits the recorded steps of an
+        execution: the execution is held, or it starts again without the steps.
+
+        `signals`, for example `{"approve": bool}`, declares the signals that the task takes, each
+        with its type. Sending any other signal raises an error. `streams` is the type of the values
+        that the task streams as JSON. `stream_policy` says how much of its stream is kept.
+
+        `limit` limits how many executions of the task run or start, `budget` what they may spend.
+        `fair_by` names an argument: executions with different values of it take turns in their
+        lane.
         """
         check_key("fair_by", fair_by)
         limits = Limits(several("limit", Limit, limit), several("budget", Budget, budget), fair_by)
@@ -291,6 +353,30 @@ class App:
 
         return register if function is None else register(function)
 
+    def lane(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | Rate | None = None,
+        fair_by: str | None = None,
+        weights: Mapping[str, int] | None = None,
+    ) -> None:
+        """Declare the options of a lane. Options that an operator sets override them.
+
+        At most `concurrency` executions of the lane run at once. `rate` limits how many start, as
+        in `100/min`. `fair_by` names an argument: executions with different values of it take
+        turns. This applies to tasks that have this argument and that have no `fair_by` of their
+        own. `weights` gives values of this argument up to 100 turns each. Every other value gets
+        one turn.
+        """
+        check_lane(name)
+        options = LaneOptions(concurrency=concurrency, rate=rate, fair_by=fair_by, weights=weights)
+        if self.lanes.get(name, options) != options:
+            raise InvalidInput(field="lane", problem=f"{name} is declared with other options")
+        self.lanes[name] = options
+        self._limit_changes += 1
+
     def _add_task(self, spec: TaskSpec) -> Task[..., Any, Any]:
         if spec.name in self.tasks:
             raise InvalidInput(
@@ -304,7 +390,10 @@ class App:
         return task
 
     def declare_limits(self, limits: Limits) -> None:
-        """Note limits to declare; refuse one that the app has with other numbers."""
+        """Declare more limits and budgets for this app.
+
+        Refuse a limit that the app has already declared with other numbers.
+        """
         before = (dict(self.limits), dict(self.budgets))
         for limit in limits.limits:
             self.limits[limit.name] = _agreed("limit", self.limits.get(limit.name), limit)
@@ -314,12 +403,17 @@ class App:
             self._limit_changes += 1
 
     async def _declare_limits(self, client: FlowFabric) -> None:
-        """Declare the limits of this app in the database, and which tasks need their keys."""
+        """Declare the limits, budgets and lanes of this app in the database, and register the tasks
+        that have limits."""
         changes = self._limit_changes
         declared: list[Limit | Budget] = [*self.limits.values(), *self.budgets.values()]
         await client.lanes.gates.declare(
             self.settings.namespace, [one for one in declared if one.has_numbers]
         )
+        # Over HTTP, declaring lanes would need the scope `operate`. The workers of the app declare
+        # them.
+        for lane, options in self.lanes.items() if self.settings.url is None else ():
+            await client.lanes.declare(self.settings.namespace, lane, options)
         limited = [
             task.spec.declaration(with_schemas=False)
             for task in self.tasks.values()
@@ -427,8 +521,8 @@ class App:
         """Register a factory for a type: it fills every parameter annotated with that type.
 
         The factory is a function or a generator function, async or not, and may return a context
-        manager. A context manager exits when the execution ends, or with `scope="worker"` when the
-        worker ends. The parameters of the factory are filled in the same way.
+        manager. A context manager exits when the execution ends or, with `scope="worker"`, when the
+        worker ends. Parameters of the factory are filled by other factories in the same way.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -483,8 +577,8 @@ class App:
         """Submit a task at the times of a cron expression: `@app.cron("0 9 * * 1-5", tz=...)`.
 
         Put it above a plain function or above `@app.task(...)`. `misfire` decides about times that
-        passed while no worker was running: submit `once` for all of them, `skip` them, or submit
-        `all`.
+        passed while no worker was running: `once` submits one execution for all of them, `skip`
+        submits none, and `all` submits one for each.
         """
         return self._schedule(cron_rule(expression, tz), misfire, name, args, kwargs)
 
@@ -502,7 +596,7 @@ class App:
         """Submit a task at a fixed interval: `@app.every(timedelta(minutes=5))`.
 
         Times are counted from `start`, or from the first time that a worker declared the schedule.
-        A restart of a worker does not shift them.
+        A restart of a worker does not shift the times.
         """
         return self._schedule(every_rule(every, start), misfire, name, args, kwargs)
 
@@ -537,8 +631,9 @@ class App:
         return register
 
     async def fire_schedules(self) -> int:
-        """Declare this app's schedules and submit everything that is due now; return how many
-        executions.
+        """Declare the schedules of this app, and fire the due ones.
+
+        Returns the number of executions that this call has submitted.
 
         Workers do this by themselves.
         """
@@ -570,7 +665,7 @@ class App:
         """Return the run of an execution by its whole id or its UUID, without a call to the
         database.
 
-        If its task is registered in this app, the result has the type of the task.
+        If the task of the execution is registered in this app, its type hints decode the result.
         """
         return self.find_run(id, "", _as_json, self._decoder)
 
@@ -583,7 +678,7 @@ class App:
     ) -> Run[T]:
         """Return the run of an execution by any id.
 
-        The partition of a UUID is looked up at the first call.
+        If the id is only a UUID, the first call of the run looks up its partition.
         """
         uuid = bare_uuid(id)
 
@@ -610,11 +705,11 @@ class App:
     async def signal(
         self, token: str, value: Any = None, /, *, by: str | None = None, key: str | None = None
     ) -> Delivered:
-        """Answer the waitpoint of a token. The token is the whole address.
+        """Answer the waitpoint of a token. The token is the complete address.
 
-        Raises InvalidToken for every wrong token, and WaitpointClosed if it was answered before.
-        `by` says who answers, for people to read; a second answer with the same `key` is a
-        duplicate.
+        Raises InvalidToken for every wrong token, and WaitpointClosed if the waitpoint was answered
+        before or its time is over. `by` is a note for people: who answers. A second answer with the
+        same `key` has no effect.
         """
         payload = encode_signal("answer", value)
         signal = Signal(payload=payload, key=key, source_type="token", source_identity=by)
@@ -634,7 +729,8 @@ class App:
     ) -> Delivered:
         """Approve with the token of an approval. The token says which approver answers.
 
-        `by` is for people to read. Raises AlreadyAnswered if this approver has denied it.
+        `by` is a note for people: who answers. Raises AlreadyAnswered if this approver has denied
+        before.
         """
         return await self._answer(token, True, comment, by)
 
@@ -650,7 +746,7 @@ class App:
     async def deny(
         self, token: str, /, *, comment: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Deny with the token of an approval, as `approve` approves."""
+        """Deny with the token of an approval. Works like `approve`."""
         return await self._answer(token, False, comment, by)
 
     def deny_sync(
@@ -689,17 +785,17 @@ class App:
         """Consume events: `async for event in app.subscribe("billing", kinds=["completed"])`.
 
         The database keeps the position by `name`: after a restart the loop continues with the first
-        event that was not acknowledged by `await event.ack()`. Every event comes at least once, the
-        events of one execution in order. One consumer of a name reads at a time; others wait.
+        event that was not acknowledged by `await event.ack()`. Every event comes at least once, and
+        the events of one execution come in order. Only one consumer of a name reads at a time;
+        others wait.
 
         `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
-        begins now, or with the events of `since`. With `follow=False` the loop ends when no event
-        is left. `page_size` bounds how many events may come again after a crash.
+        begins now, or with the first event since `since`. With `follow=False` the loop ends when no
+        event is left. `page_size` bounds how many events may come again after a crash.
 
-        If a consumer lags, events stay for it for `keep` after they would have been trimmed. If
-        they are gone all the same, `on_expiry` decides: `stop` raises CursorExpired, `resume`
-        continues with the events that are left. `hold_for` is how long the next consumer waits for
-        one that died.
+        If a consumer lags, its events stay for `keep` longer than usual. If they are trimmed after
+        that, `on_expiry` decides: `stop` raises CursorExpired, `resume` continues with the events
+        that are left. `hold_for` is how long the next consumer waits after a consumer has died.
         """
         return self._subscription(
             name,
@@ -748,7 +844,7 @@ class App:
             page_size=page_size,
             follow=follow,
         )
-        return _in_turn(subscription, call)
+        return in_turn(aiter(subscription), call, "app.subscribe(...)")
 
     def _subscription(
         self, name: str, call: Callable[..., Any] | None, **options: Any
@@ -784,10 +880,11 @@ class App:
 
         In the block, `f.add(task, ...)` adds nodes. At the end of the block the whole flow is
         stored, before any node runs; `f.run` is its run. If the block raises, nothing is stored.
-        Synchronous code uses `with`. With `via`, a connection, the flow is stored in the
-        transaction of the connection.
+        Synchronous code uses `with`. If `via` is a connection, the flow is stored in its
+        transaction.
 
-        A handler stores another flow in every run, unless it passes the flow to `ctx.flow`.
+        In a handler, pass the flow to `ctx.flow`. Otherwise each run of the handler stores another
+        flow.
         """
         return Flow(self, name, via=via, tags=tags)
 
@@ -828,7 +925,8 @@ class App:
         worker_id: str | None = None,
         finish_only: bool = False,
     ) -> None:
-        """Run a worker until it is cancelled; then let it finish or release its executions.
+        """Run a worker until this call is cancelled; then the worker finishes or releases its
+        executions.
 
         With `finish_only`, the worker finishes executions that its code version has begun, and
         begins no new ones.
@@ -857,11 +955,19 @@ class App:
         With `is_paced`, nothing happens in the background: the caller decides when the worker
         claims and when the reconcilers run.
         """
+        if self.settings.url is not None:
+            raise NotOverHttp(
+                "A worker is not offered over HTTP in Python. Connect it to the database: set "
+                "FLOWFABRIC_DATABASE_URL instead of FLOWFABRIC_URL.",
+                operation="run_worker",
+            )
         client = await self.client(pool_size=1)
+        self._record_metrics(client)
         if client not in self._registered:
             await self._register_tasks(client)
         if client not in self._declared:
-            # Also without hooks: an earlier version of the app may have declared some.
+            # Do this even if the app has no hooks: an earlier version of the app may have declared
+            # some.
             await self._declare_hooks(client)
         loop = asyncio.get_running_loop()
         process = self._processes.get(loop)
@@ -888,8 +994,24 @@ class App:
             finish_only=finish_only,
         )
 
+    def _record_metrics(self, client: FlowFabric) -> None:
+        """Record metrics with OpenTelemetry, if the program has set a meter provider."""
+        # A program that sets a provider has imported this module. Other programs do not pay for its
+        # import.
+        if self._instruments is None and "opentelemetry.metrics" in sys.modules:
+            from flowfabric.app import instruments
+
+            if instruments.is_configured():
+                self._instruments = instruments.Instruments()
+                self.middleware(self._instruments.around)
+        if self._instruments is not None:
+            self._instruments.listen(client.database)
+
     def _serve_webhooks(self, process: Process, client: FlowFabric) -> None:
-        """Post the events of webhooks whose hosts the settings list; by default there are none."""
+        """Post the events of webhooks whose hosts are listed in the settings.
+
+        By default no host is listed.
+        """
         allowed = Allowed.parse(self.settings.webhook_hosts, self.settings.webhook_networks)
         if not allowed.hosts:
             return
@@ -926,14 +1048,16 @@ class App:
     def database_url(self) -> str | None:
         """The URL of the database, including its password.
 
-        None until the app's own server has started.
+        If the app has its own server, this is None until that server has started.
         """
         server = self._server
         return self.settings.database_url or (None if server is None else server.url)
 
     @property
     def project(self) -> Path:
-        """The folder whose `.flowfabric/` holds the app's own server, if there is one."""
+        """The project folder. If the app has its own server, the server is in `.flowfabric/` of
+        this folder.
+        """
         return self._project or Path.cwd()
 
     async def prepare(self) -> None:
@@ -942,6 +1066,8 @@ class App:
         The app's own server is migrated automatically. Your database is migrated only by this
         method or by `flowfabric db migrate`.
         """
+        if self.settings.url is not None:
+            raise NotOverHttp(operation="prepare")
         await self._migrate(self.settings.database_url or await self._own_server())
 
     async def check_journals(self) -> AsyncIterator[JournalVerdict]:
@@ -970,6 +1096,9 @@ class App:
     async def client(self, *, pool_size: int = 4) -> FlowFabric:
         """Return the client of the engine for the running event loop, with its connection pool."""
         client = await self._connect(pool_size)
+        if client.database.is_remote:
+            # The workers of the app declare its hooks and limits.
+            return client
         if self._declared.get(client, 0) != self._hook_changes:
             await self._declare_hooks(client)
         if self._declared_limits.get(client, 0) != self._limit_changes:
@@ -1036,7 +1165,7 @@ class App:
             name: getattr(self, name)
             for name in ("settings", "portal", "_server", "_clients", "_processes")
         }
-        self.settings = replace(self.settings, database_url=database_url)
+        self.settings = replace(self.settings, database_url=database_url, url=None)
         self.portal = Portal(self._close_here)
         self._server = None
         self._clients = weakref.WeakKeyDictionary()
@@ -1060,6 +1189,9 @@ class App:
         await self.close()
 
     async def _open(self, pool_size: int) -> FlowFabric:
+        if self.settings.url is not None:
+            server = HttpDatabase(self.settings.url, self.settings.token)
+            return await FlowFabric(server, namespace=self.settings.namespace).open()
         url = self.settings.database_url
         if url is None:
             url = await self._own_server()
@@ -1093,22 +1225,6 @@ def _listed(value: str | Iterable[str] | None) -> list[str] | None:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _in_turn(
-    subscription: Subscription, call: Callable[..., Any]
-) -> Generator[SubscribedEvent, None, None]:
-    """Yield the events of a subscription to synchronous code."""
-    events = aiter(subscription)
-
-    async def following() -> SubscribedEvent | None:
-        return await anext(events, None)
-
-    try:
-        while (event := call(following, "app.subscribe(...)")) is not None:
-            yield event
-    finally:
-        call(events.aclose, "app.subscribe(...)")
-
-
 def _announce(server: Server) -> None:
     """Tell the user that the app uses its own Postgres because no database is set."""
     if sys.stderr is not None:
@@ -1122,7 +1238,10 @@ L = TypeVar("L", Limit, Budget)
 
 
 def _agreed(kind: str, known: L | None, given: L) -> L:
-    """Return the one of two limits of a name that has numbers; refuse two that differ."""
+    """Of two limits with the same name, return the limit that has numbers.
+
+    Refuse the two if their numbers differ, or if only one of them has a key.
+    """
     if known is None:
         return given
     if known.is_keyed != given.is_keyed:
@@ -1146,18 +1265,18 @@ def _as_json(stored: bytes | None) -> Any:
     return None if stored is None else json.loads(stored)
 
 
-class TaskDecorator(Protocol):
+class TaskDecorator(Protocol[S]):
     """The decorator that `@app.task(...)` returns."""
 
     @overload
     def __call__(
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]], /
-    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    ) -> Task[P, Coroutine[Any, Any, T], T, S]: ...
     @overload
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, T]], /
-    ) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    ) -> Task[P, Coroutine[Any, Any, T], T, S]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], T], /) -> Task[P, T, T]: ...
+    def __call__(self, function: Callable[Concatenate[Context, P], T], /) -> Task[P, T, T, S]: ...
     @overload
-    def __call__(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+    def __call__(self, function: Callable[P, T], /) -> Task[P, T, T, S]: ...

@@ -7,8 +7,8 @@
     print(await f.run.result())
 
 A node waits for the nodes whose results are its arguments, and for the nodes in `after`. Arguments
-are checked when a node is added; for a result, its type is checked. The end of the block stores the
-flow. If the block raises, nothing is stored.
+are checked when a node is added. If an argument is the result of a node, its type is checked. The
+end of the block stores the flow. If the block raises, nothing is stored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from flowfabric.tasks import (
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.submissions import Place
+    from flowfabric.client.submissions import Find, Place
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -152,9 +152,9 @@ class Flow:
         """Add a task with its arguments: values, or results of nodes added before.
 
         The node waits for the nodes whose results are its arguments, and for `after`: a node,
-        `any_of(...)`, `quorum(...)`, or a list of these. If these can no longer succeed, the node
-        is skipped. `name` is the name of the node. The default is the name of the function; a
-        number is appended if the flow already has a node of that name.
+        `any_of(...)`, `quorum(...)`, or a list of these. If too few of these nodes can still
+        succeed, the new node is skipped. `name` is the name of the node. The default is the name of
+        the function; a number is appended if the flow already has a node of that name.
 
         Pass task options with `task.using(lane=..., priority=...)`. If you pass `after` or `name`
         here, a type checker does not check the arguments; `f.using(after=...).add(...)` keeps their
@@ -174,7 +174,8 @@ class Flow:
         """Return an object that adds nodes with these options: `f.using(after=...,
         name=...).add(task, ...)`.
 
-        A type checker checks the arguments of the task; it does not for `add` with options.
+        A type checker then checks the arguments of the task. It cannot check them if you pass the
+        options to `add` itself.
         """
         return Adding(self, after, name)
 
@@ -213,10 +214,10 @@ class Flow:
         self._check_has_nodes()
         graph = self._graph(call(self._mint, "asyncio.to_thread(flow.submit_sync)"))
 
-        def find(anew: bool) -> Place:
+        def find(asked: Find | None) -> Place:
             # A synchronous connection needs a thread. Async code can await the thread.
             thread = "asyncio.to_thread(flow.submit_sync)"
-            return call(lambda: self._place(graph, anew), thread)
+            return call(lambda: self._place(graph, asked is not None), thread)
 
         with tracing.send_span([node.submission for node in graph.nodes]):
             answer = submit_flow_via_sync(find, self._via, graph)
@@ -304,7 +305,7 @@ class Flow:
         if any(join.kind is not GroupPolicy.ALL_OF for join in more):
             wiring = self._wired(
                 node, [*node._joins, *more]
-            )  # the results that it takes may be None
+            )  # raises if a result may be None and the node cannot take None
         node._joins += more
         node._wiring = wiring
 
@@ -389,8 +390,8 @@ class Flow:
         return found
 
     def _wired(self, node: Node[Any], joins: list[Join]) -> Wiring:
-        """Group the upstream nodes: one group of nodes that must all succeed, then the partial
-        groups."""
+        """Group the upstream nodes: first the nodes that must all succeed, then each group of which
+        only some nodes must succeed."""
         gaps = node._arguments.gaps if isinstance(node._arguments, ArgumentTemplate) else ()
         needed: dict[Node[Any], None] = {}
         partial: dict[tuple[Policy, tuple[Node[Any], ...]], list[int]] = {}

@@ -136,7 +136,7 @@ class FlowRun:
 
         The default is the last node, the one that no other node waits for; there must be exactly
         one. Raises the same errors as `Run.result`. If the node was skipped, raises the error of
-        the node that caused it. A handler that waits outside its steps frees its slot in the
+        the node that caused the skip. A handler that waits outside its steps frees its slot in the
         worker, unless it passes a `timeout`.
         """
         members = await self._read_members()
@@ -160,9 +160,9 @@ class FlowRun:
         """Wait until all nodes have ended and return their results by name.
 
         A last node is a node that no other node waits for. If a last node does not complete, its
-        error is raised at once, as in `result`. Other nodes that did not complete were not needed;
-        they are omitted. With `return_exceptions`, nothing is raised: the answer has the result or
-        the error of every node.
+        error is raised at once, as in `result`. Other nodes that did not complete are omitted,
+        because no last node needed them. With `return_exceptions`, nothing is raised: the answer
+        has the result or the error of every node.
         """
         members = await self._read_members()
         seconds = seconds_of(timeout)
@@ -403,7 +403,7 @@ class FlowRun:
     async def _cause(self, id: ExecutionId) -> str | None:
         """Find the node that caused a skip, directly or through other nodes.
 
-        If several did, return the one that ended first.
+        If several nodes caused it, return the node that ended first.
         """
         client = await self._client()
         broken: dict[ExecutionId, list[ExecutionId]] = {}

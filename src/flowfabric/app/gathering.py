@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
@@ -19,7 +20,16 @@ from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.execution import Ending
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
-from flowfabric.handlers import MAX_TARGETS, HandlerRun, OnceCall, async_only, current_run
+from flowfabric.handlers import (
+    MAX_TARGETS,
+    AwaitedSignal,
+    HandlerRun,
+    OnceCall,
+    async_only,
+    check_no_loop,
+    context_of,
+    current_run,
+)
 
 if TYPE_CHECKING:
     from flowfabric.client import FlowFabric
@@ -34,7 +44,7 @@ PAGE = 1000
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     """Wait until all runs have ended, and return their results in the order of the runs.
 
-    If some runs did not complete, raises the error of the run that ended first, as `Run.result`
+    If some runs did not complete, raises the error of the one that ended first, as `Run.result`
     does.
     """
     several = _checked(runs, least=0)
@@ -53,7 +63,7 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What came first: its position among the arguments of `first`, and its value."""
+    """The argument of `first` that came first: its position and its value."""
 
     index: int
     value: Any
@@ -63,23 +73,26 @@ class First:
 async def first(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T: ...
 @overload
 async def first(
-    one: Run[Any] | Awaitable[Any],
-    other: Run[Any] | Awaitable[Any],
+    one: Run[Any] | Awaitable[Any] | timedelta,
+    other: Run[Any] | Awaitable[Any] | timedelta,
     /,
-    *more: Run[Any] | Awaitable[Any],
+    *more: Run[Any] | Awaitable[Any] | timedelta,
     cancel_rest: bool = False,
 ) -> First: ...
 
 
 @async_only("first_sync")
 async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
-    """Wait until one run has completed, and return its result.
+    """Wait for the first of several runs: `first(runs)`, or `first(run, ctx.signal("stop"))`.
 
-    With `cancel_rest`, the other runs are then cancelled. If no run completes, raises the error of
-    the run that ended last, as `Run.result` does.
+    With one argument, a list of runs, wait until one run has completed, and return its result. If
+    no run completes, raise the error of the run that ended last, as `Run.result` does.
 
-    With several arguments, which may be runs, `ctx.signal(...)` and `ctx.sleep(...)`, returns which
-    one came first, and its value, or raises its error.
+    With several arguments (runs, `ctx.signal(...)` or `ctx.sleep(...)`), return a `First`: which
+    argument came first, and its value. If that was a run that failed, raise its error. In a
+    handler, a timedelta is a sleep.
+
+    With `cancel_rest`, the other runs are then cancelled.
     """
     if len(awaited) == 1:
         (result,) = await quorum_of(1, awaited[0], cancel_rest=cancel_rest)
@@ -88,17 +101,17 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
 
 
 async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
-    """Wait for the first of several; the others stop waiting and take nothing."""
+    """Wait for the first of several runs, signals or sleeps; the other waits end and take
+    nothing."""
+    handler_run = current_run.get()
     for one in awaited:
-        if not isinstance(one, Run | Awaitable):
+        is_sleep = isinstance(one, timedelta) and handler_run is not None
+        if not (is_sleep or isinstance(one, Run | Awaitable)):
             raise InvalidInput(
                 field="awaited",
                 problem=f"must be runs, signals or sleeps, not {type(one).__name__}",
             )
-    branches = [
-        asyncio.ensure_future(one.result() if isinstance(one, Run) else _awaiting(one))
-        for one in awaited
-    ]
+    branches = [asyncio.ensure_future(_awaiting(one, handler_run)) for one in awaited]
     try:
         await asyncio.wait(branches, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -110,13 +123,16 @@ async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
     value = branches[index].result()
     if cancel_rest:
         runs = [one for n, one in enumerate(awaited) if n != index and isinstance(one, Run)]
-        handler_run = current_run.get()
         if runs:
             await _cancel_rest(await _client(runs), runs, (), handler_run)
     return First(index, value)
 
 
-async def _awaiting(one: Awaitable[T]) -> T:
+async def _awaiting(one: Any, handler_run: HandlerRun | None) -> Any:
+    if isinstance(one, Run):
+        return await one.result()
+    if isinstance(one, timedelta) and handler_run is not None:
+        return await context_of(handler_run).sleep(one)
     return await one
 
 
@@ -124,8 +140,9 @@ async def _awaiting(one: Awaitable[T]) -> T:
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    As soon as `k` runs can no longer complete, raises the error of the run that decided it, as
-    `Run.result` does. In both cases `cancel_rest` cancels the other runs.
+    When so many runs have ended without completing that `k` can no longer be reached, raises the
+    error of the latest of them, as `Run.result` does. In both cases `cancel_rest` cancels the other
+    runs.
     """
     several = _checked(runs)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -165,11 +182,27 @@ def gather_sync(runs: Iterable[Run[T]], /) -> list[T]:
     return _call(several, lambda: gather(several), "gather(...)") if several else []
 
 
-def first_sync(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T:
-    """`first` for synchronous code."""
-    several = _checked(runs)
-    found: T = _call(several, lambda: first(several, cancel_rest=cancel_rest), "first(...)")
-    return found
+@overload
+def first_sync(runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> T: ...
+@overload
+def first_sync(
+    one: Run[Any] | AwaitedSignal[Any] | timedelta,
+    other: Run[Any] | AwaitedSignal[Any] | timedelta,
+    /,
+    *more: Run[Any] | AwaitedSignal[Any] | timedelta,
+    cancel_rest: bool = False,
+) -> First: ...
+
+
+def first_sync(*awaited: Any, cancel_rest: bool = False) -> Any:
+    """`first` for synchronous code; a sleep is given as a timedelta."""
+    if len(awaited) == 1:
+        several = _checked(awaited[0])
+        return _call(several, lambda: first(several, cancel_rest=cancel_rest), "first(...)")
+    if (handler_run := current_run.get()) is not None:
+        check_no_loop("first(...)")
+        return handler_run.call_sync(lambda: _race(awaited, cancel_rest))
+    return _call(_checked(awaited), lambda: _race(awaited, cancel_rest), "first(...)")
 
 
 def quorum_of_sync(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
@@ -185,7 +218,8 @@ async def endings_of(
 ) -> AsyncGenerator[Ending, None]:
     """Yield the endings of executions, each as soon as it is known.
 
-    With `is_patient` (the caller has no timeout), a handler may pause until all have ended.
+    With `is_patient` (the caller has no timeout), a handler may pause until all executions have
+    ended.
     """
     if (handler_run := current_run.get()) is not None:
         all_ = await handler_run.wait_for_ends(ids, len(ids), client) if is_patient else None
@@ -202,7 +236,9 @@ async def endings_of(
         left = len(ids)
         while left:
             # Sort endings that arrive together by time.
-            found = [(await ended.get()).result()]
+            wait = ended.get()
+            kept = wait if handler_run is None else handler_run.keep_slot(wait, client)
+            found = [(await kept).result()]
             while not ended.empty():
                 found.append(ended.get_nowait().result())
             left -= len(found)
@@ -236,9 +272,11 @@ async def _recorded(
 async def _decided(
     client: FlowFabric, several: Sequence[Run[Any]], k: int, handler_run: HandlerRun | None
 ) -> list[Ending]:
-    """Wait until `k` runs have completed, and return their endings in the order of their times.
+    """Wait until `k` runs have completed, and return their endings in the order in which they
+    ended.
 
-    If `k` runs can no longer complete, return the ending of the run that decided it.
+    When so many runs have ended without completing that `k` can no longer be reached, return the
+    ending of the latest of them.
     """
     ids = [run.id for run in several]
     found: list[Ending] | None = []

@@ -146,8 +146,8 @@ def all_of(*nodes: Node[Any]) -> Join:
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until one node has succeeded.
 
-    With `cancel_rest`, the other nodes are then cancelled. A node that a further node waits for is
-    not cancelled.
+    With `cancel_rest`, the other nodes are then cancelled, except nodes that something else in the
+    flow waits for.
     """
     _check_some(nodes)
     return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
@@ -156,8 +156,9 @@ def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
 def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until `k` nodes have succeeded.
 
-    With `cancel_rest`, the other nodes are cancelled once `k` have succeeded, or once `k` can no
-    longer succeed. A node that a further node waits for is not cancelled.
+    With `cancel_rest`, the other nodes are cancelled when `k` nodes have succeeded, or when so many
+    have failed that `k` can no longer be reached. Nodes that something else in the flow waits for
+    are not cancelled.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -214,7 +215,8 @@ class Choice(Placeholder):
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The groups of nodes that one node waits for, and the group of each `first_of`."""
+    """The groups of nodes that one node waits for. `choices` says which group a `first_of`
+    belongs to."""
 
     groups: tuple[tuple[Policy, tuple[Node[Any], ...]], ...]
     choices: Mapping[int, int]  # the index of the group for the id() of each Join

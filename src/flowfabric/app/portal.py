@@ -7,7 +7,7 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from flowfabric.handlers import call_and_await, check_no_loop
@@ -15,13 +15,15 @@ from flowfabric.handlers import call_and_await, check_no_loop
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
+# How async code uses what `in_turn` gives to synchronous code.
+ASYNC_FOR = "async for item in"
 
 
 class Portal:
     """Runs coroutines for callers that have no event loop.
 
-    The background loop ends when the portal is stopped or the program ends. Just before, it calls
-    `close`.
+    The background loop ends when the portal is stopped or the program ends. Just before its end, it
+    calls `close`.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -86,3 +88,18 @@ class Portal:
             self._thread.start()
             atexit.register(self._stop_at_exit)
         return self._loop
+
+
+def in_turn(items: AsyncGenerator[T, None], call: Callable[..., Any], instead: str) -> Iterator[T]:
+    """Yield the items of an async generator to synchronous code; `call` runs each coroutine."""
+    check_no_loop(instead, ASYNC_FOR)
+    end: Any = object()
+
+    async def advance() -> Any:
+        return await anext(items, end)
+
+    try:
+        while (item := call(advance, instead)) is not end:
+            yield item
+    finally:
+        call(items.aclose, instead)

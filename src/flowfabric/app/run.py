@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeGuard
 from uuid import UUID
 
+from typing_extensions import TypeVar
+
+from flowfabric.app.portal import ASYNC_FOR, in_turn
 from flowfabric.app.via import signal_via, signal_via_sync
 from flowfabric.core.errors import (
     ExecutionCancelled,
@@ -28,7 +31,7 @@ from flowfabric.core.signal import Delivered, PendingWait, Signal
 from flowfabric.core.states import EventKind, FailureClass, PublicState, StreamMode
 from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Truncated
 from flowfabric.core.trace import facts_of
-from flowfabric.handlers import OnceCall, async_only, current_run
+from flowfabric.handlers import OnceCall, async_only, check_no_loop, current_run
 from flowfabric.tasks import encode_signal
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from flowfabric.tasks import TaskSpec
 
 T = TypeVar("T")
+S = TypeVar("S", default=Any)  # the type of the values that the execution streams as JSON
 
 # How often `events` reads while the execution has not ended.
 EVENTS_SECONDS = 0.5
@@ -49,15 +53,16 @@ _ENDINGS = (
 )
 
 
-class Run(Generic[T]):
+class Run(Generic[T, S]):
     """The handle of one execution.
 
     `task` is the name of its task. A run from `app.get` has no task until its first call to the
     database.
     """
 
-    # `_id` is a UUID in `_partition` until the id is first used, then the id. Many programs never
-    # use the id, and making it costs more than the rest of a run.
+    # Until the id is first used, `_id` is only its UUID, and `_partition` its partition. After
+    # that, `_id` is the whole id. Many programs never use the id, and making it costs more than the
+    # rest of a run.
 
     __slots__ = (
         "_call",
@@ -139,9 +144,13 @@ class Run(Generic[T]):
             handler_run.report_blocking_wait()
         try:
             async with asyncio.timeout(seconds):
-                ending = await client.results.wait(self.id)
+                waiting: Awaitable[Ending] = client.results.wait(self.id)
+                if handler_run is not None:
+                    waiting = handler_run.keep_slot(waiting, client)
+                ending = await waiting
         except TimeoutError as error:
-            # It may have ended just now. With a timeout of zero, it may even have ended long ago.
+            # The execution may have ended just now. With a timeout of zero, it may even have ended
+            # long ago.
             endings = await client.executions.read_results(self.id.partition_key, [self.id.uuid])
             if endings:
                 return await self._conclude(client, endings[0])
@@ -180,9 +189,10 @@ class Run(Generic[T]):
     ) -> Delivered:
         """Send a signal to the execution: the first wait for this name takes it, now or later.
 
-        A second signal with the same `key` and name is a duplicate. `by` says who sends it, for
-        people to read. With `via`, a connection, the signal is sent if and only if the transaction
-        of that connection commits. A handler that sends outside its steps sends once.
+        A second signal with the same `key` and name has no effect. `by` is a note for people: who
+        sends it. With `via`, a connection, the signal is sent if and only if the transaction of
+        that connection commits. A handler that sends a signal outside its steps sends it once,
+        however often the handler runs.
         """
         client = await self._client()
         signal = await self._make_signal(client, name, value, key, by)
@@ -224,7 +234,7 @@ class Run(Generic[T]):
 
     @async_only("run.pending_sync")
     async def pending(self) -> list[PendingWait]:
-        """Return what a suspended execution waits for; nothing if it is not suspended."""
+        """Return what a suspended execution waits for; an empty list if it is not suspended."""
         client = await self._client()
         why = await client.executions.why(self.id)
         return [
@@ -259,21 +269,27 @@ class Run(Generic[T]):
         since: str | None = None,
         kinds: Collection[str] | None = None,
         best_effort: bool = True,
-    ) -> AsyncIterator[Frame[Any] | Rewind | Truncated]:
+    ) -> AsyncGenerator[Frame[S] | Rewind | Truncated, None]:
         """Yield the frames that the handler sends, past and future, until the execution has ended.
 
         `since` is the id of the last frame that you have; `kinds` are the kinds that you want.
-        Without `best_effort`, frames that are not kept are left out. A `Rewind` says that the
-        handler has started again: forget the frames after its `to`. A `Truncated` says that frames
-        were removed before you read them. Values of the task's `streams` type come as that type.
+        Without `best_effort`, best-effort frames are left out.
+
+        A `Rewind` says that the handler has started again: forget the frames after its `to`. A
+        `Truncated` says that frames were removed before you read them.
+
+        If the task declares `streams`, the values that the handler sends have that type in
+        `frame.data`; texts, bytes, log lines and summaries keep their own types.
         """
         client = await self._client()
-        if not self.task:
-            await self._find(client)
         try:
             async for item in client.streams.follow(
                 self.id, since=since, kinds=kinds, with_best_effort=best_effort
             ):
+                # Read the type only when the first value comes: many readers may wait for streams
+                # that send nothing.
+                if not self.task and _is_value(item):
+                    await self._find(client)
                 yield self.typed(item)
         except ExecutionNotFound as error:
             raise self._missing() from error
@@ -338,6 +354,7 @@ class Run(Generic[T]):
 
     def events_sync(self) -> Iterator[Event]:
         """`events` for synchronous code."""
+        check_no_loop("run.events()", ASYNC_FOR)
         version, has_ended = 0, False
         while not has_ended:
             events, has_ended = self._call(
@@ -353,19 +370,10 @@ class Run(Generic[T]):
         since: str | None = None,
         kinds: Collection[str] | None = None,
         best_effort: bool = True,
-    ) -> Iterator[Frame[Any] | Rewind | Truncated]:
+    ) -> Iterator[Frame[S] | Rewind | Truncated]:
         """`stream` for synchronous code."""
         frames = self.stream(since=since, kinds=kinds, best_effort=best_effort)
-        end: Any = object()
-
-        async def advance() -> Any:
-            return await anext(frames, end)
-
-        try:
-            while (item := self._call(advance, "run.stream()")) is not end:
-                yield item
-        finally:
-            self._call(frames.aclose, "run.stream()")  # type: ignore[attr-defined]
+        return in_turn(frames, self._call, "run.stream()")
 
     def summary_sync(self) -> dict[str, Any] | None:
         """`summary` for synchronous code."""
@@ -411,16 +419,19 @@ class Run(Generic[T]):
                 async with asyncio.timeout(EVENTS_SECONDS):
                     await client.results.wait(self.id)
 
-    def typed(self, item: Frame[Any] | Rewind | Truncated) -> Frame[Any] | Rewind | Truncated:
+    def typed(self, item: Frame[Any] | Rewind | Truncated) -> Frame[S] | Rewind | Truncated:
         """Decode the value of a JSON frame by the type that the task declares."""
-        if not isinstance(item, Frame) or item.encoding is not FrameEncoding.JSON:
+        if not _is_value(item):
             return item
         spec = self._spec()
-        if spec is None or spec.streams is Any or item.mode is StreamMode.SUMMARY:
+        if spec is None or spec.streams is Any:
             return item
-        if item.kind == "log":
-            return item
-        return replace(item, data=spec.decode_frame(item.payload))
+        try:
+            return replace(item, data=spec.decode_frame(item.payload))
+        except InvalidInput as error:
+            raise InvalidInput(
+                field="streams", problem=f"{error.problem}. To read on, pass since={item.id!r}"
+            ) from None
 
     async def _find(self, client: FlowFabric) -> None:
         """Read the task of the execution; raise ExecutionNotFound if it does not exist."""
@@ -500,6 +511,16 @@ class Run(Generic[T]):
                         "execution_id": self.id,
                     },
                 )
+
+
+def _is_value(item: Frame[Any] | Rewind | Truncated) -> TypeGuard[Frame[Any]]:
+    """Return whether a frame is a value, not text, bytes, a log line or a summary."""
+    return (
+        isinstance(item, Frame)
+        and item.encoding is FrameEncoding.JSON
+        and item.mode is not StreamMode.SUMMARY
+        and item.kind != "log"
+    )
 
 
 def _time(text: str | None) -> datetime | None:

@@ -203,8 +203,8 @@ class Scheduler:
         return declared
 
     async def fire_due(self) -> tuple[int, timedelta | None]:
-        """Fire all due schedules; return how many executions, and the time until the next one is
-        due."""
+        """Fire all due schedules; return the number of executions, and the time until the next
+        schedule is due."""
         fired = 0
         failed = False
         while True:

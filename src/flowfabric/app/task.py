@@ -7,12 +7,14 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, cast, overload
+
+from typing_extensions import TypeVar
 
 from flowfabric import tracing
 from flowfabric.app.hooks import HookDecorator
 from flowfabric.app.run import Run
-from flowfabric.app.via import submit_via, submit_via_sync
+from flowfabric.app.via import find_again, submit_via, submit_via_sync
 from flowfabric.client.batching import MAX_BATCH
 from flowfabric.core.ended import Ended
 from flowfabric.core.errors import InvalidInput
@@ -32,16 +34,17 @@ from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_in, mint_many, uu
 from flowfabric.core.limit import Budget, Key, Limit, check_key, several
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
-from flowfabric.tasks import TaskSpec
+from flowfabric.tasks import Limits, TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.submissions import Place
+    from flowfabric.client.submissions import Find, Place
     from flowfabric.db.partitions import KnownPartitions
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
 T = TypeVar("T")  # the result of the execution
+S = TypeVar("S", default=Any)  # what it streams as JSON
 
 Unique = Literal["window", "unfinished"]
 Conflicts = Literal["raise", "existing"]
@@ -77,7 +80,7 @@ class Options:
 _USING_OPTIONS = {field.name for field in fields(Options)} - set(SUBMIT_OPTIONS)
 
 
-class Task(Generic[P, R, T]):
+class Task(Generic[P, R, T, S]):
     """A registered function. `await task.submit(...)` stores an execution of it."""
 
     def __init__(
@@ -93,16 +96,31 @@ class Task(Generic[P, R, T]):
         self._namespace = namespace
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
-        # By partition.
+        # The submission whose fields all submissions share, by partition.
         self._shared_submissions: dict[int, Submission] = {}
-        self._limits = spec.limits
+        self._own_limits = spec.limits
         if self._options.limit or self._options.budget or self._options.fair_by is not None:
             given = self._options
-            self._limits = spec.limits.extended(given.limit, given.budget, given.fair_by)
-            self._limits.check(spec)
-            app.declare_limits(self._limits)
+            self._own_limits = spec.limits.extended(given.limit, given.budget, given.fair_by)
+            self._own_limits.check(spec)
+            app.declare_limits(self._own_limits)
         self.__doc__ = spec.function.__doc__
         self.__name__ = spec.function.__name__
+
+    @property
+    def _limits(self) -> Limits:
+        """The limits of submissions, with the task's `fair_by` or else the lane's."""
+        own, lanes = self._own_limits, self._app.lanes
+        if not lanes or own.fair_by is not None:
+            return own
+        options = lanes.get(self._options.lane or self.spec.lane)
+        if (
+            options is None
+            or options.fair_by is None
+            or options.fair_by not in self.spec.signature.parameters
+        ):
+            return own
+        return own.extended((), (), options.fair_by)
 
     @property
     def app(self) -> App:
@@ -154,16 +172,21 @@ class Task(Generic[P, R, T]):
         limit: Limit | Sequence[Limit] | None = None,
         budget: Budget | Sequence[Budget] | None = None,
         fair_by: Key = None,
-    ) -> Task[P, R, T]:
+    ) -> Task[P, R, T, S]:
         """Return a copy of this task with other options for its submissions.
 
-        Submissions with the same `key` return the same execution, for `window` (default: a day) or,
-        with `unique="unfinished"`, until it has ended. If the task used the key with other
-        arguments, `on_conflict="raise"` (the default) raises KeyReused, and `"existing"` returns
-        the earlier run. `via` is a connection; the submission joins its transaction. `with_parent`
-        cancels a child when its parent ends. `limit` and `budget` apply in addition to those of the
-        task; one of the same name replaces the task's key. `fair_by` is the name of an argument, or
-        a function of arguments: executions with different values take turns in their lane.
+        Submissions with the same `key` return the same execution. The key is valid for `window`
+        (default: a day) or, with `unique="unfinished"`, until the execution has ended. If the task
+        used the key with other arguments, `on_conflict="raise"` (the default) raises KeyReused, and
+        `"existing"` returns the earlier run.
+
+        `via` is a connection; the submission joins its transaction. `with_parent` cancels a child
+        when its parent ends.
+
+        `limit` and `budget` apply in addition to the limits and budgets of the task. If the task
+        already has a limit or a budget of the same name, only its key is replaced. `fair_by` is the
+        name of an argument, or a function of arguments: executions with different values take turns
+        in their lane.
         """
         given: dict[str, Any] = {
             "lane": lane,
@@ -192,7 +215,7 @@ class Task(Generic[P, R, T]):
             raise InvalidInput(field="delayed_until", problem="cannot be combined with a delay")
         return Task(self._app, self.spec, options, self._namespace)
 
-    def within(self, namespace: str) -> Task[P, R, T]:
+    def within(self, namespace: str) -> Task[P, R, T, S]:
         """Return a copy of this task whose submissions belong to another namespace."""
         return Task(self._app, self.spec, self._options, namespace)
 
@@ -226,7 +249,7 @@ class Task(Generic[P, R, T]):
     # option, the arguments are checked when the call is made. `using(...)` keeps the types.
 
     @overload
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[T, S]: ...
     @overload
     async def submit(
         self,
@@ -237,12 +260,12 @@ class Task(Generic[P, R, T]):
         on_conflict: Conflicts | None = None,
         via: object = None,
         **kwargs: Any,
-    ) -> Run[T]: ...
+    ) -> Run[T, S]: ...
     @overload
-    async def submit(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
+    async def submit(self, *args: Any, via: object, **kwargs: Any) -> Run[T, S]: ...
 
     @async_only("task.submit_sync")
-    async def submit(self, *args: Any, **kwargs: Any) -> Run[T]:
+    async def submit(self, *args: Any, **kwargs: Any) -> Run[T, S]:
         """Submit an execution of this task. It is durable when this returns.
 
         With `via`, it is stored when the transaction of the connection commits.
@@ -256,7 +279,7 @@ class Task(Generic[P, R, T]):
         return task._unrecorded_runs(answers, [submission])[0]
 
     @overload
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T]: ...
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Run[T, S]: ...
     @overload
     def submit_sync(
         self,
@@ -267,11 +290,11 @@ class Task(Generic[P, R, T]):
         on_conflict: Conflicts | None = None,
         via: object = None,
         **kwargs: Any,
-    ) -> Run[T]: ...
+    ) -> Run[T, S]: ...
     @overload
-    def submit_sync(self, *args: Any, via: object, **kwargs: Any) -> Run[T]: ...
+    def submit_sync(self, *args: Any, via: object, **kwargs: Any) -> Run[T, S]: ...
 
-    def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T]:
+    def submit_sync(self, *args: Any, **kwargs: Any) -> Run[T, S]:
         """`submit` for synchronous code. Raises an error on a thread that runs an event loop."""
         task = self._take_options(kwargs) if kwargs else self
         submission = task.submission(args, kwargs)
@@ -281,7 +304,7 @@ class Task(Generic[P, R, T]):
     @async_only("task.submit_many_sync")
     async def submit_many(
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
-    ) -> list[Run[T]]:
+    ) -> list[Run[T, S]]:
         """Submit one execution per tuple of arguments, many in one transaction.
 
         `keys` holds the keys of the executions, in the same order; None means no key. Set options
@@ -294,7 +317,7 @@ class Task(Generic[P, R, T]):
 
     def submit_many_sync(
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
-    ) -> list[Run[T]]:
+    ) -> list[Run[T, S]]:
         """`submit_many` for synchronous code."""
         is_alike = keys is None and self._options.via is None and not self._limits.is_keyed
         if is_alike and calls:
@@ -307,7 +330,7 @@ class Task(Generic[P, R, T]):
         submissions = self._submissions(calls, keys)
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
-    def get(self, id: AnyId) -> Run[T]:
+    def get(self, id: AnyId) -> Run[T, S]:
         """Return the run of an execution of this task by its id or UUID, without a call to the
         database.
 
@@ -324,7 +347,7 @@ class Task(Generic[P, R, T]):
         run = self._app.find_run(id, self.name, self.spec.decode_result, decoder)
         return run
 
-    def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T]:
+    def _take_options(self, kwargs: dict[str, Any]) -> Task[P, R, T, S]:
         """Move the options out of the keyword arguments, and return a copy of the task with
         these options."""
         own = self.spec.keywords
@@ -404,7 +427,7 @@ class Task(Generic[P, R, T]):
             **facts,
         )
 
-    def run_of(self, submitted: Submitted) -> Run[T]:
+    def run_of(self, submitted: Submitted) -> Run[T, S]:
         """Return the run for the answer to a submission."""
         return self._run(submitted)
 
@@ -449,8 +472,10 @@ class Task(Generic[P, R, T]):
         return payloads
 
     def _shared(self, partition: int) -> Submission:
-        """Return a submission whose fields all submissions of this task in a partition share,
-        except id and payload."""
+        """Return a template for the submissions of this task in one partition.
+
+        They differ only in their ids and payloads.
+        """
         shared = self._shared_submissions.get(partition)
         if shared is None or shared.route.namespace != self._space:
             shared = self._submission(mint_in(partition), b"", **self.limit_facts((), {}))
@@ -498,7 +523,7 @@ class Task(Generic[P, R, T]):
             return [await client.executions.submit(submissions[0])]
         return await client.executions.submit_many(submissions)
 
-    async def _store_payloads(self, payloads: list[bytes]) -> list[Run[T]]:
+    async def _store_payloads(self, payloads: list[bytes]) -> list[Run[T, S]]:
         """Store an execution without a key for each payload, and return their runs."""
         if self._options.via is not None:
             submissions = [self._submission(mint(), payload) for payload in payloads]
@@ -519,7 +544,7 @@ class Task(Generic[P, R, T]):
         return self._new_runs(batches)
 
     def _spread(self, payloads: list[bytes], partitions: KnownPartitions) -> list[Alike]:
-        """Spread submissions over the partitions, many that come together in one."""
+        """Spread submissions over the partitions: each batch goes to one partition."""
         batches = []
         for start in range(0, len(payloads), MAX_BATCH):
             part = payloads[start : start + MAX_BATCH]
@@ -535,19 +560,20 @@ class Task(Generic[P, R, T]):
         if (via := self._options.via) is None:
             return call(lambda: self._store(submissions), f"{instead}(...)")
 
-        def find(anew: bool) -> Place:
+        def find(asked: Find | None) -> Place:
             # A synchronous connection needs a thread. Async code can await the thread.
             thread = f"asyncio.to_thread({instead}_sync, ..., via=...)"
-            return call(lambda: self._place(submissions, anew), thread)
+            return call(lambda: self._place(submissions, asked), thread)
 
         with tracing.send_span(submissions):
             return submit_via_sync(find, via, submissions, instead=instead)
 
-    async def _place(self, submissions: list[Submission], anew: bool) -> Place:
+    async def _place(self, submissions: list[Submission], asked: Find | None) -> Place:
         client = await self._app.client()
-        if not anew:
-            await client.executions.place(submissions)
-        return await client.transactional.place(submissions, anew=anew)
+        if asked is not None:
+            return await find_again(client, asked)
+        await client.executions.place(submissions)
+        return await client.transactional.place(submissions)
 
     def _check_has_no_parent(self) -> None:
         if self._options.with_parent:
@@ -581,11 +607,11 @@ class Task(Generic[P, R, T]):
 
     def _unrecorded_runs(
         self, answers: Sequence[Submitted], submissions: Sequence[Submission]
-    ) -> list[Run[T]]:
+    ) -> list[Run[T, S]]:
         """Return the runs of submissions that the journal does not record.
 
         The next run of the handler submits them again, under new ids, unless they have a key. The
-        handler must therefore not pause for them.
+        handler must therefore not pause to wait for these runs.
         """
         pairs = zip(answers, submissions, strict=True)
         unrecorded = [answer.id for answer, submission in pairs if submission.key is None]
@@ -593,7 +619,7 @@ class Task(Generic[P, R, T]):
             handler_run.note_unrecorded(unrecorded)
         return [self._run(answer) for answer in answers]
 
-    def _new_runs(self, batches: Sequence[Alike]) -> list[Run[T]]:
+    def _new_runs(self, batches: Sequence[Alike]) -> list[Run[T, S]]:
         """Return the runs of executions that have just been stored."""
         name, client, decode = self.name, self._app.client, self.spec.decode_result
         call, find_spec = self._app.portal.call, self._find_spec
@@ -613,13 +639,13 @@ class Task(Generic[P, R, T]):
             ]
         )
 
-    def _noted(self, runs: list[Run[T]]) -> list[Run[T]]:
-        """Let the handler that submitted runs know that it cannot pause for them."""
+    def _noted(self, runs: list[Run[T, S]]) -> list[Run[T, S]]:
+        """Tell the handler that submitted these runs that it cannot pause for them."""
         if (handler_run := current_run.get()) is not None:
             handler_run.note_unrecorded(run.id for run in runs)
         return runs
 
-    def _run(self, answer: Submitted) -> Run[T]:
+    def _run(self, answer: Submitted) -> Run[T, S]:
         return Run(
             answer.id,
             self.name,

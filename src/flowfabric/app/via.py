@@ -23,6 +23,7 @@ from flowfabric.client.signals import read_json_delivery
 from flowfabric.client.submissions import (
     JSON,
     Ask,
+    Find,
     Place,
     Plan,
     carry_out,
@@ -62,14 +63,20 @@ async def submit_via(
 
 
 def submit_via_sync(
-    find: Callable[[bool], Place], via: Any, submissions: Sequence[Submission], *, instead: str
+    find: Callable[[Find | None], Place],
+    via: Any,
+    submissions: Sequence[Submission],
+    *,
+    instead: str,
 ) -> list[Submitted]:
     """Submit on a synchronous connection of the caller, in the caller's thread.
 
-    `find` registers the routes on our own connection; with True it forgets the cached routes first.
+    `find` returns the place of the submissions. It registers their routes on our own connection,
+    not on the caller's. `find(None)` may use the client's cache. If the cache was wrong, the plan
+    makes a request, and `find(request)` answers it.
     """
     connection = _sync_connection(via, f"use await {instead}(..., via=...)")
-    return _carry_out_sync(submit_all_plan(JSON, submissions, find(False)), connection, find)
+    return _carry_out_sync(submit_all_plan(JSON, submissions, find(None)), connection, find)
 
 
 async def submit_flow_via(client: FlowFabric, via: Any, graph: Graph) -> FlowSubmitted:
@@ -80,11 +87,13 @@ async def submit_flow_via(client: FlowFabric, via: Any, graph: Graph) -> FlowSub
     return await _carry_out(flow_plan(graph, place), connection, client)
 
 
-def submit_flow_via_sync(find: Callable[[bool], Place], via: Any, graph: Graph) -> FlowSubmitted:
+def submit_flow_via_sync(
+    find: Callable[[Find | None], Place], via: Any, graph: Graph
+) -> FlowSubmitted:
     """Store a flow on a synchronous connection of the caller, in the caller's thread."""
     connection = _sync_connection(via, "use `async with app.flow(..., via=...)`")
     graph.check()
-    return _carry_out_sync(flow_plan(graph, find(False)), connection, find)
+    return _carry_out_sync(flow_plan(graph, find(None)), connection, find)
 
 
 async def signal_via(client: FlowFabric, via: Any, id: ExecutionId, signal: Signal) -> Delivered:
@@ -111,7 +120,8 @@ def signal_via_sync(
 
 
 def _check_type(client: FlowFabric, signal: Signal, text: str) -> bool:
-    """Check the value if the engine asks for its type; return whether to send it again."""
+    """Check the value of the signal if the engine asks for a check; return whether to send the
+    signal again."""
     told = json.loads(text)
     if told["outcome"] != "schema_required" or signal.schema_id == told["detail"]["schema_id"]:
         return False
@@ -151,8 +161,8 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
         with converting_errors(operation):
             return await connection.call(operation, one.function.bind(one.arguments))
 
-    async def find(submissions: Sequence[Submission]) -> Place:
-        return await client.transactional.place(submissions, anew=True)
+    async def find(asked: Find) -> Place:
+        return await find_again(client, asked)
 
     try:
         return await carry_out(plan, call, find)
@@ -160,14 +170,27 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
         raise _unknown(error) from error
 
 
-def _carry_out_sync(plan: Plan[T], connection: SyncConnection, find: Callable[[bool], Place]) -> T:
+async def find_again(client: FlowFabric, asked: Find) -> Place:
+    """Find the place of submissions again, after the client's cache was wrong.
+
+    Either their partitions have changed (`has_moved`), or the database no longer has a route or a
+    gate that the client has cached.
+    """
+    if asked.has_moved:
+        await client.executions.place_again(asked.submissions)
+    return await client.transactional.place(asked.submissions, anew=not asked.has_moved)
+
+
+def _carry_out_sync(
+    plan: Plan[T], connection: SyncConnection, find: Callable[[Find | None], Place]
+) -> T:
     def call(one: Ask) -> str:
         operation = _OPERATIONS[one.function]
         with converting_errors(operation):
             return connection.call(operation, one.function.bind(one.arguments))
 
     try:
-        return carry_out_sync(plan, call, lambda _: find(True))
+        return carry_out_sync(plan, call, find)
     except (UnknownRoute, UnknownGate) as error:
         raise _unknown(error) from error
 

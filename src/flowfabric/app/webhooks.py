@@ -1,4 +1,4 @@
-"""Post the events of webhooks: any worker that may call their hosts does it."""
+"""Post the events of webhooks. A worker does this for the hosts that its settings list."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from flowfabric.telemetry import ENGINE_LOGGER
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 POST_SECONDS = 5.0
-# How often a worker looks for webhooks that nobody serves, and for events of those it serves.
+# How often a worker looks for webhooks that no worker serves, and for new events of the webhooks
+# that it serves.
 LOOK_SECONDS = 2.0
 POLL_SECONDS = 1.0
 PASSING_SECONDS = 30.0
 HOLD = timedelta(seconds=30)
-# After a failure or a crash, at most so many events are posted again.
+# After a failure or a crash, at most this many events are posted again.
 PAGE = 20
 
 
@@ -50,13 +51,12 @@ async def resolve_host(host: str, port: int) -> Sequence[Address]:
 
 
 def is_installed() -> bool:
-    """Tell whether the library of the extra `webhooks` is installed."""
+    """Return whether the library of the extra `webhooks` is installed."""
     return find_spec("httpx2") is not None
 
 
 class Poster:
-    """Posts to one URL, by the rules of `core.webhook`: resolve, check all addresses, connect to
-    one of those.
+    """Posts to one URL, by the rules of `core.webhook`.
 
     The host name is resolved here, once for a post, and the connection goes to the address that
     was checked. Redirects are not followed, proxies of the environment are not used, and the body
@@ -80,8 +80,8 @@ class Poster:
         self._target = parse_webhook_url(url)
         self._allowed = allowed
         self._resolve = resolve
-        # A client of its own: a pooled connection to another host of the same address would have
-        # another certificate.
+        # Each poster has its own client: a pooled connection to another host with the same address
+        # would have another certificate.
         self._client = httpx2.AsyncClient(
             verify=trust or ssl.create_default_context(),
             trust_env=False,
@@ -120,7 +120,7 @@ class Poster:
 
     async def _send(self, id: str, body: bytes, signed: Signed) -> int:
         target = self._target
-        # Ask nobody about a host that is not on the list.
+        # Do not resolve a host that is not on the list.
         if not self._allowed.allows_host(target.place):
             self._allowed.check(target, [])
         if target.address is not None:
@@ -154,8 +154,7 @@ def event_id(event: Event) -> str:
 
 
 def event_body(event: Event, *, has_detail: bool) -> bytes:
-    """Return the body of a post: what happened to which execution, without arguments and
-    results."""
+    """Return the body of a post: the event and its execution, without arguments or results."""
     data = {
         "execution_id": str(event.id.uuid),
         "id": str(event.id),
@@ -183,7 +182,7 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 
 
 class WebhookDelivery:
-    """Serves the webhooks of a namespace whose hosts this process may call."""
+    """Posts the events of a namespace's webhooks, as far as this process may call their hosts."""
 
     def __init__(
         self,
@@ -208,7 +207,7 @@ class WebhookDelivery:
                 try:
                     await self.look()
                 except Exception as error:
-                    # Catch every error: without this loop, this process would serve no webhook.
+                    # Catch every error: if this loop ended, this process would serve no webhook.
                     ENGINE_LOGGER.log(
                         level_of(error),
                         "webhooks not looked for, trying again: %s",
@@ -224,7 +223,7 @@ class WebhookDelivery:
                 await asyncio.wait(tasks)
 
     async def look(self) -> None:
-        """Begin to serve the webhooks that nobody serves and this process may call."""
+        """Begin to serve the webhooks that this process may call and that no worker serves yet."""
         for name, host in await self._client.webhooks.due():
             if name not in self._serving and self._allowed.allows_host(host):
                 task = asyncio.create_task(self._serve(name), name=f"flowfabric webhook {name}")
@@ -247,8 +246,11 @@ class WebhookDelivery:
             )
 
     async def serve(self, name: str, *, follow: bool = True) -> int:
-        """Post the events of a webhook until it fails, its hold is lost, or, without `follow`, no
-        event is left. Return how many events were posted."""
+        """Post the events of a webhook, and return how many were posted.
+
+        Returns when a post fails, when the hold is lost, or, without `follow`, when no event is
+        left.
+        """
         holder_id = uuid7()
         held_by = f"{socket.gethostname()}:{os.getpid()}"[:256]
         webhooks = self._client.webhooks
@@ -274,7 +276,7 @@ class WebhookDelivery:
     ) -> int:
         webhooks = self._client.webhooks
         cursor, ack_no, posted = hold.cursor_text, 0, 0
-        stored_at = monotonic()
+        stored_at, has_moved = monotonic(), False
         poster = Poster(hold.url, self._allowed, resolve=self._resolve, trust=self._trust)
         async with poster:
             while not renewals.done():
@@ -288,7 +290,7 @@ class WebhookDelivery:
                 if done is None:
                     return posted
                 posted += done
-                has_moved, cursor = page.cursor != cursor, page.cursor
+                has_moved, cursor = has_moved or page.cursor != cursor, page.cursor
                 if has_moved and (page.events or monotonic() - stored_at > PASSING_SECONDS):
                     ack_no += 1
                     if not await webhooks.ack(
@@ -301,7 +303,7 @@ class WebhookDelivery:
                         count=len(page.events),
                     ):
                         return posted
-                    stored_at = monotonic()
+                    stored_at, has_moved = monotonic(), False
                     self._accepted.pop(name, None)
                 if page.has_more:
                     continue

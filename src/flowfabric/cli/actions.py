@@ -73,7 +73,10 @@ class Choice(Namespaces):
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", "-y", help="Skip confirmation. Required with --where without a terminal."
+            "--yes",
+            "-y",
+            help="Do not ask for confirmation. Required if --where is used and there is no "
+            "terminal.",
         ),
     ] = False
     partition: Annotated[int | None, PARTITION_OPTION] = None
@@ -89,7 +92,8 @@ class Report(Printer):
             "--output",
             "-o",
             help="json prints an object per line. Default: table. On a "
-            f"terminal, a filter that matches more than {LINES_SHOWN} prints only refusals.",
+            f"terminal, a filter that matches more than {LINES_SHOWN} executions prints only "
+            "refusals.",
             show_default=False,
         ),
     ] = None
@@ -99,8 +103,8 @@ class Report(Printer):
 class Action:
     """One operation on executions, and the states in which it is allowed.
 
-    With `is_careful`, a filter must contain a state: few users want all states. With states in the
-    filter, an execution that changed after it matched is skipped.
+    If `is_careful` is set, a filter must contain a state, because few users mean all states. If a
+    filter contains states, an execution that changed after the filter matched it is skipped.
     """
 
     verb: str
@@ -177,7 +181,7 @@ def priority(
 ) -> int:
     """Change the priority of waiting executions.
 
-    An execution that sleeps, is delayed or has no worker counts as waiting. A --where without
+    An execution that sleeps, is delayed or has no worker also counts as waiting. A --where without
     states selects only waiting executions.
 
     Exit codes: 3 not found, 4 it is running or has ended, 5 no database.
@@ -201,15 +205,16 @@ def replay(
         None,
         "--from-step",
         metavar="NAME[#N]",
-        help="Forget this step (its N-th occurrence, from 0) and all steps that started after it.",
+        help="Forget the step NAME and all steps that started after it. NAME#N is occurrence N of "
+        "the step, counted from 0.",
     ),
     fresh: bool = typer.Option(False, "--fresh", help="Forget all steps."),
 ) -> int:
     """Run ended executions again, with a new attempt.
 
     Recorded steps do not run again, unless you pass --from-step or --fresh. These two options also
-    release an execution that is held because the code does not fit its steps. --where must contain
-    a state.
+    release an execution that is held because the code no longer fits its recorded steps. --where
+    must contain a state.
 
     Exit codes: 3 not found, 4 not ended or no replay left, 5 no database.
     """
@@ -387,7 +392,7 @@ async def _matching_pages(
 ) -> AsyncIterator[_Page]:
     """Yield pages of matching executions.
 
-    They carry a version only if the filter contains states.
+    Each execution comes with its version if the filter contains states, else with None.
     """
     async for page in matching(client, filter, partition):
         yield [
@@ -527,7 +532,8 @@ class _Run:
         )
 
     def _print(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
-        """Print the facts if JSON is requested. Otherwise print the line, if there is one."""
+        """Print one execution: as a JSON line if JSON is requested, otherwise as `line` if there is
+        one."""
         if self.report.is_json:
             self.progress.say(json_line({"id": id, "action": self.action.verb, **facts}))
         elif line is not None:

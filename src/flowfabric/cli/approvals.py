@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
-from flowfabric.cli.ids import ID_ARGUMENT, find_execution
+from flowfabric.cli.ids import ID_ARGUMENT, complain_unreached, find_execution
 from flowfabric.cli.options import Actor, Namespaces, command
 from flowfabric.cli.output import Printer
 from flowfabric.core.ids import ExecutionId, parse_id
@@ -39,8 +40,8 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="Id of an execution, or its last digits; or the token of an approver; - reads the "
-        "token from stdin, so that no list of processes shows it.",
+        help="Id of an execution, or the last digits of the id, or the token of an approver. With "
+        "-, the token is read from stdin, so that no process list shows it.",
     ),
 ]
 For = Annotated[
@@ -48,14 +49,28 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="APPROVER",
-        help="The approver for whom you answer. Default: the one with your name.",
+        help="The approver for whom you answer. Default: the approver whose name is --actor, or "
+        "else your login. Through a server, it is the name of your token.",
+        show_default=False,
+    ),
+]
+Which = Annotated[
+    UUID | None,
+    typer.Option(
+        "--approval",
+        metavar="ID",
+        help="The approval to answer, as `approvals show` prints it. Required if several "
+        "approvals ask the same approver.",
         show_default=False,
     ),
 ]
 Comment = Annotated[
     str | None,
     typer.Option(
-        "--comment", "-m", help="Why; the handler gets it. Default: none.", show_default=False
+        "--comment",
+        "-m",
+        help="The reason for the decision, for the handler to read. Default: none.",
+        show_default=False,
     ),
 ]
 
@@ -83,6 +98,7 @@ async def ls(
         Column("WAITING FOR", lambda one: printable(", ".join(one.waiting_for)) or "-", least=8),
     ]
     printer.records(list(found), columns, empty="no approvals are open")
+    complain_unreached(found.missing)
 
 
 @command(app)
@@ -106,13 +122,14 @@ async def approve(
     actor: Actor,
     target: Target,
     approver: For = None,
+    approval: Which = None,
     comment: Comment = None,
 ) -> None:
-    """Approve.
+    """Answer an approval with yes.
 
     Exit codes: 3 not found, 4 answered before or closed, 5 no database.
     """
-    await _answer(database, printer, actor.who, target, True, approver, comment)
+    await _answer(database, printer, actor, target, True, approver, approval, comment)
 
 
 @command(app)
@@ -122,45 +139,57 @@ async def deny(
     actor: Actor,
     target: Target,
     approver: For = None,
+    approval: Which = None,
     comment: Comment = None,
 ) -> None:
-    """Deny.
+    """Answer an approval with no.
 
     Exit codes: 3 not found, 4 answered before or closed, 5 no database.
     """
-    await _answer(database, printer, actor.who, target, False, approver, comment)
+    await _answer(database, printer, actor, target, False, approver, approval, comment)
 
 
 async def _answer(
     database: Namespaces,
     printer: Printer,
-    who: str,
+    actor: Actor,
     target: str,
     is_approved: bool,
     approver: str | None,
+    approval: UUID | None,
     comment: str | None,
 ) -> None:
     if target == "-" or target.startswith(TOKEN_PREFIX):
-        if approver is not None:
-            raise typer.BadParameter(
-                "cannot be combined with a token, which says who answers", param_hint="--for"
-            )
+        for given, option in ((approver, "--for"), (approval, "--approval")):
+            if given is not None:
+                raise typer.BadParameter(
+                    "cannot be combined with a token, which says who answers what",
+                    param_hint=option,
+                )
         token = sys.stdin.readline().strip() if target == "-" else target
         sent = Signal(
             name=decision_name(is_approved),
             payload=encode_comment(comment),
             source_type="token",
-            source_identity=who,
+            source_identity=actor.who,
         )
         found = token_address(token)
         async with database.client() as client:
             delivered = await client.signals.deliver_by_token(token, sent)
     else:
         text = parse_id(target)
+        if approver is None and database.server_url is None:
+            # A server takes the name of the token.
+            approver = actor.name
         async with database.client() as client:
             found = await find_execution(client, text)
             delivered = await client.approvals.answer(
-                found, is_approved=is_approved, actor=who, approver=approver, comment=comment
+                found,
+                is_approved=is_approved,
+                actor=actor.who,
+                approver=approver,
+                comment=comment,
+                approval_id=approval,
             )
     facts = {
         "id": found,
@@ -186,7 +215,8 @@ def _lines(one: ApprovalInfo, now: datetime) -> Sequence[str]:
     lines = [
         printable(one.question),
         f"  {state}, asked {relative(one.created_at, now)}: {one.approved_count} of {one.need} "
-        f"approvals; denied by {one.deny}",
+        f"approvals; rejections that deny it: {one.deny}",
+        f"  approval   {one.approval_id}",
     ]
     if one.details is not None:
         lines.append(f"  details    {printable(json.dumps(one.details))}")

@@ -49,7 +49,7 @@ async def ls(
         None, "--budget", help="Only budgets of this name.", show_default=False
     ),
 ) -> None:
-    """List budgets with what was used in the current period."""
+    """List budgets and their usage in the current period."""
     async with database.client() as client:
         found = await client.budgets.list(budget=name)
         _print(printer, found, await client.executions.server_time(), client)
@@ -73,7 +73,7 @@ async def raise_limits(
 ) -> None:
     """Set hard limits of a budget, until `budget lift` removes them.
 
-    They win over the limits in the code. Executions that wait for the budget go on at once.
+    They override the limits in the code. Executions that wait for the budget continue at once.
     """
     given = _amounts(amounts)
     async with database.client() as client:
@@ -87,7 +87,7 @@ async def raise_limits(
 async def lift(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = ""
 ) -> None:
-    """Remove the limits that `budget raise` has set; the limits in the code are in force again."""
+    """Remove the limits that `budget raise` has set. The limits in the code apply again."""
     async with database.client() as client:
         await client.budgets.lift(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)
@@ -97,7 +97,7 @@ async def lift(
 async def reset(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = ""
 ) -> None:
-    """Start a new period now. Executions that wait for the budget go on."""
+    """Start a new period now. Executions that wait for the budget continue."""
     async with database.client() as client:
         await client.budgets.reset(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)
@@ -113,11 +113,14 @@ async def usage(
     dedup_key: str | None = typer.Option(
         None,
         "--dedup-key",
-        help="A repeat with this key within 24 hours counts once. Default: every call counts.",
+        help="Calls with the same key within 24 hours count once. Default: every call counts.",
         show_default=False,
     ),
 ) -> int:
-    """Report usage to a budget. Exit code 4 if it does not fit; then nothing is counted."""
+    """Report usage to a budget.
+
+    If the budget has too little left, nothing is counted and the exit code is 4.
+    """
     given = _amounts(amounts)
     async with database.client() as client:
         answer = await client.budgets.report_usage_admin(

@@ -44,7 +44,7 @@ async def migrate(
     ),
 ) -> None:
     """Apply pending schema steps and re-create the function library. Safe to repeat."""
-    async with open_connection(database.url) as connection:
+    async with open_connection(database.address) as connection:
         migration = await schema.migrate(connection, downgrade=downgrade, report=_print)
     if not migration.steps and not migration.is_library_recreated:
         typer.echo("The database is up to date; nothing was applied.", err=True)
@@ -59,19 +59,19 @@ async def distribute(
         min=distribution.MIN_PARTITIONS,
         max=distribution.MAX_PARTITIONS,
         metavar="N",
-        help="How many partitions the database shall have. The number is never lowered.",
+        help="Number of partitions. It can be raised later, but never lowered.",
     ),
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="Print the SQL instead of running it. The checks run, too."
+        False, "--dry-run", help="Run the checks, and print the SQL instead of running it."
     ),
 ) -> None:
     """Distribute the database over the nodes of a Citus cluster. Safe to repeat.
 
-    Needs Citus 12.1 or newer, the coordinator, the role that owns schema ff, and no worker or
-    submitter that runs. The checks come first and say everything that is missing. A run that was
-    interrupted is finished by the next one.
+    Connect to the coordinator as the role that owns schema ff. Citus must be 12.1 or newer, and no
+    worker or submitter may be running. The command first checks all this and lists everything that
+    is missing. If it was interrupted, run it again: it continues where it stopped.
     """
-    async with open_connection(database.url) as connection:
+    async with open_connection(database.address) as connection:
         if dry_run:
             typer.echo(await distribution.plan(connection, partitions=partitions), nl=False)
             return
@@ -88,10 +88,10 @@ async def distribute(
 async def status(database: Database, printer: Printer) -> int:
     """Compare the database with this release. Exit code 1 if they do not match.
 
-    A distributed database also shows where its partitions are, and which functions are not
-    delegated; with `-o json`, every function.
+    For a distributed database, also show where its partitions are, and which functions are not
+    delegated. With `-o json`, list every function.
     """
-    async with open_connection(database.url) as connection:
+    async with open_connection(database.address) as connection:
         found = await schema.status(connection)
         is_on_cluster = found.is_distributed and await citus.has_citus(connection)
         cluster = await distribution.look(connection) if is_on_cluster else None
@@ -117,20 +117,21 @@ async def partitions(
         min=1,
         max=32_767,
         metavar="N",
-        help="Raise the number to this. It can never be lowered. Default: only show it.",
+        help="Raise the number of partitions to N. It can never be lowered. Default: only show it.",
         show_default=False,
     ),
     keys: bool = typer.Option(
         False,
         "--keys",
-        help="Use the new number for idempotency keys, too. Possible while no key is stored, and "
-        "while no process submits with a key.",
+        help="Also use the new number of partitions for idempotency keys. This is refused while "
+        "any key is stored.",
     ),
 ) -> None:
-    """Show or raise the number of partitions, while workers run.
+    """Show or raise the number of partitions. Workers may be running.
 
-    Workers look into the new partitions within ten seconds, and new executions use them after
-    half a minute. Keys stay in the partitions that they use now, unless nothing was ever submitted.
+    Workers look into the new partitions within ten seconds, and new executions use them after half
+    a minute. Idempotency keys stay in their partitions, unless you pass --keys or nothing was ever
+    submitted.
     """
     if keys and to is None:
         raise typer.BadParameter("needs --to N", param_hint="--keys")
@@ -161,7 +162,7 @@ def sql(
         show_default=False,
     ),
     distributed: bool = typer.Option(
-        False, "--distributed", help="The functions for a database with distributed tables."
+        False, "--distributed", help="Print the functions for a distributed database."
     ),
 ) -> None:
     """Print the SQL that migrate would run, as a script for psql. Needs no database."""
@@ -212,7 +213,7 @@ def psql(
         None, metavar="[-- ARGUMENT...]", help="Arguments of psql, for example -- -c 'select 1'."
     ),
 ) -> int:
-    """Run psql on the database. Its tables are in the schema ff.
+    """Run psql on the database. The tables of flowfabric are in the schema ff.
 
     psql gets the password in its environment. It does not get other secrets in the URL, such as
     sslpassword.
@@ -229,7 +230,7 @@ def psql(
     address, server = database.resolve()
     address, password = without_password(address)
     command = [str(found), address, *(arguments or [])]
-    # Pass it in the environment: every user can read the arguments of a process.
+    # Pass the password in the environment: every user can read the arguments of a process.
     environment = os.environ if password is None else {**os.environ, "PGPASSWORD": password}
     if server is None:
         os.execve(found, command, environment)

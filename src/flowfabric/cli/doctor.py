@@ -47,8 +47,8 @@ async def doctor(
         None,
         "--since",
         metavar="CURSOR|TIME",
-        help="Check only executions with events since then: the cursor that the last run printed, "
-        "10m, 2h, 7d, or an ISO time.",
+        help="Check only executions with events since this point: the cursor that the last run "
+        "printed, 10m, 2h, 7d, or an ISO time.",
         show_default=False,
     ),
     explained: str | None = typer.Option(
@@ -72,8 +72,9 @@ async def doctor(
     pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot
     of a running database.
 
-    Exit codes: 0 no errors, 1 errors, 2 wrong usage, 3 no such execution, 5 no database. Run it
-    without --since every night, and with `--since CURSOR` as often as you like.
+    Run it without --since every night, and with `--since CURSOR` as often as you like.
+
+    Exit codes: 0 no errors, 1 errors, 2 wrong usage, 3 no such execution, 5 no database.
     """
     as_json = printer.is_json
     if explained is not None:
@@ -86,7 +87,7 @@ async def doctor(
         lines = _explanation_lines(explanation)
         say_all([_explanation_json(explanation)] if as_json else lines)
         return EXIT_FINDINGS if any(verdict.findings for verdict in explanation.verdicts) else 0
-    report = await _examine(database.url, _since(since), throwaway)
+    report = await _examine(database.address, _since(since), throwaway)
     say_all([_report_json(report)] if as_json else _report_lines(report))
     for note in report.notes:
         typer.echo(note, err=True)
@@ -117,9 +118,9 @@ async def _examine(url: str, since: str | datetime | None, throwaway: bool) -> R
 
 
 async def _explain(text: str, database: Database) -> Explanation:
-    async with FlowFabric(database.url, namespace=None, pool_size=1) as client:
+    async with FlowFabric(database.address, namespace=None, pool_size=1) as client:
         id = await find_execution(client, text)
-    async with open_connection(database.url, statement_cache_size=0) as connection:
+    async with open_connection(database.address, statement_cache_size=0) as connection:
         return await explain(connection, id)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from flowfabric.cli.ids import find_execution, parse_ids
-from flowfabric.cli.options import EXIT_CONFLICT, Database
+from flowfabric.cli.options import EXIT_CONFLICT, Endpoint
 from flowfabric.cli.output import complain
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import CursorExpired, InvalidInput
@@ -27,7 +27,7 @@ class Output(StrEnum):
 
 
 async def events(
-    database: Database,
+    database: Endpoint,
     follow: bool = typer.Option(
         False, "--follow", "-f", help="Wait for new events and print them."
     ),

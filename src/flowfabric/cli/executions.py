@@ -53,7 +53,7 @@ async def ls(
     ),
     task: list[str] | None = typer.Option(
         None, "--task", "-t", show_default=False,
-        help="Only this task, or tasks like the pattern 'shop.*'; may be repeated.",
+        help="Only this task, or all that match a pattern such as 'shop.*'; may be repeated.",
     ),
     tag: list[str] | None = typer.Option(
         None, "--tag", metavar="K=V", help="Only executions with this tag; may be repeated.",
@@ -75,7 +75,7 @@ async def ls(
         False, "--crash-looping", help="Only executions whose workers keep crashing."
     ),
     since: str | None = typer.Option(
-        None, "--since", help="Only created since then: 30s, 10m, 2h, 7d, or an ISO time.",
+        None, "--since", help="Only executions created since: 30s, 10m, 2h, 7d, or an ISO time.",
         show_default=False,
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
@@ -223,10 +223,10 @@ async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str 
 async def matching(
     client: FlowFabric, filter: ExecutionFilter, partition: int | None, *, limit: int = 0
 ) -> AsyncIterator[list[ExecutionSummary]]:
-    """Yield pages of matching executions, newest first, up to the limit; no execution comes twice.
+    """Yield pages of matching executions, newest first, up to the limit.
 
-    Pages are read by descending id. Changes and new submissions in the meantime therefore do not
-    make an execution come twice.
+    No execution comes twice, even if executions change or are submitted in the meantime: pages are
+    read by descending id.
     """
     cursor, left = None, limit
     unreached: set[int] = set()

@@ -168,16 +168,20 @@ async def cancel(
     policy: FlowCancelPolicy = typer.Option(
         FlowCancelPolicy.CANCEL_ALL,
         "--policy",
-        help="Members to cancel: all unfinished, only those not running, or none.",
+        help="Members to cancel: all that are unfinished (cancel_all), only those that are not "
+        "running (cancel_pending), or none (flow_only).",
     ),
     wait: bool = typer.Option(False, "--wait", help="Wait until the members have ended."),
     timeout: str | None = typer.Option(
-        None, "--timeout", help="Wait at most this long, with --wait. Default: 5m.",
+        None, "--timeout", help="With --wait, wait at most this long. Default: 5m.",
         show_default=False,
     ),
     dry_run: Annotated[bool, DRY_RUN_OPTION] = False,
     yes: bool = typer.Option(
-        False, "--yes", "-y", help="Skip confirmation. Required without a terminal."
+        False,
+        "--yes",
+        "-y",
+        help="Do not ask for confirmation. Required if there is no terminal.",
     ),
 ) -> int:  # fmt: skip
     """Cancel flows. No further members start.
@@ -188,7 +192,7 @@ async def cancel(
     Without --wait, the command returns at once and the reconcilers cancel the members. They do so
     even if the command is killed.
 
-    Exit codes: 3 not found, 4 already cancelled or ended, or not ended within --timeout, 5 no
+    Exit codes: 3 not found; 4 already cancelled or ended, or not ended within --timeout; 5 no
     database, or members are locked by another transaction.
     """
     patience = DEFAULT_WAIT if timeout is None else span(timeout, "--timeout")

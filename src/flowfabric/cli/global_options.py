@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-GLOBAL_OPTIONS = ("output", "namespace", "all_namespaces", "database_url")
+GLOBAL_OPTIONS = ("output", "namespace", "all_namespaces", "url", "database_url")
 
 DatabaseUrl = Annotated[
     str | None,
@@ -15,6 +15,16 @@ DatabaseUrl = Annotated[
         "--database-url",
         metavar="URL",
         help="Database to use. Default: $FLOWFABRIC_DATABASE_URL, $DATABASE_URL, flowfabric.toml.",
+        show_default=False,
+    ),
+]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Server of flowfabric to use instead of a database, with the token in "
+        "$FLOWFABRIC_TOKEN. Default: $FLOWFABRIC_URL.",
         show_default=False,
     ),
 ]
@@ -43,7 +53,7 @@ def accept_global_options(context: typer.Context) -> None:
 def given_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the global options given before the command.
 
-    Keep empty text, so that the command refuses it.
+    An option with an empty text is kept, so that the command refuses it.
     """
     values = ((name, parameters.get(name)) for name in GLOBAL_OPTIONS)
     return {name: value for name, value in values if value is not None and value is not False}

@@ -54,7 +54,8 @@ PARTITION_OPTION = typer.Option(
 
 
 def complain_unreached(missing: Iterable[int], told: set[int] | None = None) -> None:
-    """Say once which partitions could not be reached, so that what is printed is not all."""
+    """Warn once that the output is incomplete, and name the partitions that could not be
+    reached."""
     new = sorted(set(missing) - (told or set()))
     if new:
         names = ", ".join(map(str, new))
@@ -121,7 +122,7 @@ def missing(id: PartitionedId, namespace: str | None) -> str:
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
-    """Return the same message, or say that the id belongs to the other kind (execution or flow)."""
+    """Return the message for an unknown id, or say that it is the id of a flow or an execution."""
     if not isinstance(id, FlowId):
         flow = await client.flows.describe(id.uuid)
         if flow is not None:

@@ -51,15 +51,19 @@ async def rotate(
     printer: Printer,
     kid: str = typer.Argument(metavar="NAME", help="The name of the new key, such as 2026-11."),
     grace: str = typer.Option(
-        "1d", "--grace", help="How long tokens of the old key stay valid, as 12h or 7d."
+        "1d", "--grace", help="How long tokens of the old key stay valid, for example 12h or 7d."
     ),
     yes: bool = typer.Option(
-        False, "--yes", "-y", help="Skip confirmation. Required without a terminal."
+        False,
+        "--yes",
+        "-y",
+        help="Do not ask for confirmation. Required if there is no terminal.",
     ),
 ) -> int:
     """Sign new tokens with a new key, whose secret the database makes.
 
-    Asks first if open waitpoints have tokens that end with the grace.
+    Asks for confirmation if waitpoints are open: their tokens become invalid after the grace
+    period.
 
     Exit codes: 1 not confirmed, 4 the name was used before, 5 no database.
     """
@@ -71,10 +75,10 @@ async def rotate(
                 raise InvalidInput(
                     field="--yes",
                     problem=f"is required without a terminal: {number} open waitpoints have "
-                    f"tokens that end in {grace}",
+                    f"tokens that become invalid in {grace}",
                 )
             if not typer.confirm(
-                f"{number} open waitpoints have tokens that end in {grace}. Rotate?"
+                f"{number} open waitpoints have tokens that become invalid in {grace}. Rotate?"
             ):
                 return 1
         done = await client.signals.rotate_key(kid, grace=duration)
@@ -90,7 +94,7 @@ async def seed(
     database: Database,
     kid: str = typer.Argument(metavar="NAME", help="The name of the key."),
 ) -> None:
-    """Install a key with a secret of yours, so that several databases accept its tokens.
+    """Install a key with your own secret, so that several databases accept its tokens.
 
     The secret is 64 hexadecimal digits, read from FLOWFABRIC_WAITPOINT_SECRET or from the file that
     FLOWFABRIC_WAITPOINT_SECRET_FILE names. Safe to run on every start.

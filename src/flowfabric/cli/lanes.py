@@ -1,4 +1,4 @@
-"""`flowfabric lane`: list, pause, drain and disable lanes, and set their retention."""
+"""`flowfabric lane`: list, pause, drain, disable and limit lanes, and set their retention."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.options import Actor, Change, LimitNumbers, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer
 from flowfabric.client import FlowFabric
 from flowfabric.core.execution import LaneInfo
+from flowfabric.core.quota import rate_of
 from flowfabric.core.times import future, span, when
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.text import cell
@@ -20,8 +21,8 @@ from flowfabric.drawing.times import precise, short, until
 app = typer.Typer(
     name="lane",
     no_args_is_help=True,
-    help="List, pause, drain and disable lanes.\n\nA lane belongs to a namespace. Exit code 3 "
-    "if there is no such lane.",
+    help="List, pause, drain, disable and limit lanes.\n\nA lane belongs to a namespace. Exit "
+    "code 3 if there is no such lane.",
 )
 
 LANE_ARGUMENT = typer.Argument(metavar="LANE", help="The name of the lane.")
@@ -107,7 +108,8 @@ async def retention(
     actor: Actor,
     lane: Annotated[str, LANE_ARGUMENT],
     keep: str = typer.Argument(
-        metavar="7d|default", help="How long; `default` means the retention of the engine."
+        metavar="7d|default",
+        help="How long to keep ended executions. `default` restores the retention of the engine.",
     ),
 ) -> None:
     """Set how long ended executions of a lane are kept."""
@@ -119,11 +121,85 @@ async def retention(
     )
 
 
+@command(app, "set")
+async def set_options(
+    database: Namespace,
+    printer: Printer,
+    change: Change,
+    numbers: LimitNumbers,
+    lane: Annotated[str, LANE_ARGUMENT],
+    weight: list[str] = typer.Option(
+        [],
+        "--weight",
+        metavar="KEY=TURNS",
+        help="Give a fair key 1 to 100 turns for each turn of another key. Repeat the option for "
+        "each key. Keys that you do not name get one turn.",
+        show_default=False,
+    ),
+    no_weights: bool = typer.Option(
+        False, "--no-weights", help="Give every fair key one turn.", show_default=False
+    ),
+) -> None:
+    """Limit a lane, or give fair keys more turns. This applies at once, until `lane lift`.
+
+    The options that you give override the options in the code. Options that you do not give stay as
+    they are.
+    """
+    weights: dict[str, int] = {}
+    for one in weight:
+        key, sign, turns = one.rpartition("=")
+        if not sign or not key or not turns.isdecimal():
+            raise typer.BadParameter(f"must be KEY=TURNS, not {one}", param_hint="--weight")
+        weights[key] = int(turns)
+    clear = [*numbers.cleared, *(["weights"] if no_weights else [])]
+    if weights and no_weights:
+        raise typer.BadParameter("cannot be combined with --weight", param_hint="--no-weights")
+    if numbers.concurrency is None and numbers.rate is None and not weights and not clear:
+        raise typer.BadParameter(
+            "give an option to set", param_hint="--concurrency, --rate or --weight"
+        )
+    await _change(
+        database,
+        printer,
+        lambda client: client.lanes.set(
+            lane,
+            concurrency=numbers.concurrency,
+            rate=numbers.rate,
+            weights=weights or None,
+            clear=clear,
+            reason=change.reason,
+            actor=change.who,
+        ),
+    )
+
+
+@command(app)
+async def lift(
+    database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
+) -> None:
+    """Remove the options that `lane set` has set. The options in the code apply again."""
+    await _change(
+        database,
+        printer,
+        lambda client: client.lanes.lift(lane, reason=change.reason, actor=change.who),
+    )
+
+
 async def _change(
     database: Namespace, printer: Printer, act: Callable[[FlowFabric], Awaitable[LaneInfo]]
 ) -> None:
     async with database.client() as client:
         _print(printer, [await act(client)], await client.executions.server_time(), client)
+
+
+def _limit(lane: LaneInfo) -> str:
+    """Return the limit of a lane, as in `10 at once, 100/min`."""
+    rate = rate_of(lane.rate, lane.rate_window)
+    parts = [
+        *([f"{lane.concurrency} at once"] if lane.concurrency is not None else []),
+        *([str(rate)] if rate is not None else []),
+    ]
+    return ", ".join(parts) or "-"
 
 
 def _print(printer: Printer, lanes: list[LaneInfo], now: datetime, client: FlowFabric) -> None:
@@ -149,6 +225,13 @@ def _print(printer: Printer, lanes: list[LaneInfo], now: datetime, client: FlowF
             lambda lane: f"{_MAX_COUNTED}+" if lane.in_line > _MAX_COUNTED else str(lane.in_line),
             is_number=True,
             is_shown=any(lane.in_line for lane in lanes),
+        ),
+        Column("LIMIT", _limit, is_shown=any(_limit(lane) != "-" for lane in lanes)),
+        Column(
+            "TURNS",
+            lambda lane: ", ".join(f"{key}={n}" for key, n in (lane.weights or {}).items()) or "-",
+            is_shown=any(lane.weights for lane in lanes),
+            least=8,
         ),
         Column("RESUMES", lambda lane: until(lane.resumes_at, now)),
         Column(

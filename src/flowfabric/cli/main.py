@@ -1,6 +1,6 @@
 """The `flowfabric` command.
 
-A command is imported only when it is called, because imports take most of the time of its start.
+A command is imported only when it is called, because imports take most of its start time.
 `flowfabric --help` imports none: this module lists all commands with the first sentence of their
 help.
 """
@@ -19,6 +19,7 @@ from flowfabric.cli.global_options import (
     AllNamespaces,
     DatabaseUrl,
     NamespaceName,
+    ServerUrl,
     accept_global_options,
 )
 
@@ -81,7 +82,7 @@ COMMANDS = {
     "serve": ("serve", "Serve the HTTP API until a signal stops it."),
     "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
     "flow": ("flows", "List, show, draw and cancel flows."),
-    "lane": ("lanes", "List, pause, drain and disable lanes."),
+    "lane": ("lanes", "List, pause, drain, disable and limit lanes."),
     "approvals": ("approvals", "List the approvals that executions wait for, and answer them."),
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
     "quota": (
@@ -92,8 +93,7 @@ COMMANDS = {
     "namespace": ("namespaces", "Bind logins of the database to one namespace each."),
     "subscription": (
         "subscriptions",
-        "List, reset and remove subscriptions: consumers of events whose position the database "
-        "keeps.",
+        "List, reset and remove subscriptions: positions of consumers in the event log.",
     ),
     "webhook": (
         "webhooks",
@@ -186,6 +186,7 @@ def flowfabric(
     ] = None,
     namespace: NamespaceName = None,
     all_namespaces: AllNamespaces = False,
+    url: ServerUrl = None,
     database_url: DatabaseUrl = None,
     is_version_asked: Annotated[
         bool,

@@ -27,13 +27,14 @@ from flowfabric.cli.global_options import (
     AllNamespaces,
     DatabaseUrl,
     NamespaceName,
+    ServerUrl,
     given_options,
 )
 from flowfabric.cli.output import complain, harmless
 from flowfabric.client import FlowFabric
 from flowfabric.client.filters import LANGUAGE
 from flowfabric.config import DATABASE_URL_VARIABLES as URL_VARIABLES
-from flowfabric.config import Settings, plain_url
+from flowfabric.config import Settings, check_server_url, plain_url
 from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
@@ -43,8 +44,9 @@ from flowfabric.core.errors import (
     SlotsLost,
     Unavailable,
 )
-from flowfabric.core.execution import check_name
+from flowfabric.core.execution import DEFAULT_NAMESPACE, check_name
 from flowfabric.core.ids import with_bare_ids
+from flowfabric.db.http import HttpDatabase
 
 if TYPE_CHECKING:
     from flowfabric.embedded import Server
@@ -72,17 +74,31 @@ TRACE_OPTION = typer.Option(
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """The database that a command uses."""
+    """The database that a command uses, or the server in its place."""
 
     database_url: DatabaseUrl = None
 
     @property
-    def url(self) -> str:
+    def address(self) -> str:
         return self.resolve()[0]
 
     def resolve(self) -> tuple[str, Server | None]:
         """Return the URL of the database and, if it is the embedded database, its server."""
+        if self.server_url is not None:
+            raise typer.BadParameter(
+                "names a server, and this command needs a database; give --database-url",
+                param_hint=self.server_hint,
+            )
         return resolve_database(self.database_url)
+
+    @property
+    def server_url(self) -> str | None:
+        """The server to call instead of a database, if one is given."""
+        return Settings.from_environment().url if self.database_url is None else None
+
+    @property
+    def server_hint(self) -> str:
+        return "FLOWFABRIC_URL"
 
     @property
     def space(self) -> str | None:
@@ -92,12 +108,40 @@ class Database:
     def client(self, *, pool_size: int = 1) -> FlowFabric:
         # Check the namespace before starting a server.
         space = self.space
-        return FlowFabric(self.url, namespace=space, pool_size=pool_size)
+        if (server := self.server_url) is not None:
+            token = Settings.from_environment().token
+            return FlowFabric(HttpDatabase(server, token), namespace=self.named_space)
+        return FlowFabric(self.address, namespace=space, pool_size=pool_size)
+
+    @property
+    def named_space(self) -> str | None:
+        """The namespace that the user has named; None means the namespace of the token."""
+        space = Settings.from_environment().namespace
+        return None if space == DEFAULT_NAMESPACE else space
 
 
 @dataclass(frozen=True, kw_only=True)
-class Namespace(Database):
-    """One namespace of a database."""
+class Endpoint(Database):
+    """A database, or a server in its place."""
+
+    url: ServerUrl = None
+
+    @property
+    def server_url(self) -> str | None:
+        if self.url is None:
+            return super().server_url
+        if self.database_url is not None:
+            raise typer.BadParameter("cannot be combined with --database-url", param_hint="--url")
+        return check_server_url("--url", self.url)
+
+    @property
+    def server_hint(self) -> str:
+        return super().server_hint if self.url is None else "--url"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Namespace(Endpoint):
+    """One namespace of a database, or the namespace of a token at a server."""
 
     namespace: NamespaceName = None
 
@@ -107,6 +151,10 @@ class Namespace(Database):
             return super().space
         check_name("namespace", self.namespace)
         return self.namespace
+
+    @property
+    def named_space(self) -> str | None:
+        return self.namespace or super().named_space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +191,11 @@ class Actor:
     def who(self) -> str:
         return self.actor or _user_at_host()
 
+    @property
+    def name(self) -> str:
+        """The name of a person: the given actor, or the login without the host."""
+        return self.actor or _user()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change(Actor):
@@ -154,12 +207,59 @@ class Change(Actor):
     ] = None
 
 
-def _user_at_host() -> str:
+@dataclass(frozen=True, kw_only=True)
+class LimitNumbers:
+    """The numbers of a limit: how many executions run at once, and how many start in a window of
+    time."""
+
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=1,
+            help="Run at most this many executions at once.",
+            show_default=False,
+        ),
+    ] = None
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            help="Start at most this many executions, as in 100/min or 5/s.",
+            show_default=False,
+        ),
+    ] = None
+    no_concurrency: Annotated[
+        bool,
+        typer.Option("--no-concurrency", help="Allow any number at once.", show_default=False),
+    ] = False
+    no_rate: Annotated[
+        bool, typer.Option("--no-rate", help="Allow any number of starts.", show_default=False)
+    ] = False
+
+    @property
+    def cleared(self) -> list[str]:
+        """The numbers to remove. Raise an error for a number that is both set and removed."""
+        if self.no_concurrency and self.concurrency is not None:
+            raise typer.BadParameter(
+                "cannot be combined with --concurrency", param_hint="--no-concurrency"
+            )
+        if self.no_rate and self.rate is not None:
+            raise typer.BadParameter("cannot be combined with --rate", param_hint="--no-rate")
+        numbers = {"concurrency": self.no_concurrency, "rate": self.no_rate}
+        return [name for name, is_cleared in numbers.items() if is_cleared]
+
+
+def _user() -> str:
     try:
-        user = getpass.getuser()
+        return getpass.getuser()
     except (OSError, KeyError):
-        user = f"uid{os.getuid()}"  # in a container, the user may have no name
-    return f"{user}@{socket.gethostname()}"[:200]
+        return f"uid{os.getuid()}"  # in a container, the user may have no name
+
+
+def _user_at_host() -> str:
+    return f"{_user()}@{socket.gethostname()}"[:200]
 
 
 def command(
@@ -228,9 +328,9 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
 def resolve_database(option: str | None) -> tuple[str, Server | None]:
     """Return the URL of the database, and the embedded server if that is used.
 
-    The URL comes from the option, the environment or the project's file. Otherwise the embedded
-    server of this folder is started. Without `.flowfabric/` in this folder, raise a usage error
-    instead of creating a server.
+    The URL comes from the option, the environment or the project's file. If none of these gives a
+    URL, the embedded server in `.flowfabric/` of this folder is started. If there is no
+    `.flowfabric/`, raise a usage error: no server is created.
     """
     if option:
         return plain_url(option), None

@@ -146,8 +146,10 @@ class ListPrinter:
 
 
 def screen() -> Screen:
-    """Return a console for stdout, with the width and colours of the terminal; a pipe has no
-    limits."""
+    """Return a console for stdout, with the width and colours of the terminal.
+
+    For a pipe, the width is unlimited and there are no colours.
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         "".join(sign for sign, _ in SIGNS.values()).encode(encoding)

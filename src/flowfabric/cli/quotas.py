@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flowfabric.cli.options import Change, Namespace, Namespaces, command
+from flowfabric.cli.options import Change, LimitNumbers, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, screen
 from flowfabric.client import FlowFabric
 from flowfabric.core.quota import GateInfo, QuotaInfo, rate_of
@@ -33,7 +33,7 @@ For = Annotated[
         show_default=False,
     ),
 ]
-# `show` lists so many keys.
+# `show` lists at most this many keys.
 _KEYS_SHOWN = 100
 
 
@@ -46,7 +46,7 @@ async def ls(database: Namespaces, printer: Printer) -> None:
 
 @command(app)
 async def show(database: Namespace, printer: Printer, name: Name, key: For = None) -> None:
-    """Show a quota, and for each key what runs and how many executions wait in line."""
+    """Show a quota, and for each key how many executions run and how many wait in line."""
     async with database.client() as client:
         await _show(client, printer, name, key)
 
@@ -56,43 +56,24 @@ async def set_numbers(
     database: Namespace,
     printer: Printer,
     change: Change,
+    numbers: LimitNumbers,
     name: Name,
     key: For = None,
-    concurrency: int | None = typer.Option(
-        None, "--concurrency", "-c", min=1, help="At most this many at once.", show_default=False
-    ),
-    rate: str | None = typer.Option(
-        None, "--rate", help="At most so many starts, as in 100/min or 5/s.", show_default=False
-    ),
-    no_concurrency: bool = typer.Option(
-        False, "--no-concurrency", help="Any number at once.", show_default=False
-    ),
-    no_rate: bool = typer.Option(
-        False, "--no-rate", help="Any number of starts.", show_default=False
-    ),
 ) -> None:
-    """Set the numbers of a quota, at once and until they are lifted.
+    """Set the numbers of a quota. They apply at once, until `quota lift`.
 
-    They win over the numbers in the code. A number that is not given stays as it is.
+    The numbers that you give override the numbers in the code. A number that you do not give stays
+    as it is.
     """
-    if no_concurrency and concurrency is not None:
-        raise typer.BadParameter(
-            "cannot be combined with --concurrency", param_hint="--no-concurrency"
-        )
-    if no_rate and rate is not None:
-        raise typer.BadParameter("cannot be combined with --rate", param_hint="--no-rate")
-    clear = [
-        *(["concurrency"] if no_concurrency else []),
-        *(["rate"] if no_rate else []),
-    ]
-    if concurrency is None and rate is None and not clear:
+    clear = numbers.cleared
+    if numbers.concurrency is None and numbers.rate is None and not clear:
         raise typer.BadParameter("give a number to set", param_hint="--concurrency or --rate")
     async with database.client() as client:
         await client.quotas.set(
             name,
             key=key,
-            concurrency=concurrency,
-            rate=rate,
+            concurrency=numbers.concurrency,
+            rate=numbers.rate,
             clear=clear,
             reason=change.reason,
             actor=change.who,
@@ -104,7 +85,7 @@ async def set_numbers(
 async def lift(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = None
 ) -> None:
-    """Remove the numbers that `quota set` has set; the numbers in the code are in force again."""
+    """Remove the numbers that `quota set` has set. The numbers in the code apply again."""
     async with database.client() as client:
         await client.quotas.lift(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)

@@ -106,7 +106,9 @@ async def next_times(
     database: Namespace,
     printer: Printer,
     name: Name,
-    count: int = typer.Option(5, "--count", "-c", min=1, max=1000, help="Print this many times."),
+    count: int = typer.Option(
+        5, "--count", "-c", min=1, max=1000, help="How many of the next times to print."
+    ),
     app: AppName = None,
 ) -> None:
     """Print the next times of a schedule, in its time zone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from flowfabric.telemetry import install_logging
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
+    from flowfabric.server.metrics import ServerMetrics
 
 
 class Auth(StrEnum):
@@ -33,8 +35,8 @@ def serve(
     app: str | None = typer.Argument(
         None,
         metavar="[MODULE:APP]",
-        help="The app whose tasks can be submitted with their options. Default: none; tasks that "
-        "workers registered can be submitted.",
+        help="The app whose tasks can be submitted, with their options. Default: no app. Tasks "
+        "that workers have registered can be submitted in any case.",
         show_default=False,
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="Address to listen on."),
@@ -42,13 +44,14 @@ def serve(
     auth: Auth = typer.Option(
         Auth.TOKENS,
         "--auth",
-        help="`tokens`: every request needs a token. `none`: requests of this machine need none.",
+        help="`tokens`: every request needs a token. `none`: requests from this machine need no "
+        "token.",
     ),
     allow_hosts: str | None = typer.Option(
         None,
         "--allow-host",
         metavar="A,B",
-        help="Take only requests with these Host headers. Default: all, or with --auth none only "
+        help="Accept only requests with these Host headers. Default: all; with --auth none, only "
         "localhost.",
         show_default=False,
     ),
@@ -58,6 +61,18 @@ def serve(
         metavar="URL,...",
         help="Let pages of these origins call the server. Default: none.",
         show_default=False,
+    ),
+    metrics_port: int | None = typer.Option(
+        None,
+        "--metrics-port",
+        min=0,
+        max=65535,
+        help="Serve the metrics of this process for Prometheus on this port, without a token. "
+        "Default: no metrics.",
+        show_default=False,
+    ),
+    metrics_host: str = typer.Option(
+        "127.0.0.1", "--metrics-host", help="Address for --metrics-port."
     ),
 ) -> None:
     """Serve the HTTP API until a signal stops it.
@@ -76,7 +91,7 @@ def serve(
     if auth is Auth.NONE and not is_loopback(host):
         raise InvalidInput(
             field="--auth",
-            problem=f"none is allowed on this machine's own addresses only, not on {host}",
+            problem=f"none is allowed only on loopback addresses such as 127.0.0.1, not on {host}",
         )
     settings = Settings.from_environment()
     install_logging(settings.log_format, settings.log_level)
@@ -87,6 +102,8 @@ def serve(
         cors_origins=split(cors_origins) or (),
         closes_app=True,
     )
+    if metrics_port is not None:
+        _serve_metrics(served.state.backend.metrics, metrics_host, metrics_port)
     config = uvicorn.Config(
         served,
         host=host,
@@ -103,6 +120,16 @@ def serve(
     uvicorn.Server(config).run()
 
 
+def _serve_metrics(metrics: ServerMetrics, host: str, port: int) -> None:
+    try:
+        found = metrics.serve(port, host)
+    except OSError as error:
+        raise InvalidInput(field="--metrics-port", problem=str(error)) from error
+    logging.getLogger("flowfabric.server").info(
+        "serving metrics on http://%s:%d/metrics", host, found
+    )
+
+
 def _app(database: Namespace, reference: str | None) -> App:
     from flowfabric.app.app import App
 
@@ -110,6 +137,6 @@ def _app(database: Namespace, reference: str | None) -> App:
     url, _ = database.resolve()
     space = database.space if database.namespace is not None else loaded.settings.namespace
     loaded.settings = replace(
-        loaded.settings, database_url=url, namespace=space or loaded.settings.namespace
+        loaded.settings, database_url=url, url=None, namespace=space or loaded.settings.namespace
     )
     return loaded

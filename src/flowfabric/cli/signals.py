@@ -13,10 +13,12 @@ from flowfabric.cli.output import Printer
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import parse_id
 from flowfabric.core.signal import TOKEN_PREFIX, Delivered, Signal, token_address
+from flowfabric.core.why import Dimension, Why
+from flowfabric.drawing.text import printable
 
 _EFFECTS = {
     "woken": "it woke the execution",
-    "buffered": "it is kept until the execution waits for it",
+    "buffered": "it is kept until a wait takes it",
     "stored": "the execution is busy and sees it soon",
 }
 
@@ -26,40 +28,53 @@ async def signal(
     printer: Printer,
     target: str = typer.Argument(
         metavar="TARGET",
-        help="Id of an execution, or its last digits; or the token of a waitpoint; - reads the "
-        "token from stdin, so that no list of processes shows it.",
+        help="Id of an execution, or the last digits of the id, or the token of a waitpoint. With "
+        "-, the token is read from stdin, so that no process list shows it.",
     ),
     name: str = typer.Argument(metavar="NAME", help="The name of the signal."),
-    value: str = typer.Argument(
-        "null", metavar="JSON", help="Its value as JSON, such as true or '{\"amount\": 7}'."
+    value: str | None = typer.Argument(
+        None,
+        metavar="[JSON]",
+        help="The value of the signal as JSON, such as true or '{\"amount\": 7}'. Default: null. "
+        "Required with a token.",
+        show_default=False,
     ),
     by: str | None = typer.Option(
-        None, "--by", help="Who sends it, for people to read. Default: you.", show_default=False
+        None,
+        "--by",
+        help="A note for people: who sends the signal. Default: you.",
+        show_default=False,
     ),
     key: str | None = typer.Option(
         None,
         "--key",
-        help="A second signal with this key and name is a duplicate. Default: none.",
+        help="A second signal with this key and name has no effect. Default: no key.",
         show_default=False,
     ),
 ) -> None:
     """Send a signal to an execution.
 
-    The first wait for this name takes it, now or later. A token is the whole address of a
+    The first wait for this name takes it, now or later. A token is the complete address of a
     waitpoint; it is never printed.
 
-    Exit codes: 3 not found, 4 it has ended or has too many signals, 5 no database.
+    Exit codes: 3 not found, 4 the execution has ended or has too many signals, 5 no database.
     """
+    is_token = target == "-" or target.startswith(TOKEN_PREFIX)
+    if is_token and value is None:
+        raise InvalidInput(
+            field="JSON",
+            problem="is missing. With a token write: flowfabric signal TOKEN NAME JSON",
+        )
     sent = Signal(
         name=name,
-        payload=_payload(value),
+        payload=_payload("null" if value is None else value),
         key=key,
         source_type="operator",
         source_identity=Actor().who if by is None else by,
     )
     token = sys.stdin.readline().strip() if target == "-" else target
-    is_token = target == "-" or target.startswith(TOKEN_PREFIX)
     text = "" if is_token else parse_id(target)
+    why: Why | None = None
     async with database.client() as client:
         if is_token:
             found = token_address(token)
@@ -67,6 +82,8 @@ async def signal(
         else:
             found = await find_execution(client, text)
             delivered = await client.signals.deliver(found, sent)
+            if delivered.effect == "buffered":
+                why = await client.executions.why(found)
     facts = {
         "id": found,
         "signal_id": delivered.id,
@@ -74,7 +91,7 @@ async def signal(
         "is_duplicate": delivered.is_duplicate,
         "effect": delivered.effect,
     }
-    printer.record(facts, lambda: [f"{found.uuid}  {_words(name, delivered)}"])
+    printer.record(facts, lambda: [f"{found.uuid}  {_words(name, delivered)}", *_missing(why)])
 
 
 def _payload(value: str) -> bytes:
@@ -84,6 +101,13 @@ def _payload(value: str) -> bytes:
         raise InvalidInput(
             field="JSON", problem=f"is not JSON: {error}. Put texts in double quotes: '\"yes\"'"
         ) from None
+
+
+def _missing(why: Why | None) -> list[str]:
+    """Say what a suspended execution still waits for after a signal that did not wake it."""
+    if why is None or why.dimension is not Dimension.SIGNAL:
+        return []
+    return [f"  {printable(why.sentence)}"]
 
 
 def _words(name: str, delivered: Delivered) -> str:

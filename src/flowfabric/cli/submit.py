@@ -7,7 +7,6 @@ import base64
 import inspect
 import json
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -19,7 +18,7 @@ from flowfabric.app.run import Run
 from flowfabric.app.task import Task
 from flowfabric.cli.ids import ID_ARGUMENT, find_execution, missing
 from flowfabric.cli.imports import TASK_ARGUMENT, load_task, near
-from flowfabric.cli.options import EXIT_CONFLICT, TRACE_OPTION, Database, Namespaces, exit_code
+from flowfabric.cli.options import EXIT_CONFLICT, TRACE_OPTION, Endpoint, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, complain, harmless, say
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import (
@@ -51,13 +50,13 @@ TIMEOUT_OPTION = typer.Option(
     None,
     "--timeout",
     metavar="30s",
-    help="Wait at most this long. The execution continues.",
+    help="Wait at most this long. The execution continues after that.",
     show_default=False,
 )
 
 
 def submit(
-    database: Database,
+    database: Endpoint,
     printer: Printer,
     task: str = TASK_ARGUMENT,
     arguments: str = typer.Argument(
@@ -87,19 +86,27 @@ def submit(
     on_conflict: OnConflict | None = typer.Option(
         None,
         "--on-conflict",
-        help="If the task used the key with other arguments, refuse (raise) or return that "
-        "execution (existing). Default: raise.",
+        help="What to do if the task used the key with other arguments: refuse (raise), or return "
+        "the earlier execution (existing). Default: raise.",
         show_default=False,
     ),
-    lane: str | None = typer.Option(None, "--lane", "-l", help="Lane. Default: the task's."),
+    lane: str | None = typer.Option(
+        None, "--lane", "-l", help="Lane. Default: the lane of the task."
+    ),
     priority: int | None = typer.Option(
-        None, "--priority", "-p", help="Priority from 0 to 9000, higher first. Default: the task's."
+        None,
+        "--priority",
+        "-p",
+        help="Priority from 0 to 9000, higher first. Default: that of the task.",
     ),
     delay: str | None = typer.Option(
         None, "--delay", metavar="10m", help="Start after 30s, 10m, 2h, 7d, or at an ISO time."
     ),
     deadline: str | None = typer.Option(
-        None, "--deadline", metavar="2h", help="Expire if not ended after this time."
+        None,
+        "--deadline",
+        metavar="2h",
+        help="Expire if the execution has not ended after this time.",
     ),
     tags: list[str] | None = typer.Option(
         None, "--tag", metavar="TEAM.NAME=VALUE", help="Add a tag; may be repeated."
@@ -107,8 +114,8 @@ def submit(
 ) -> int:
     """Submit an execution of a task and print its id, or with --wait its result.
 
-    Exit codes: 0 submitted or completed, 1 failed, cancelled or expired, 2 wrong usage, 4 the key
-    was used with other arguments or the execution has not ended within --timeout, 5 no database.
+    Exit codes: 0 submitted or completed; 1 failed, cancelled or expired; 2 wrong usage; 4 the key
+    was used with other arguments, or the execution has not ended within --timeout; 5 no database.
     """
     seconds = _seconds(timeout, wait)
     if stream and not wait:
@@ -119,8 +126,13 @@ def submit(
     args, kwargs = bind_arguments(loaded, values)
     from flowfabric.embedded import exists
 
+    settings = loaded.app.settings
     if database.database_url is not None:
-        loaded.app.settings = replace(loaded.app.settings, database_url=database.database_url)
+        loaded.app.settings = replace(settings, database_url=database.database_url, url=None)
+    elif database.url is not None:
+        loaded.app.settings = replace(settings, database_url=None, url=database.server_url)
+    elif settings.url is not None:
+        pass
     elif exists(loaded.app.project):
         loaded.app.settings = replace(loaded.app.settings, embedded=True)
     configured = loaded.using(**options)
@@ -139,8 +151,8 @@ async def result(
 ) -> int:
     """Print the result of an execution as JSON, or the traceback of its failure.
 
-    Exit codes: 0 completed, 1 failed, cancelled or expired, 3 no such execution, 4 not ended yet,
-    5 no database.
+    Exit codes: 0 completed; 1 failed, cancelled or expired; 3 no such execution; 4 not ended yet; 5
+    no database.
     """
     seconds = _seconds(timeout, wait)
     parse_id(id)
@@ -314,20 +326,21 @@ async def _submit(
         typer.echo(str(run.id.uuid), err=True)
         client = await app.client()
         await _warn_without_worker(client, task, reference)
-        if stream:
-            await _stream(client, run.id, timeout)
-        return await _conclude(client, run.id, run.task, timeout)
+        return await _conclude(client, run.id, run.task, timeout, stream=stream)
     finally:
         await app.close()
 
 
-async def _stream(client: FlowFabric, id: ExecutionId, timeout: timedelta | None) -> None:
-    """Print what the execution streams until it has ended, or the time is over."""
+async def _stream(client: FlowFabric, id: ExecutionId, timeout: timedelta | None) -> bool:
+    """Print what the execution streams until it has ended; return False if the time is over."""
     from flowfabric.cli.tail import FramePrinter
 
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
             await FramePrinter(to_stderr=True).follow(client, id)
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _warn_without_worker(
@@ -348,6 +361,7 @@ async def _conclude(
     timeout: timedelta | None,
     *,
     with_trace: bool = False,
+    stream: bool = False,
 ) -> int:
     """Wait for the end of the execution, print its result, and return the exit code."""
 
@@ -356,7 +370,8 @@ async def _conclude(
 
     run: Run[bytes | None] = Run(id, task, the_client, lambda stored: stored, call=_not_here)
     try:
-        stored = await run.result(timeout)
+        is_late = stream and not await _stream(client, id, timeout)
+        stored = await run.result(timedelta(0) if is_late else timeout)
     except ExecutionEnded as error:
         if isinstance(error, ExecutionFailed) and error.trace:
             library = str(error.facts.get("library") or LIBRARY)

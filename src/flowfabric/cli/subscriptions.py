@@ -1,4 +1,4 @@
-"""`flowfabric subscription`: list, reset and remove the positions of consumers of events."""
+"""`flowfabric subscription`: list, reset and remove subscriptions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from flowfabric.drawing.times import short
 app = typer.Typer(
     name="subscription",
     no_args_is_help=True,
-    help="List, reset and remove subscriptions: consumers of events whose position the database "
-    "keeps.\n\nA subscription appears with its first consumer, `app.subscribe(NAME)`. Exit code 3 "
+    help="List, reset and remove subscriptions: positions of consumers in the event log."
+    "\n\nA subscription appears with its first consumer, `app.subscribe(NAME)`. Exit code 3 "
     "if there is no such subscription.",
 )
 
@@ -34,7 +34,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subsc
 async def ls(database: Namespaces, printer: Printer) -> None:
     """List subscriptions, their consumers, and how far they are behind.
 
-    State `expired`: events were trimmed before they were read; run `subscription reset`.
+    The state `expired` means that events were trimmed before they were read: run `subscription
+    reset`.
     """
     async with database.client() as client:
         found = await client.subscriptions.list()
@@ -50,14 +51,14 @@ async def reset(
     since: str | None = typer.Option(
         None,
         "--since",
-        help="Continue with the events from this time on, as 2h or an ISO time.",
+        help="Continue with the events since then: 30s, 10m, 2h, 7d, or an ISO time.",
         show_default=False,
     ),
     now: bool = typer.Option(
         False, "--now", help="Skip all events that exist now.", show_default=False
     ),
 ) -> None:
-    """Put a subscription at another position. A consumer that reads it continues there."""
+    """Move a subscription to another position. A running consumer continues there."""
     if now == (since is not None):
         raise typer.BadParameter("give one of them", param_hint="--since or --now")
     moment = None if since is None else when(since, "since")
@@ -74,7 +75,10 @@ async def reset(
 
 @command(app)
 async def rm(database: Namespace, name: Name) -> None:
-    """Delete a subscription with its position. Its consumers begin anew, with later events."""
+    """Delete a subscription with its position.
+
+    A running consumer creates it again, and begins with new events.
+    """
     async with database.client() as client:
         await client.subscriptions.get(name)
         await client.subscriptions.remove(name)

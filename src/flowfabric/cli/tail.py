@@ -53,12 +53,12 @@ async def tail(
 ) -> int:
     """Print what an execution streams, from its first frame to its end.
 
-    Text is printed as it was sent, without line breaks between frames; other values as JSON lines.
-    If the handler starts again, a line on stderr says which frames are sent again.
+    Text is printed as it was sent, without line breaks between frames. Other values are printed as
+    JSON lines. If the handler starts again, a line on stderr says which frames are sent again.
     """
     parse_id(id)
     if summary and (since or kind):
-        raise InvalidInput(field="--summary", problem="does not go with --since or --kind")
+        raise InvalidInput(field="--summary", problem="cannot be combined with --since or --kind")
     async with database.client() as client:
         execution_id = await find_execution(client, id)
         if summary:
@@ -100,7 +100,7 @@ class FramePrinter:
         """Print frames until the execution has ended."""
         items = client.streams.follow(id, since=since, kinds=kinds or None)
         try:
-            async with aclosing(items):  # type: ignore[type-var]
+            async with aclosing(items):
                 async for item in items:
                     self.print(item)
         finally:
@@ -109,15 +109,13 @@ class FramePrinter:
     async def print_now(
         self, client: FlowFabric, id: ExecutionId, since: str | None, kinds: list[str] | None
     ) -> None:
-        """Print the frames that are there."""
+        """Print the frames that the stream has now."""
         last = since
         while True:
-            items, is_ended = await client.streams.read(id, since=last, kinds=None)
+            items, is_ended, last = await client.streams.read(id, since=last)
             for item in items:
                 if not isinstance(item, Frame) or not kinds or item.kind in kinds:
                     self.print(item)
-                if not isinstance(item, Truncated):
-                    last = item.id
             if is_ended or not any(not isinstance(one, Truncated) for one in items):
                 break
         self.end_line()

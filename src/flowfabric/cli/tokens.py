@@ -28,7 +28,7 @@ async def new(
     database: Namespace,
     printer: Printer,
     actor: Actor,
-    name: str = typer.Argument(help="Who uses the token, for people to read."),
+    name: str = typer.Argument(help="A note for people: who uses the token."),
     scope: str = typer.Option(
         ...,
         "--scope",
@@ -41,7 +41,8 @@ async def new(
         None, "--expires", metavar="90d", help="Expire after this time. Default: never."
     ),
 ) -> None:
-    """Make a token for one namespace and print it. It is shown once and stored nowhere.
+    """Make a token for one namespace and print it. The token is not stored and cannot be shown
+    again.
 
     Exit codes: 2 wrong usage, 4 not an operator, 5 no database.
     """
@@ -53,7 +54,7 @@ async def new(
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List tokens, newest first. No list shows a token."""
+    """List tokens, newest first. Their secret texts are not shown."""
     async with database.client() as client:
         found = await client.tokens.list()
         now = await client.executions.server_time()

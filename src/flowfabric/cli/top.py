@@ -51,6 +51,8 @@ class Snapshot:
     workers: Sequence[WorkerInfo]
     # Running executions that have reported progress, newest first.
     progressing: Sequence[ExecutionSummary] = ()
+    # Partitions that did not answer.
+    missing: Sequence[int] = ()
 
     @property
     def running(self) -> Counter[str]:
@@ -66,7 +68,7 @@ def top(
     database: Namespaces,
     printer: Printer,
     once: bool = typer.Option(
-        False, "--once", help="Print once and exit. Default without a terminal."
+        False, "--once", help="Print once and exit. This is the default if there is no terminal."
     ),
     interval: float = typer.Option(
         1.0, "--interval", "-i", min=0.2, max=3600, help="Refresh after this many seconds."
@@ -122,11 +124,14 @@ async def _watch(client: FlowFabric, interval: float) -> None:
 async def _read(client: FlowFabric) -> Snapshot:
     lanes = await client.lanes.traffic(window=WINDOW)
     workers = await client.workers.list()
+    missing = set(lanes.missing)
     progressing: list[ExecutionSummary] = []
     if any(lane.active for lane in lanes):
         page = await client.executions.list(_RUNNING, limit=MOST_LISTED)
+        missing.update(page.missing)
         progressing = [one for one in page.executions if _progress(one)]
-    return Snapshot(await client.executions.server_time(), lanes, workers, progressing)
+    now = await client.executions.server_time()
+    return Snapshot(now, lanes, workers, progressing, sorted(missing))
 
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
@@ -152,7 +157,13 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
         }
         for one in snapshot.progressing
     ]
-    return {"at": snapshot.at, "lanes": lanes, "workers": workers, "progress": progressing}
+    return {
+        "at": snapshot.at,
+        "lanes": lanes,
+        "workers": workers,
+        "progress": progressing,
+        "missing": list(snapshot.missing),
+    }
 
 
 def _rates(lane: LaneTraffic) -> dict[str, float]:
@@ -177,11 +188,15 @@ def _lines(
         f"failed {_rate(totals['failed'])}/s",
         "",
     ]
+    if snapshot.missing:
+        names = ", ".join(map(str, snapshot.missing))
+        lines.insert(1, styled(f"not everything is shown: no answer from partition {names}", "red"))
     workers = _workers_table(snapshot, screen)
     lanes = _lanes_table(snapshot, screen)
     running = _progress_table(snapshot, screen)
     if height is not None:
-        # Lanes get as many lines as they need, but at most two thirds if there are many workers.
+        # Lanes get as many lines as they need, but at most two thirds of the lines if there are
+        # many workers.
         room = height - len(lines) - 1
         running = _cut(running, max(room // 4, 2), "executions") if running else running
         room -= len(running)

@@ -35,12 +35,12 @@ async def add(
     database: Namespace,
     printer: Printer,
     actor: Actor,
-    url: str = typer.Argument(metavar="URL", help="Where to post: https only."),
+    address: str = typer.Argument(metavar="URL", help="Where to post: https only."),
     name: str | None = typer.Option(
         None, "--name", help="The name of the webhook. Default: the host of the URL."
     ),
     kinds: str | None = typer.Option(
-        None, "--kinds", help="Only these kinds of events, as completed,failed. Default: all."
+        None, "--kinds", help="Only these kinds of events, such as completed,failed. Default: all."
     ),
     task: list[str] | None = typer.Option(
         None, "--task", help="Only these tasks; * stands for any text. May be repeated."
@@ -48,24 +48,25 @@ async def add(
     detail: bool = typer.Option(
         False,
         "--detail",
-        help="Post the details of events, too, such as the reason of a failure.",
+        help="Post the details of events, too, such as the reason for a failure.",
         show_default=False,
     ),
 ) -> None:
-    """Add a webhook, and print the secret of its signatures. The secret is shown only now.
+    """Add a webhook, and print the secret of its signatures. No other command shows the secret.
 
-    A post has the kind of the event and the id of the execution, without arguments and results.
+    A post contains the kind of the event and the id of the execution, but no arguments and no
+    result.
 
     Exit codes: 2 the URL is not allowed, 4 the name is taken.
     """
-    target = parse_webhook_url(url)
+    target = parse_webhook_url(address)
     chosen = name or target.host
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
     async with database.client() as client:
         secret = await client.webhooks.add(
-            chosen, url, kinds=wanted, tasks=task or None, has_detail=detail, actor=actor.who
+            chosen, address, kinds=wanted, tasks=task or None, has_detail=detail, actor=actor.who
         )
-    facts = {"name": chosen, "url": url, "host": target.place, "secret": secret}
+    facts = {"name": chosen, "url": address, "host": target.place, "secret": secret}
     printer.record(
         facts,
         lambda: [
@@ -79,7 +80,7 @@ async def add(
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List webhooks with their last answers, and how far they are behind."""
+    """List webhooks, their last answers, and how far they are behind."""
     async with database.client() as client:
         found = await client.webhooks.list()
         _print(printer, found, await client.executions.server_time(), client)
@@ -87,7 +88,8 @@ async def ls(database: Namespaces, printer: Printer) -> None:
 
 @command(app)
 async def enable(database: Namespace, printer: Printer, change: Change, name: Name) -> None:
-    """Enable a webhook that was disabled. It continues with the first event not accepted."""
+    """Enable a webhook that was disabled. It continues with the first event that was not
+    accepted."""
     async with database.client() as client:
         await client.webhooks.enable(name, reason=change.reason, actor=change.who)
         time = await client.executions.server_time()
@@ -106,7 +108,7 @@ async def rm(database: Namespace, name: Name) -> None:
 async def test(database: Namespace, name: Name) -> int:
     """Post a signed body of type `test` from here, and print the answer.
 
-    The rules of a worker apply: FLOWFABRIC_WEBHOOK_HOSTS must list the host here, too.
+    The rules of a worker apply: FLOWFABRIC_WEBHOOK_HOSTS of this command must list the host, too.
 
     Exit codes: 1 the receiver did not accept it.
     """

@@ -34,7 +34,7 @@ def worker(
         "--lanes",
         "-l",
         metavar="A,B",
-        help="Serve only these lanes. Default: all lanes of its tasks.",
+        help="Serve only these lanes. Default: all lanes of the app's tasks.",
     ),
     concurrency: int = typer.Option(
         20, "--concurrency", "-c", min=1, help="Run this many executions at once."
@@ -63,7 +63,7 @@ def worker(
     finish_only: bool = typer.Option(
         False,
         "--finish-only",
-        help="Finish executions that its code version has begun; begin no new ones.",
+        help="Finish executions that this code version has begun, and begin no new ones.",
     ),
 ) -> int:
     """Run the tasks of an app.
@@ -124,8 +124,13 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
     if is_embedded and url is not None:
         raise typer.BadParameter("cannot be combined with --database-url", param_hint="--embedded")
     if is_embedded:
-        return replace(app.settings, database_url=None, embedded=True)
-    settings = app.settings if url is None else replace(app.settings, database_url=url)
+        return replace(app.settings, database_url=None, url=None, embedded=True)
+    settings = app.settings if url is None else replace(app.settings, database_url=url, url=None)
+    if settings.url is not None:
+        raise typer.BadParameter(
+            "names a server, and a worker needs a database; give --database-url",
+            param_hint="FLOWFABRIC_URL",
+        )
     from flowfabric.embedded import exists
 
     if settings.database_url is None and not settings.embedded and not exists(app.project):
@@ -193,8 +198,11 @@ class Signals:
         self._loop.call_soon_threadsafe(self._release, signal.Signals(number).name)
 
     def _third(self, number: signal.Signals) -> Any:
-        """Return the handler for the next signal: end the process, or ignore it if the sender
-        will kill us."""
+        """Return the handler of the third signal, which ends the process.
+
+        If `at_once` is set, the third signal is ignored instead, because the sender itself kills a
+        process that does not end.
+        """
         if self._at_once is not None:
             # The first signal may arrive after the second one. It must not end the process.
             return signal.SIG_IGN

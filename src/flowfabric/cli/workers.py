@@ -75,9 +75,9 @@ async def drain(
 ) -> int:
     """Ask a worker to finish the executions that it runs, and to end.
 
-    The worker learns of it with its next heartbeat, within 10 s by default. It claims nothing more,
-    finishes within its drain timeout, and its process ends. If something starts the process again,
-    the new worker takes work as before.
+    The worker learns of the request with its next heartbeat, within 10 s by default. It claims
+    nothing more, finishes within its drain timeout, and its process ends. If something starts the
+    process again, the new worker takes work as before.
 
     Exit codes: 3 it is not listed, 5 no database.
     """
@@ -119,8 +119,9 @@ async def mark_dead(
     """Remove a dead worker from the list of live workers.
 
     Use it when a host has died and you do not want to wait 60 s until its workers count as dead.
-    Its executions wait until their leases expire, unless you add --expire-leases. The command stops
-    no process: a worker that is still running is listed again after its next heartbeat.
+    The worker's executions wait until their leases expire, unless you add --expire-leases. The
+    command stops no process: a worker that is still running is listed again after its next
+    heartbeat.
 
     Exit codes: 3 it is not listed, 5 no database.
     """
@@ -133,13 +134,13 @@ async def mark_dead(
         printer.record(facts, lambda: [f"{instance}  marked dead"])
     if marked_in:
         return 0
-    expired = "; its leases were expired" if expire_leases else ""
+    expired = ", but its leases were ended" if expire_leases else ""
     complain(f"{instance} is not registered{_where(client)}{expired}")
     return EXIT_NOT_FOUND
 
 
 def _where(client: FlowFabric) -> str:
-    """Say which namespace was looked at, if it was only one."""
+    """Return the name of the namespace that was searched, if it was only one."""
     namespace = client.namespace
     return "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
 
@@ -180,14 +181,14 @@ async def _all(client: FlowFabric, with_dead: bool) -> list[WorkerInfo]:
 
 
 def _busy(worker: WorkerInfo) -> Cell:
-    """Return how many of its slots are in use, and whether it was asked to drain."""
+    """Return how many slots of the worker are in use, and whether it was asked to drain."""
     slots = "" if worker.slots is None else f"/{worker.slots}"
     text = f"{worker.running}{slots}"
     return text if worker.drain_asked_at is None else Styled(f"{text}, draining", "yellow")
 
 
 def _lag(worker: WorkerInfo) -> str:
-    """Return how long its event loop took to answer, in milliseconds."""
+    """Return how long the event loop of the worker took to answer, in milliseconds."""
     lag = worker.loop_lag
     return "-" if lag is None else f"{lag.total_seconds() * 1000:.0f} ms"
 

@@ -66,8 +66,8 @@ class Scoped:
         return id if isinstance(id, FlowId) else await self._locate(FlowId, id)
 
     async def _locate(self, kind: type[Id], id: AnyId) -> Id:
-        """Return the whole id for a text or a UUID. Search all partitions for a UUID without a
-        partition."""
+        """Return the whole id for a text or a UUID. If its partition is not known, search all
+        partitions."""
         if isinstance(id, PartitionedId):
             wanted = "a FlowId" if issubclass(kind, FlowId) else "an ExecutionId"
             raise InvalidInput(field="id", problem=f"must be {wanted}, not {type(id).__name__}")
@@ -101,7 +101,7 @@ class Scoped:
 
     async def _search(self, kind: type[Id], text: str) -> list[Found[Id]]:
         """Search all partitions for executions or flows with this UUID, or with a UUID that ends
-        like this."""
+        with these digits."""
 
         async def search(partition: int) -> list[Found[Id]]:
             *rows, _ = await self._database.call(

@@ -1,4 +1,4 @@
-"""Approvals: questions to several approvers, each with a token of its own."""
+"""Approvals: questions to several approvers. Each approver has a separate token."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped, address, lease_address, place
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.partitions import ask_each
+from flowfabric.client.partitions import ask_reachable
 from flowfabric.core.execution import Claimed, check_words
 from flowfabric.core.ids import AnyId, ExecutionId, uuid7
+from flowfabric.core.partition import Found
 from flowfabric.core.signal import (
     ApprovalAnswer,
     ApprovalInfo,
@@ -42,7 +43,7 @@ class Approvals(Scoped):
         deny: int,
         step: tuple[str, int] | None = None,
     ) -> list[str]:
-        """Ask approvers a question under a lease; return a token for each."""
+        """Ask approvers a question under a lease; return a token for each approver."""
         rows = await self._database.call(
             functions.CREATE_APPROVAL,
             **lease_address(held, self._namespace),
@@ -74,7 +75,8 @@ class Approvals(Scoped):
     ) -> Delivered:
         """Answer an approval without a token, for an operator.
 
-        The answer counts for the approver with the name of the actor, or for `approver`.
+        The answer counts for `approver`. Without `approver`, it counts for the approver who has the
+        actor's name.
         """
         check_words(actor=actor)
         payload = encode_comment(comment)
@@ -102,16 +104,20 @@ class Approvals(Scoped):
 
     async def list(
         self, *, after: ApprovalInfo | None = None, limit: int = 100
-    ) -> Sequence[ApprovalInfo]:
-        """Return open approvals of all partitions, longest open first, after the given one."""
+    ) -> Found[ApprovalInfo]:
+        """Return a page of open approvals of all partitions, longest open first.
+
+        `after` is the last approval of the previous page. `missing` names partitions that did not
+        answer.
+        """
 
         async def read(partition: int) -> Sequence[ApprovalInfo]:
             return await self._read(partition, None, after, limit)
 
-        pages = await ask_each(await self._database.partitions.all(), read)
+        pages, missing = await ask_reachable(await self._database.partitions.all(), read)
         found = [one for page in pages for one in page]
         found.sort(key=lambda one: (one.created_at, one.approval_id))
-        return found[:limit]
+        return Found(found[:limit], missing)
 
     async def _read(
         self, partition: int, execution_id: UUID | None, after: ApprovalInfo | None, limit: int

@@ -1,8 +1,8 @@
-"""Group commit: send concurrent single calls as one batch. A single call is sent without delay.
+"""Group commit: send concurrent calls as one batch. A call that comes alone is sent at once.
 
-Each flush runs as a separate asyncio task. A cancelled caller therefore cannot cancel the statement
-of other callers. Its own item is withdrawn if it has not been sent yet. The next batch collects
-items while a flush is in flight.
+Each flush (one call with a batch) runs as a separate asyncio task. A cancelled caller therefore
+cannot cancel the statement of other callers. The item of a cancelled caller is withdrawn if it has
+not been sent yet. While a flush is in flight, the next batch collects items.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ MAX_BATCH = 500
 MAX_QUEUE = 20_000
 
 
-# At most so many busy items of a batch are sent again one by one. A call for one item waits for its
-# lock. If more are busy, another call has locked many rows for a moment: send them again together.
+# At most this many busy items of a batch are sent again one by one. A call for one item waits for
+# its lock. If more are busy, another call has locked many rows for a moment: send them again
+# together.
 MAX_ALONE = 4
-# How often busy items are sent again together, before each is sent alone.
+# How many times busy items are sent again together, before each is sent alone.
 TRIES_TOGETHER = 5
 
 
@@ -117,8 +118,8 @@ class Batcher(Generic[Item, Answer]):
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
         """Start another flush if items are left.
 
-        A closing event loop cancels its tasks. The flush may have stopped halfway or never started,
-        but callers still wait for an answer to their items.
+        A closing event loop cancels its tasks, so the last flush may have stopped halfway or never
+        started. Callers still wait for an answer to the items that are left.
         """
         if self._flusher is flusher:
             self._flusher = None

@@ -13,7 +13,7 @@ from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.outcomes import handle_batch, refusal
 from flowfabric.core.errors import BudgetNotFound, InvalidInput, RetryExhausted
 from flowfabric.core.execution import Claimed
-from flowfabric.core.ids import AnyId
+from flowfabric.core.ids import AnyId, uuid7
 from flowfabric.core.limit import Budget, check_limit_name, dimensions
 from flowfabric.core.quota import BudgetInfo, UsageAnswer
 from flowfabric.core.states import BudgetPeriod, OnExceed
@@ -23,7 +23,7 @@ from flowfabric.db.session import Database
 
 # Defined here because inside the class `list` is the method `Budgets.list`.
 BudgetList: TypeAlias = list[BudgetInfo]
-Report: TypeAlias = tuple[Claimed, Mapping[str, int], str | None]
+Report: TypeAlias = tuple[Claimed, Mapping[str, int], str]
 Reports: TypeAlias = list[Report]
 UsageAnswers: TypeAlias = list[UsageAnswer | Exception | Busy]
 
@@ -37,6 +37,9 @@ _READERS: dict[str, Any] = {
 }
 _info = reader(BudgetInfo, functions.LIST_BUDGETS, **_READERS)
 _status = reader(BudgetInfo, functions.GET_BUDGET_STATUS, **_READERS)
+
+# The prefix of the keys that this module makes.
+_MINTED = "one call/"
 
 # Answers to a report; any other outcome is a refusal.
 _ANSWERS = ("ok", "soft_breach", "hard_breach", "already_applied", "suspended")
@@ -54,7 +57,8 @@ class Budgets(Scoped):
             await reports.close()
 
     async def create(self, budget: Budget, *, key: str = "", actor: str | None = None) -> bool:
-        """Create a budget for one key; return False if there is one, which stays as it is."""
+        """Create a budget for one key. If it exists already, return False and leave it
+        unchanged."""
         declared = budget.declaration()
         limits = budget.limits
         rows = await self._database.call(
@@ -76,7 +80,7 @@ class Budgets(Scoped):
     async def list(
         self, *, budget: str | None = None, limit: int = 1000, partition: int = 0
     ) -> BudgetList:
-        """List budgets by name and key, all or those of one name."""
+        """List all budgets, or the budgets of one name, sorted by name and key."""
         rows = await self._database.call(
             functions.LIST_BUDGETS,
             partition_key=partition,
@@ -115,7 +119,7 @@ class Budgets(Scoped):
     ) -> None:
         """Set hard limits of a budget: `raise_limits("monthly", key="acme", usd="80.00")`.
 
-        They win over what code declares until `lift`. Executions that wait for room go on.
+        They override the declared limits until `lift`. Executions that wait for room continue.
         """
         check_limit_name("budget", budget)
         limits = dimensions("budget", **amounts)
@@ -160,7 +164,7 @@ class Budgets(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Start a new period now: nothing is used, and executions that wait go on."""
+        """Start a new period now. The usage is zero again, and waiting executions continue."""
         check_limit_name("budget", budget)
         await self._database.call(
             functions.RESET_BUDGET,
@@ -172,8 +176,10 @@ class Budgets(Scoped):
         )
 
     async def reset_due(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
-        """Reset the budgets whose period has ended; return how many, and the time until the next
-        one ends."""
+        """Reset the budgets whose period has ended.
+
+        Return how many were reset, and the time until the next period ends.
+        """
         return await handle_batch(self._database, functions.RESET_DUE_BUDGETS, limit=limit)
 
     async def report_usage_admin(
@@ -181,7 +187,8 @@ class Budgets(Scoped):
     ) -> UsageAnswer:
         """Report usage to one budget, from outside an execution.
 
-        A repeat with the same `dedup_key` counts once.
+        Calls with the same `dedup_key` count once. Without a `dedup_key`, every call counts, but
+        only once, even if the client sends it again after a lost connection.
         """
         check_limit_name("budget", budget)
         usage = dimensions("usage", **amounts)
@@ -192,9 +199,9 @@ class Budgets(Scoped):
             key=key,
             dimensions=[*usage],
             amounts=[*usage.values()],
-            dedup_key=dedup_key,
+            dedup_key=dedup_key or _minted_key(),
         )
-        return _answer(rows[0])
+        return _answer(rows[0], is_own=not dedup_key)
 
     async def record_spend(
         self,
@@ -205,7 +212,10 @@ class Budgets(Scoped):
         dedup_key: str | None = None,
         **amounts: Any,
     ) -> UsageAnswer:
-        """Report usage of one execution, so that `release` can take it back."""
+        """Report usage of one execution, so that `release` can take it back.
+
+        Keys work as in `report_usage_admin`.
+        """
         check_limit_name("budget", budget)
         usage = dimensions("usage", **amounts)
         rows = await self._database.call(
@@ -216,12 +226,12 @@ class Budgets(Scoped):
             execution_id=await self._uuid(execution),
             dimensions=[*usage],
             amounts=[*usage.values()],
-            dedup_key=dedup_key,
+            dedup_key=dedup_key or _minted_key(),
         )
-        return _answer(rows[0])
+        return _answer(rows[0], is_own=not dedup_key)
 
     async def release(self, budget: str, execution: AnyId, *, key: str = "") -> Mapping[str, int]:
-        """Take back what `record_spend` counted for an execution; return the amounts."""
+        """Take back the usage that `record_spend` counted for an execution; return the amounts."""
         check_limit_name("budget", budget)
         rows = await self._database.call(
             functions.RELEASE_BUDGET,
@@ -236,15 +246,15 @@ class Budgets(Scoped):
     async def report_usage(
         self, claimed: Claimed, usage: Mapping[str, int], dedup_key: str | None = None
     ) -> UsageAnswer:
-        """Report what a running execution used, to all its budgets. Needs its lease.
+        """Report the usage of a running execution to all its budgets. Needs its lease.
 
-        Calls in flight share one transaction. A repeat with the same `dedup_key` counts once.
+        Calls in flight share one transaction. Keys work as in `report_usage_admin`.
         """
         batcher = self._reports.get(claimed.partition_key)
         if batcher is None:
             batcher = Batcher(self._flush_reports, self._report_alone)
             self._reports[claimed.partition_key] = batcher
-        return await batcher.put((claimed, usage, dedup_key))
+        return await batcher.put((claimed, usage, dedup_key or _minted_key()))
 
     async def _flush_reports(self, batch: Reports, wait: bool = False) -> UsageAnswers:
         rows = await self._database.call(
@@ -257,7 +267,8 @@ class Budgets(Scoped):
         found: UsageAnswers = [BUSY] * len(batch)
         for row in rows:
             if row["outcome"] in _ANSWERS:
-                found[row["item"] - 1] = _answer(row)
+                key = batch[row["item"] - 1][2]
+                found[row["item"] - 1] = _answer(row, is_own=key.startswith(_MINTED))
             elif row["outcome"] not in ("busy", "duplicate"):
                 found[row["item"] - 1] = refusal(row["outcome"], row["detail"])
         return found
@@ -274,11 +285,24 @@ class Budgets(Scoped):
         return (await self._execution(execution)).uuid
 
     def _own(self) -> str:
-        """Return the namespace; a budget belongs to one."""
+        """Return the namespace of the client. A budget belongs to one namespace."""
         if self._namespace is None:
             raise InvalidInput(field="namespace", problem="must be given: a budget belongs to one")
         return self._namespace
 
 
-def _answer(row: Any) -> UsageAnswer:
-    return UsageAnswer(row["outcome"], json.loads(row["detail"]) if row["detail"] else {})
+def _minted_key() -> str:
+    """Return a key for one call, so that a repeat after a lost connection counts once."""
+    return f"{_MINTED}{uuid7()}"
+
+
+def _answer(row: Any, *, is_own: bool) -> UsageAnswer:
+    """Return the answer to a report.
+
+    If the client made the key (`is_own`), only this call uses it. So `already_applied` means that
+    an earlier send of this call was counted. Then the answer to that send is returned.
+    """
+    detail = json.loads(row["detail"]) if row["detail"] else {}
+    if is_own and row["outcome"] == "already_applied":
+        return UsageAnswer(detail["first"])
+    return UsageAnswer(row["outcome"], detail)

@@ -38,11 +38,11 @@ class Cascades:
             await asyncio.wait([self._task])
 
     async def resolve(self, partition: int) -> None:
-        """Resolve the pending wakes of a partition, and cancel siblings that their flows no longer
+        """Propagate the pending ends of a partition, and cancel siblings that their flows no longer
         need.
 
-        Each of the two may create work for the other. Both repeat until nothing is left to do or
-        the remaining rows stay locked.
+        Each of these two steps may create work for the other. Both are repeated until nothing is
+        left to do or the remaining rows stay locked.
         """
         pauses = iter(_PAUSES)
         try:

@@ -15,8 +15,8 @@ T = TypeVar("T")
 def claimed_of(row: Any, partition: int, claim_id: UUID) -> list[Claimed]:
     """Build the records of one claim, in the order of the claim.
 
-    The row is read by position, and an array that is null stands for the usual value of all
-    executions (`ff.claim_executions` lists them).
+    The row is read by position. An array that is null means that every execution has the usual
+    value (`ff.claim_executions` lists the usual values).
     """
     ids, route_nos, namespaces, lanes, tasks, kinds, ranks, order_ats, epochs, indexes = row[:10]
     attempt_ids, attempt_types, lease_ends, attempt_ends, deadlines, retries = row[10:16]

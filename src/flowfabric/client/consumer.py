@@ -1,4 +1,4 @@
-"""Consume a subscription: hold it, read its events, and store what was acknowledged."""
+"""Consume a subscription: hold it, read its events, and store the acknowledged position."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from flowfabric.client.events import POLL_SECONDS, RECONNECT_SECONDS, Events, listen_for_hints
+from flowfabric.client.events import POLL_SECONDS, RECONNECT_SECONDS, listen_for_hints
 from flowfabric.core.errors import (
     CursorExpired,
     FlowFabricError,
     InvalidInput,
+    RetryExhausted,
     SubscriptionHeld,
     SubscriptionLost,
     Unavailable,
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 
 # A position is stored at most this often, and when a consumer ends.
 STORE_SECONDS = 0.1
-# While only events pass that the subscription does not want, its position is stored this often.
+# While the log has only events that the subscription does not want, its position is stored this
+# often.
 PASSING_SECONDS = 30.0
-# A consumer that waits for another one asks this often.
+# A consumer that waits for its turn asks this often.
 BUSY_SECONDS = 1.0
 
 
@@ -52,10 +54,11 @@ class SubscribedEvent(Event):
     async def ack(self) -> None:
         """Acknowledge this event and all events before it.
 
-        They do not come again, except for events of the page that is being read: the position is
-        stored when all events of a page are acknowledged. Raises SubscriptionLost if another
-        consumer has the subscription now, or if it was reset: the events come again, there or
-        here.
+        These events do not come again, except after a crash: the position is stored only when a
+        whole page is acknowledged, so the events of the current page may then come again.
+
+        Raises SubscriptionLost if another consumer has the subscription now, or if the subscription
+        was reset. Then the events come again, to the other consumer or to this one.
         """
         assert self._turn is not None
         await self._turn.ack(self._number)
@@ -77,8 +80,10 @@ def _numbered(event: Event, turn: _Turn, number: int) -> SubscribedEvent:
     return SubscribedEvent(**values)
 
 
-class Ears:
-    """One connection of a client that listens for all its consumers, while there are any."""
+class HintListener:
+    """The connection on which a client listens for all its consumers. It is open while the client
+    has consumers.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -89,7 +94,7 @@ class Ears:
         self._heard.add(heard)
 
     async def listen(self) -> None:
-        """Listen, if that is not so already."""
+        """Start to listen, unless the connection already listens."""
         if self._session is None:
             self._session = self._database.session("subscriptions")
         if not self._session.is_connected:
@@ -104,6 +109,7 @@ class Ears:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+        self._tell()
 
     def _tell(self) -> None:
         for heard in self._heard:
@@ -143,7 +149,7 @@ class _Turn:
         self._delivered = 0
         self._acked = 0
         self._pages: deque[_Page] = deque()
-        # What can be stored: the cursor after the last whole page that was acknowledged.
+        # The cursor to store: the one after the last page whose events are all acknowledged.
         self._cursor: str | None = None
         self._count = 0
         self._ack_no = 0
@@ -153,7 +159,7 @@ class _Turn:
         self._renewals = asyncio.create_task(self._renew())
 
     def deliver(self, page: EventPage) -> list[SubscribedEvent]:
-        """Note a page and return its events, each with its number."""
+        """Remember a page, and return its events with their numbers."""
         first = self._delivered + 1
         self._delivered += len(page.events)
         self._pages.append(_Page(self._delivered, page.cursor, len(page.events)))
@@ -171,14 +177,16 @@ class _Turn:
             self._later = asyncio.create_task(self._store_later())
 
     async def pass_by(self) -> None:
-        """Store, once in a while, that events passed which the subscription does not want."""
+        """Store the position from time to time while the filters exclude all events."""
         self._advance()
         if self._cursor is not None and monotonic() - self._stored_at >= PASSING_SECONDS:
             with suppress(SubscriptionLost):
                 await self.store()
 
     async def make_room(self, count: int, page_size: int) -> None:
-        """Store before the next page if more than a page could come again after a crash."""
+        """Store the position if otherwise, after a crash, more than one page could come again.
+        Called before the next page is read.
+        """
         self._advance()
         if self._cursor is not None and self._count + count > page_size:
             await asyncio.sleep(max(self._stored_at + STORE_SECONDS - monotonic(), 0))
@@ -214,7 +222,8 @@ class _Turn:
                 cursor=cursor,
                 count=count,
             )
-        except Unavailable as error:
+        except (Unavailable, RetryExhausted) as error:
+            self._subscriptions.check_open()
             ENGINE_LOGGER.log(level_of(error), "position not stored, trying again: %s", error)
             return False
         if not is_held:
@@ -222,26 +231,26 @@ class _Turn:
         return True
 
     async def end(self) -> None:
-        """Store what was acknowledged, and let the next consumer in."""
+        """Store the acknowledged position, and release the hold for the next consumer."""
         for task in (self._renewals, self._later):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
         if self.is_lost:
             return
-        with suppress(SubscriptionLost):
+        with suppress(SubscriptionLost, Unavailable, RetryExhausted):
             self._advance()
-            # Without waiting for a database that is away: the hold runs out by itself.
+            # Do not wait for a database that is down: the hold expires by itself.
             async with self._storing:
                 if self._cursor is not None:
                     self._ack_no += 1
                     await self._try_to_store(self._cursor, self._count)
             if not self.is_lost:
-                with suppress(Unavailable):
-                    await self._subscriptions.release(self._name, self._holder_id, self._epoch)
+                await self._subscriptions.release(self._name, self._holder_id, self._epoch)
 
     def _advance(self) -> bool:
-        """Find the pages that were acknowledged as a whole; tell whether one had events."""
+        """Find the pages whose events are all acknowledged; return whether one of these pages
+        had events."""
         had_events = False
         while self._pages and self._pages[0].last <= self._acked:
             page = self._pages.popleft()
@@ -251,11 +260,16 @@ class _Turn:
         return had_events
 
     async def _store_later(self) -> None:
-        await asyncio.sleep(max(self._stored_at + STORE_SECONDS - monotonic(), 0))
-        self._later = None
-        # The iterator notices the loss and begins again.
-        with suppress(SubscriptionLost):
-            await self.store()
+        try:
+            while self._count > 0 and not self.is_lost:
+                await asyncio.sleep(max(self._stored_at + STORE_SECONDS - monotonic(), 0))
+                await self.store()
+        except (SubscriptionLost, Unavailable):
+            # The iterator handles this: it begins again, or ends because the client is closed.
+            pass
+        finally:
+            # Forget this task only now: while it waits for the database, `end` must still find it.
+            self._later = None
 
     async def _renew(self) -> None:
         while not self.is_lost:
@@ -286,9 +300,9 @@ class _Turn:
 class Subscription:
     """The events of a subscription: `async for event in app.subscribe("billing")`.
 
-    Every event comes at least once, and the events of one execution in order. One consumer reads a
-    subscription at a time; others wait for it. Leave the loop, or use `async with`, to let the next
-    consumer in.
+    Every event comes at least once, and the events of one execution come in order. One consumer
+    reads a subscription at a time; others wait. The next consumer gets its turn when you leave the
+    loop or the `async with` block.
     """
 
     def __init__(
@@ -320,7 +334,8 @@ class Subscription:
 
     def __aiter__(self) -> AsyncGenerator[SubscribedEvent, None]:
         iterator = self._read()
-        # Otherwise only the loop refers to it, and its end is noticed when the loop is left.
+        # In an `async with` block, `__aexit__` ends the iterator. Elsewhere only the loop refers to
+        # it, so Python ends it when the loop is left.
         if self._is_entered:
             self._iterators.append(iterator)
         return iterator
@@ -342,7 +357,7 @@ class Subscription:
     async def _read(self) -> AsyncGenerator[SubscribedEvent, None]:
         subscriptions = await self._connect()
         heard = asyncio.Event()
-        subscriptions.ears.add(heard)
+        subscriptions.listener.add(heard)
         is_first = True
         try:
             while True:
@@ -351,14 +366,15 @@ class Subscription:
                 try:
                     while not turn.is_lost:
                         heard.clear()
-                        await subscriptions.ears.listen()
-                        page = await self._next(subscriptions.events, cursor)
+                        subscriptions.check_open()
+                        await subscriptions.listener.listen()
+                        page = await self._next(subscriptions, cursor)
                         if page.cursor != cursor:
                             await turn.make_room(len(page.events), self._page_size)
                             for event in turn.deliver(page):
                                 if not turn.is_lost:
                                     yield event
-                            await turn.pass_by()
+                        await turn.pass_by()
                         cursor = page.cursor
                         if page.has_more:
                             continue
@@ -370,14 +386,22 @@ class Subscription:
                 finally:
                     await turn.end()
         finally:
-            await subscriptions.ears.remove(heard)
+            await subscriptions.listener.remove(heard)
 
-    async def _next(self, events: Events, cursor: str) -> EventPage:
-        """Read the next page. Wait for a database that is away, and obey the policy on expiry."""
+    async def _next(self, subscriptions: Subscriptions, cursor: str) -> EventPage:
+        """Read the next page.
+
+        If the database is down, wait for it. If events were trimmed, apply `on_expiry`.
+        """
+        events = subscriptions.events
+        resume_from: datetime | None = None
         while True:
             try:
+                if resume_from is not None:
+                    cursor, resume_from = await events.open(resume_from), None
                 return await events.read(cursor, limit=self._page_size, **self._wishes.filters())
             except Unavailable as error:
+                subscriptions.check_open()
                 ENGINE_LOGGER.log(
                     level_of(error), "events of subscription %s not read: %s", self.name, error
                 )
@@ -391,17 +415,20 @@ class Subscription:
                     error.resume_from,
                     error.facts.get("reason"),
                 )
-                cursor = await events.open(error.resume_from)
+                resume_from = error.resume_from
 
     async def _take(
         self, subscriptions: Subscriptions, heard: asyncio.Event, is_first: bool
     ) -> tuple[_Turn, str]:
         """Wait until this consumer holds the subscription; return its turn and its position."""
         holder_id = uuid7()
-        cursor = None
+        cursor: str | None = None
+        hold: Hold | None = None
         is_told = False
         while True:
             try:
+                if hold is not None and hold.outcome == "unknown":
+                    cursor = await subscriptions.events.open(self._since)
                 hold = await subscriptions.hold(
                     self.name,
                     holder_id,
@@ -412,16 +439,16 @@ class Subscription:
                     keep=self._keep,
                     cursor=cursor,
                 )
-            except Unavailable as error:
-                # A caller learns at once that the database is away. A consumer that has read
-                # before waits for it.
-                if is_first:
+            except (Unavailable, RetryExhausted) as error:
+                # At its first call a consumer raises at once if the database is down. A consumer
+                # that has read, or has waited for its turn, waits for the database.
+                if is_first and not is_told:
                     raise
+                subscriptions.check_open()
                 ENGINE_LOGGER.log(level_of(error), "subscription not held: %s", error)
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             if hold.outcome == "unknown":
-                cursor = await subscriptions.events.open(self._since)
                 continue
             if hold.outcome == "held":
                 turn = _Turn(

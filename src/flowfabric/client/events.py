@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from heapq import merge
 from itertools import accumulate
@@ -95,18 +95,23 @@ _event = reads_events(functions.READ_EVENTS, unread="next_cursor has_more")
 class Events(Scoped):
     """The event log."""
 
-    async def open(self, since: datetime | None = None) -> str:
+    async def open(self, since: datetime | None = None, *, grace: timedelta | None = None) -> str:
         """Return a cursor at the end of the log, or before the first event that happened at `since`
         or later.
+
+        The search for `since` reads the log from its start. With `grace` it is fast in a long log,
+        but may miss events of transactions that were already open at `since - grace`.
 
         The cursor holds a position in every partition.
         """
         partitions = await self._database.partitions.all()
-        return join_cursors(await ask_each(partitions, lambda one: self._open(one, since)))
+        return join_cursors(await ask_each(partitions, lambda one: self._open(one, since, grace)))
 
-    async def _open(self, partition: int, since: datetime | None) -> str:
+    async def _open(
+        self, partition: int, since: datetime | None, grace: timedelta | None = None
+    ) -> str:
         rows = await self._database.call(
-            functions.OPEN_CURSOR, partition_key=partition, since=since
+            functions.OPEN_CURSOR, partition_key=partition, since=since, grace=grace
         )
         return str(rows[0]["open_cursor"])
 
@@ -124,11 +129,14 @@ class Events(Scoped):
     ) -> EventPage:
         """Return the next events after a cursor.
 
-        The new cursor also skips the events that the filters exclude. In a task, * stands for any
-        text and ? for any character. A page contains whole
-        transactions, so it may be longer than `limit`. Events of one execution come in order.
-        Events of different partitions are sorted by time within a page, but not across pages. A
-        partition that is not in the cursor is read from its start. A partition that cannot be
+        In `tasks`, * stands for any text and ? for any character. The new cursor also skips the
+        events that the filters exclude. A page contains whole transactions, so it may be longer
+        than `limit`.
+
+        Events of one execution come in order. Events of different partitions are sorted by time
+        within a page, but not across pages.
+
+        A partition that is not in the cursor is read from its start. A partition that cannot be
         reached keeps its position and is listed in `missing`.
         """
         feed = _feed(feed)
@@ -208,8 +216,7 @@ class Events(Scoped):
     async def follow_pages(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncGenerator[EventPage, None]:
-        """Yield pages as `follow` yields events, including pages whose events were all filtered
-        out.
+        """Like `follow`, but yield whole pages, even if all events of a page were filtered out.
 
         Reconnects when the connection is lost. Raises `CursorExpired` if a failover lost events;
         the error says from which time to read again.

@@ -29,10 +29,12 @@ from flowfabric.client.submissions import (
     ARRAYS,
     Answer,
     Ask,
+    Find,
     Place,
     alike_arguments,
     carry_out,
     group_of,
+    has_moved,
     stored,
     submit_alike_plan,
     submit_all_plan,
@@ -40,7 +42,7 @@ from flowfabric.client.submissions import (
     submit_plan,
 )
 from flowfabric.core.attempts import attempt_number
-from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted
+from flowfabric.core.errors import FlowFabricError, InvalidInput, LimitReached, RetryExhausted
 from flowfabric.core.execution import (
     Alike,
     Claimed,
@@ -59,7 +61,8 @@ SETTLE_PATIENCE_SECONDS = 60.0
 
 # How often a waiting claim polls if no hint arrives.
 _WAIT_POLL_SECONDS = 0.5
-# How long a claim gives way to another claim of the same routes, at first. Then twice as long.
+# How long a claim first waits for another claim of the same routes. Every further wait is twice as
+# long.
 _GIVE_WAY_SECONDS = 0.003
 
 Floor = tuple[int, datetime, UUID]
@@ -103,16 +106,12 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def place(self, submissions: Sequence[Submission]) -> None:
         """Give new submissions ids in the partitions where they belong.
 
-        With a key that is the partition of the key, where its duplicates are found. All others are
-        spread by their ids, many that come together in one partition.
+        A submission with a key belongs in the partition of its key, where duplicates are found.
+        Submissions without a key are spread over the partitions; each batch goes to one partition.
         """
         partitions = self._database.partitions
         numbers = await partitions.current()
-        if numbers.keyed > 1:
-            for one in submissions:
-                if one.key is not None:
-                    partition = key_partition(one.route.namespace, one.key, numbers.keyed)
-                    one.id = ExecutionId.of(partition, one.id.uuid)
+        _place_keys(submissions, numbers.keyed)
         if numbers.minted > 1:
             solo = [one for one in submissions if one.key is None]
             for start in range(0, len(solo), MAX_BATCH):
@@ -121,6 +120,12 @@ class Executions(ExecutionReads, ExecutionOperations):
                 for one in chunk:
                     uuid = fit(one.id.uuid, partition, numbers.minted)
                     one.id = ExecutionId.of(partition, uuid)
+
+    async def place_again(self, submissions: Sequence[Submission]) -> None:
+        """Move submissions to the partitions that their keys have now, after the engine refused the
+        partitions that they had before."""
+        await self._database.partitions.refresh()
+        _place_keys(submissions, self._database.partitions.numbers.keyed)
 
     async def submit(self, submission: Submission) -> Submitted:
         """Store one execution. Concurrent calls share one transaction."""
@@ -137,16 +142,17 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store many executions, at most 500 per transaction.
 
-        Invalid items raise before anything is stored. If the engine refuses an item (the lane is
-        closed, the key was used with other arguments) or a partition cannot be reached, the call
-        raises the first error after all other items are stored. `submit_each` returns the errors.
+        Invalid items raise before anything is stored. The engine may refuse an item (the lane is
+        closed, the key was used with other arguments), or a partition may be out of reach. Then the
+        call stores all other items, and raises the first error. `submit_each` returns the errors
+        instead.
         """
         return stored(await self.submit_each(submissions))
 
     async def submit_each(
         self, submissions: Sequence[Submission]
     ) -> Sequence[Submitted | Exception]:
-        """Store many executions as `submit_many`; return an answer or an error for each."""
+        """Store many executions like `submit_many`, but return an answer or an error for each."""
         for submission in submissions:
             submission.check()
         await self._lanes.prepare(submissions)
@@ -157,7 +163,7 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def submit_alike(self, *batches: Alike) -> None:
         """Store submissions that differ only in id and payload.
 
-        Each batch is of one partition. The call tries all batches, then raises the first error.
+        Each batch goes to one partition. The call tries all batches, then raises the first error.
         """
         for batch in batches:
             batch.check()
@@ -218,33 +224,33 @@ class Executions(ExecutionReads, ExecutionOperations):
         """Lease the next executions that this worker can run; return [] if none is ready.
 
         Without `partition`, it asks all partitions, the one with the most urgent work first. The
-        order of priorities is exact within a partition.
+        order of priorities is exact only within a partition.
 
         `max_wait` is how long to wait for work. A hint ends the wait early; polling finds work
         whose hint was lost. After `Unavailable`, repeat the call with the same `claim_id` to get
-        the executions that the lost call leased. With `reports_starts`, the caller promises to call
-        `start()` before it runs an execution that crashed before. Otherwise every lost lease counts
-        as a crash of its execution.
+        the executions that the lost call leased.
 
-        An execution that belongs to a code version is claimed only if that version is in
-        `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
-        With `finish_only`, executions without a code version are not claimed.
+        With `reports_starts`, the caller promises to call `start()` before it runs an execution
+        that crashed before. Otherwise every lost lease counts as a crash of its execution.
 
-        Claims of the same routes at the same time get into each other's way. `gives_way` is how
-        often this one waits for another, 3 ms and then longer, before it claims beside it.
+        An execution that belongs to a code version is claimed in two cases only: that version is in
+        `code_versions`, or its route is in `unserved` and no worker of that version is alive. With
+        `finish_only`, executions without a code version are not claimed.
+
+        Claims of the same routes slow each other down if they run at the same time. This claim
+        therefore waits while another one runs, up to `gives_way` times (3 ms at first, then
+        longer). After that, it runs at the same time.
         """
-        if max_wait is not None:
+        if max_wait is not None or partition is None:
             asked: dict[str, Any] = {
                 "worker_id": worker_id,
                 "worker_instance_id": worker_instance_id,
                 "tasks": tasks,
                 "lanes": lanes,
                 "capabilities": capabilities,
-                "limit": limit,
                 "lease_ttl": lease_ttl,
                 "first_lane": first_lane,
                 "floor": floor,
-                "partition": partition,
                 "patience": patience,
                 "reports_starts": reports_starts,
                 "code_versions": code_versions,
@@ -252,30 +258,12 @@ class Executions(ExecutionReads, ExecutionOperations):
                 "finish_only": finish_only,
                 "gives_way": gives_way,
             }
-            return await self._claim_within(max_wait, asked)
-        if partition is None:
+            if max_wait is not None:
+                asked |= {"limit": limit, "partition": partition}
+                return await self._claim_within(max_wait, asked)
             several = await self._database.partitions.all()
             if len(several) > 1:
-                return await self._claim_anywhere(
-                    several,
-                    claim_id,
-                    limit,
-                    worker_id=worker_id,
-                    worker_instance_id=worker_instance_id,
-                    tasks=tasks,
-                    lanes=lanes,
-                    capabilities=capabilities,
-                    lease_ttl=lease_ttl,
-                    first_lane=first_lane,
-                    floor=floor,
-                    caller=caller,
-                    patience=patience,
-                    reports_starts=reports_starts,
-                    code_versions=code_versions,
-                    unserved=unserved,
-                    finish_only=finish_only,
-                    gives_way=gives_way,
-                )
+                return await self._claim_anywhere(several, claim_id, limit, caller=caller, **asked)
             partition = 0
         claim_id = claim_id or uuid7()
         rank, at, last = floor or (None, None, None)
@@ -342,7 +330,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _claim_anywhere(
         self, several: Sequence[int], claim_id: UUID | None, limit: int, **asked: Any
     ) -> list[Claimed]:
-        # A repeat asks all: what the lost call leased is no longer there to be found.
+        # A repeat asks all partitions, because ff.find_work no longer finds the executions that the
+        # lost call has leased.
         wanted = list(several)
         if claim_id is None:
             claim_id = uuid7()
@@ -442,8 +431,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that waited for a worker with their capabilities, once such a
-        worker exists."""
+        """Unblock executions that waited for a worker with their capabilities, once such a worker
+        is there.
+        """
         return await handle_everywhere(
             self._database,
             functions.UNBLOCK_EXECUTIONS,
@@ -461,7 +451,13 @@ class Executions(ExecutionReads, ExecutionOperations):
 
     async def _flush_submits(self, batch: list[Submission]) -> list[Answer]:
         plan = submit_plan(ARRAYS, batch, self._place, waits=False)
-        return await carry_out(plan, self._ask, self._find)
+        found = await carry_out(plan, self._ask, self._find)
+        for answer in found:
+            if isinstance(answer, LimitReached):
+                quota = str(answer.facts.get("quota", ""))
+                self._database.meter.count("flowfabric_quota_refusals", quota=quota)
+        # An item whose key now belongs to another partition is sent again alone, like a busy item.
+        return [BUSY if has_moved(answer) else answer for answer in found]
 
     async def _store_alike(self, batch: Alike) -> None:
         if len(batch) > 1:
@@ -496,7 +492,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _ask(self, one: Ask) -> Rows:
         if not self._database.is_distributed:
             return await self._database.call(one.function, **one.arguments)
-        # The node of the partition would send the hint, and no process listens there.
+        # Send the hint from here: the engine would send it on the node of the partition, where no
+        # process listens.
         rows = await self._database.call(one.function, **{**one.arguments, "hint": False})
         asked = one.arguments
         routes = set(asked["route_ids"])
@@ -505,9 +502,12 @@ class Executions(ExecutionReads, ExecutionOperations):
             self._ready_hint.send(ready_hint(asked["partition_key"], asked["namespace"], lane))
         return rows
 
-    async def _find(self, submissions: Sequence[Submission]) -> Place:
-        self._lanes.forget()
-        await self._lanes.prepare(submissions)
+    async def _find(self, asked: Find) -> Place:
+        if asked.has_moved:
+            await self.place_again(asked.submissions)
+        else:
+            self._lanes.forget()
+            await self._lanes.prepare(asked.submissions)
         return self._place
 
     async def _flush_starts(
@@ -576,6 +576,7 @@ class Executions(ExecutionReads, ExecutionOperations):
             reasons=[failure.reason for _, failure in batch],
             categories=[failure.category for _, failure in batch],
             details=[failure.detail for _, failure in batch],
+            places=_values(failure.place for _, failure in batch),
             retry_delays=_values(failure.retry_delay for _, failure in batch),
             retry_ats=_values(failure.retry_at for _, failure in batch),
             wait=wait,
@@ -607,8 +608,31 @@ class Executions(ExecutionReads, ExecutionOperations):
         return answer
 
 
+def _place_keys(submissions: Sequence[Submission], partitions: int) -> None:
+    """Put submissions with a key into the partitions of their keys.
+
+    If this puts a child into another partition than its parent, the child loses its parent.
+    """
+    for one in submissions:
+        if one.key is None:
+            continue
+        partition = key_partition(one.route.namespace, one.key, partitions)
+        if one.with_parent and (partitions > 1 or partition != one.id.partition_key):
+            raise InvalidInput(
+                field="with_parent",
+                problem="cannot be combined with a key if there are several partitions: a child "
+                "with a key lives in the partition of its key",
+            )
+        one.key_partitions = partitions
+        if partition != one.id.partition_key:
+            one.id = ExecutionId.of(partition, one.id.uuid)
+            one.parent_id = None
+
+
 def _shared(values: list[T]) -> tuple[list[T] | None, T | None]:
-    """Return the values as an array, or None and the value that all items share."""
+    """Return two arguments of a call. If all values are equal, they are None and that value;
+    otherwise the array of values and None.
+    """
     return (None, values[0]) if values.count(values[0]) == len(values) else (values, None)
 
 

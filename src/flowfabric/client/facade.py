@@ -14,9 +14,11 @@ from flowfabric.client.grants import Grants
 from flowfabric.client.hooks import Hooks
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Leases
+from flowfabric.client.minutes import Minutes
 from flowfabric.client.namespaces import Namespaces
 from flowfabric.client.partitions import Partitions
 from flowfabric.client.quotas import Quotas
+from flowfabric.client.remote import RemoteResults, RemoteStreams
 from flowfabric.client.results import Results
 from flowfabric.client.retention import Retention
 from flowfabric.client.schedules import Schedules
@@ -29,6 +31,7 @@ from flowfabric.client.tokens import Tokens
 from flowfabric.client.transactional import Transactional
 from flowfabric.client.webhooks import Webhooks
 from flowfabric.client.workers import Workers
+from flowfabric.core.errors import Forbidden
 from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.db.session import Database
 
@@ -36,7 +39,8 @@ from flowfabric.db.session import Database
 class FlowFabric:
     """A client of the engine on one database. Use it only on the event loop that opened it.
 
-    `namespace` limits every call to one namespace; None means all namespaces.
+    `namespace` limits every call to one namespace; None means all namespaces. Through a server,
+    None means the namespace of the token.
     """
 
     def __init__(
@@ -47,8 +51,11 @@ class FlowFabric:
         pool_size: int = 4,
     ) -> None:
         self.database = Database(url, size=pool_size) if isinstance(url, str) else url
-        self._owns_database = isinstance(url, str)
+        self._owns_database = isinstance(url, str) or url.is_remote
         self._others: dict[str | None, FlowFabric] = {}
+        self._bind(namespace)
+
+    def _bind(self, namespace: str | None) -> None:
         self.namespace = namespace
         self.lanes = Lanes(self.database, namespace)
         self.leases = Leases(self.database, namespace)
@@ -59,10 +66,14 @@ class FlowFabric:
         self.events = Events(self.database, namespace)
         self.subscriptions = Subscriptions(self.database, self.events, namespace)
         self.webhooks = Webhooks(self.database, self.events, self.subscriptions, namespace)
-        self.results = Results(self.database, self.executions)
-        self.streams = Streams(self.database, self.results, namespace)
+        is_remote = self.database.is_remote
+        self.results = (RemoteResults if is_remote else Results)(self.database, self.executions)
+        self.streams = (RemoteStreams if is_remote else Streams)(
+            self.database, self.results, namespace
+        )
         self.workers = Workers(self.database, namespace)
         self.retention = Retention(self.database)
+        self.minutes = Minutes(self.database, namespace)
         self.namespaces = Namespaces(self.database)
         self.partitions = Partitions(self.database)
         self.schedules = Schedules(self.database, self.lanes, namespace)
@@ -76,18 +87,30 @@ class FlowFabric:
         self.tokens = Tokens(self.database, namespace)
 
     def within(self, namespace: str | None) -> FlowFabric:
-        """Return the client for another namespace that shares the connections of this one.
+        """Return a client for another namespace.
 
-        It is closed with this client.
+        It shares the connections of this client, and is closed with it.
         """
-        if namespace == self.namespace:
+        if namespace == self.namespace or (namespace is None and self.database.is_remote):
             return self
+        if self.database.is_remote:
+            raise Forbidden(f"The token is for the namespace {self.namespace}, not {namespace}.")
         if namespace not in self._others:
             self._others[namespace] = FlowFabric(self.database, namespace=namespace)
         return self._others[namespace]
 
     async def open(self) -> Self:
         await self.database.open()
+        own = self.database.namespace
+        if own is not None and self.namespace is None:
+            self._bind(own)
+        elif own not in (None, self.namespace):
+            await self.database.close()
+            raise Forbidden(
+                f"The token is for the namespace {own}, not {self.namespace}. Name its namespace, "
+                "or use another token.",
+                namespace=self.namespace,
+            )
         return self
 
     async def close(self) -> None:

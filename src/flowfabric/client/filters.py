@@ -36,8 +36,8 @@ LANGUAGE = (
     "error=TimeoutError held=yes crash_looping=yes age>2h age<7d created>2026-11-01 "
     "created<2026-11-02 ended<30m. A comma means or; in a task, * means any text. A duration (30s, "
     "10m, 2h, 7d) is a time ago: age>2h means older than two hours, ended>30m means ended more "
-    "than half an hour ago, ended<30m means since then. An ISO time is a moment: ended>2026-11-01 "
-    "means ended after it. Quote a value that has blanks."
+    "than half an hour ago, ended<30m means ended within the last half hour. An ISO time is a "
+    "moment: ended>2026-11-01 means ended after this moment. Quote a value that has blanks."
 )
 
 _EQUAL = ("state", "lane", "task", "worker", "key", "parent", "error", "held", "crash_looping")

@@ -131,6 +131,7 @@ class FlowCancelling(Scoped):
                         from_occurrence=0,
                         fresh=False,
                         if_version=row["version"],
+                        payload=None,
                     )
                 except FlowAlreadyTerminal:
                     raise
@@ -194,7 +195,7 @@ class FlowCancelling(Scoped):
     async def cancel_backlog(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Finish cancellations of flows that a caller left unfinished.
+        """Finish cancelled flows: cancel the members that the caller of `cancel` has not handled.
 
         Return how many members were handled, and the time until the next are due.
         """

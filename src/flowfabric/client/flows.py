@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from uuid import UUID
 
 from flowfabric.client.addresses import flow_address, place
@@ -12,14 +12,13 @@ from flowfabric.client.flow_cancel import FlowCancelling
 from flowfabric.client.flow_reads import FlowReads
 from flowfabric.client.hints import hint_routes
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.submissions import Ask, Place, carry_out, flow_plan
+from flowfabric.client.submissions import Ask, Find, Place, carry_out, flow_plan
 from flowfabric.client.transactional import Transactional
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_NAMESPACE,
     MAX_NAME_BYTES,
     Claimed,
-    Submission,
     check_tags,
     check_text,
 )
@@ -59,7 +58,7 @@ class Flows(FlowReads, FlowCancelling):
         """
         graph.check()
         submissions = [node.submission for node in graph.nodes]
-        place = await self._transactional.place(submissions)
+        place = await self._transactional.own_place(submissions)
         answer = await carry_out(flow_plan(graph, place), self._ask, self._find)
         if self._database.is_distributed:
             routes = [submission.route for submission in submissions]
@@ -70,11 +69,11 @@ class Flows(FlowReads, FlowCancelling):
         rows = await self._database.call(one.function, **one.arguments)
         return str(rows[0]["submit_flow"])
 
-    async def _find(self, submissions: Sequence[Submission]) -> Place:
-        return await self._transactional.place(submissions, anew=True)
+    async def _find(self, asked: Find) -> Place:
+        return await self._transactional.own_place(asked.submissions, anew=True)
 
     async def mint(self) -> FlowId:
-        """Make an id for a new flow. Its own bytes choose the partition."""
+        """Make an id for a new flow. The bytes of the id choose its partition."""
         return mint_flow((await self._database.partitions.current()).minted)
 
     async def create(

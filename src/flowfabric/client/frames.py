@@ -1,4 +1,4 @@
-"""Send frames: gather what the handlers of a process send, and store it with few calls.
+"""Send frames: collect the frames of all handlers of a process, and store them with few calls.
 
 Frames of a stream go into its queue. About every 20 ms, or sooner when a queue holds 64 KiB, one
 call stores the frames of all queues. A frame leaves its queue when the database has stored it. The
@@ -13,6 +13,8 @@ import threading
 from base64 import b64encode
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import lru_cache
+from hashlib import sha256
 from itertools import groupby, islice
 from time import monotonic
 from typing import Any
@@ -31,18 +33,18 @@ from flowfabric.telemetry import ENGINE_LOGGER
 # A frame waits at most this long for others, unless its queue holds this many bytes.
 FLUSH_SECONDS = 0.02
 FLUSH_BYTES = 65_536
-# A queue holds at most this much. A handler that sends more waits, at most this long.
+# The most bytes that a queue holds, and the longest time that a handler waits for space in it.
 QUEUE_BYTES = 1_048_576
 QUEUE_FRAMES = 10_000
 STALL_SECONDS = 30.0
-# How much of one queue, and of all queues, goes into one call.
+# The most bytes of one queue, and of all queues, in one call.
 CALL_FRAMES = 2_000
 CALL_BYTES = 262_144
 CALL_CHUNKS = 1_000
 TOTAL_BYTES = 8_388_608
 # The pause before another try when the database cannot be reached.
 OUTAGE_SECONDS = 0.5
-# A hint names the streams that have new frames; if there are more, it says so.
+# A hint names at most this many streams with new frames. If there are more, the hint says so.
 HINTED_STREAMS = 300
 
 Answer = FlowFabricError | None
@@ -202,7 +204,7 @@ class FrameSender:
         self._due = 0.0
 
     def queue(self, held: Claimed, base: int) -> FrameQueue:
-        """Return the queue of a lease, and make it at first use."""
+        """Return the queue of a lease. The first call makes it."""
         self._loop = asyncio.get_running_loop()
         queue = self._queues.get(held)
         if queue is None:
@@ -210,7 +212,7 @@ class FrameSender:
         return queue
 
     def open_later(self, held: Claimed, opening: asyncio.Task[None]) -> None:
-        """Note that a queue is being made. `flush` waits for it."""
+        """Remember that a queue is being made, so that `flush` waits for it."""
         self._opening[held] = opening
         opening.add_done_callback(lambda _: self._opening.pop(held, None))
 
@@ -249,7 +251,7 @@ class FrameSender:
         loop.call_soon_threadsafe(self._notice, queue, is_urgent)
 
     async def close(self) -> None:
-        """Store what is left, and stop."""
+        """Store the remaining frames, and stop."""
         if self._task is not None:
             self._urgent.set()
             await asyncio.wait([self._task], timeout=5)
@@ -355,4 +357,14 @@ def pack_hint(partition: int, ids: Iterable[UUID]) -> str:
     several = list(ids)
     if len(several) > HINTED_STREAMS:
         return f"{partition} *"
-    return f"{partition} {''.join(b64encode(id.bytes).decode() for id in several)}"
+    return f"{partition} {''.join(map(hint_of, several))}"
+
+
+@lru_cache(maxsize=4096)  # a stream is hinted up to 50 times a second
+def hint_of(id: UUID) -> str:
+    """Return the text by which a hint names a stream: a digest of its id.
+
+    Every login of the database may listen, so a hint must not tell an id. If two ids have the same
+    digest, a hint for one stream also wakes the readers of the other, who then find nothing new.
+    """
+    return b64encode(sha256(id.bytes).digest()[:9]).decode()

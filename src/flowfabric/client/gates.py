@@ -10,17 +10,17 @@ from flowfabric.core.limit import Budget, Gate, Limit
 from flowfabric.db import functions
 from flowfabric.db.session import Database
 
-# A client remembers so many gates; then it registers them again.
+# A client remembers at most this many gates; then it forgets them and registers them again.
 _MOST_KNOWN = 100_000
-# The engine takes so many gates in one call.
+# The engine accepts at most this many gates in one call.
 _AT_ONCE = 1000
 
 
 class Gates:
     """The gates that this client has registered.
 
-    A client registers each gate once, also one that exists: the numbers in the code may have
-    changed.
+    A client registers each gate once, even if the database already has it, because the numbers in
+    the code may have changed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -39,9 +39,9 @@ class Gates:
     async def declare(
         self, namespace: str, limits: Iterable[Limit | Budget], *, partition: int = 0
     ) -> None:
-        """Declare limits with and without a key, and budgets without one, as an app does first.
+        """Declare all limits, and the budgets without a key. An app does this when it connects.
 
-        A budget with a key is declared with each of its keys, when a submission names it.
+        A budget with a key is declared for each key, when a submission first names the key.
         """
         gates = [
             Gate(namespace, one) for one in limits if isinstance(one, Limit) or not one.is_keyed

@@ -41,8 +41,8 @@ _READERS = {
 class Grants(Scoped):
     """Operations on grants. A scheduler issues a grant; a worker uses it once.
 
-    Repeating an issue with the same `key`, or a claim with the same `claim_id`, returns the first
-    answer.
+    If a grant is issued again with the same `key`, or claimed again with the same `claim_id`, the
+    first answer is returned.
     """
 
     async def issue_claim_grant(
@@ -57,7 +57,7 @@ class Grants(Scoped):
     ) -> Grant:
         """Reserve a waiting execution for a worker.
 
-        The `kind` of the grant says which claim to use.
+        The `kind` of the grant says which claim method accepts it.
         """
         id = await self._execution(id)
         return await self._issue(

@@ -1,4 +1,6 @@
-"""Hints that the client sends: of ends always, of new work where the tables are distributed."""
+"""Hints that the client sends. It always sends hints about ends. It sends hints about new work only
+if the tables are distributed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def ready_hint(partition: int, namespace: str, lane: str) -> str:
 
 
 async def hint_routes(database: Database, partition: int, routes: Iterable[Route]) -> None:
-    """Send a hint of new work to each lane of these routes. Hints may be lost: workers poll."""
+    """Send a hint of new work for each lane of these routes. If a hint is lost, workers find the
+    work by polling."""
     try:
         for namespace, lane in {(route.namespace, route.lane) for route in routes}:
             payload = ready_hint(partition, namespace, lane)
@@ -32,8 +35,11 @@ async def hint_routes(database: Database, partition: int, routes: Iterable[Route
 
 
 class RationedHint:
-    """Notify waiting processes: outside the hot transaction and at a limited rate. The last hint of
-    a burst is always sent."""
+    """Sends hints to waiting processes at a limited rate.
+
+    A hint is sent after the transaction that it is about, not inside it. The last hint of a burst
+    is always sent.
+    """
 
     INTERVAL = 0.01
 

@@ -36,7 +36,8 @@ class Hooks:
         known: Collection[str],
         declarations: Sequence[HookDeclaration] = (),
     ) -> list[str]:
-        """Declare all hooks of the known tasks; return the names of the hooks that this removes.
+        """Declare all hooks of the known tasks. Hooks of these tasks that are not declared again
+        are removed; return their names.
 
         If a newer version of the app has declared its hooks, nothing changes.
         """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from flowfabric.client.addresses import Scoped
@@ -12,14 +13,21 @@ from flowfabric.client.outcomes import refusal
 from flowfabric.client.partitions import ask_reachable
 from flowfabric.core.errors import InvalidInput, LaneNotFound
 from flowfabric.core.execution import LaneInfo, Route, Submission, check_lane
-from flowfabric.core.lane import LaneTraffic, joined_traffic
-from flowfabric.core.limit import Gate
+from flowfabric.core.lane import LaneOptions, LaneTraffic, joined_traffic
+from flowfabric.core.limit import Gate, Rate
+from flowfabric.core.partition import Found
 from flowfabric.db import functions
-from flowfabric.db.records import reader
+from flowfabric.db.records import optional, reader
 from flowfabric.db.session import Database
 
-_info = reader(LaneInfo, functions.LIST_LANES)
+_info = reader(LaneInfo, functions.LIST_LANES, weights=optional(json.loads))
 _traffic = reader(LaneTraffic, functions.READ_TRAFFIC)
+# The fields of an option in the engine.
+_OPTIONS = {
+    "concurrency": ("concurrency",),
+    "rate": ("rate", "rate_window_ms"),
+    "weights": ("weights",),
+}
 
 
 class Lanes(Scoped):
@@ -106,11 +114,11 @@ class Lanes(Scoped):
 
     async def traffic(
         self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000
-    ) -> Sequence[LaneTraffic]:
+    ) -> Found[LaneTraffic]:
         """Return counts and rates of the lanes.
 
         Cheap enough to poll: it reads a bounded number of rows. A partition that cannot be reached
-        is not counted; then the `is_more` flags of the counts are set.
+        is not counted; then `missing` names it, and the `is_more` flags of the counts are set.
         """
         partitions = await self._database.partitions.all()
         count = len(partitions)
@@ -128,11 +136,12 @@ class Lanes(Scoped):
 
         answers, missing = await ask_reachable(partitions, read)
         if count == 1:
-            return answers[0]
+            return Found(answers[0])
         lanes: dict[tuple[str, str], list[LaneTraffic]] = {}
         for one in (lane for answer in answers for lane in answer):
             lanes.setdefault((one.namespace, one.lane), []).append(one)
-        return [joined_traffic(lanes[name], bool(missing)) for name in sorted(lanes)]
+        joined = (joined_traffic(lanes[name], bool(missing)) for name in sorted(lanes))
+        return Found(joined, missing)
 
     async def pause(
         self,
@@ -144,7 +153,7 @@ class Lanes(Scoped):
     ) -> LaneInfo:
         """Pause a lane until a time, or until `resume`.
 
-        It still accepts submits, but allows no claims.
+        The lane still accepts submits, but workers cannot claim its executions.
         """
         return await self._set(lane, "paused", resumes_at=until, reason=reason, actor=actor)
 
@@ -172,6 +181,76 @@ class Lanes(Scoped):
         """Set how long ended executions of a lane are kept; None restores the default."""
         return await self._set(
             lane, None, retention=retention, clear_retention=retention is None, actor=actor
+        )
+
+    async def set(
+        self,
+        lane: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | Rate | None = None,
+        weights: Mapping[str, int] | None = None,
+        clear: Iterable[str] = (),
+        reason: str | None = None,
+        actor: str | None = None,
+    ) -> LaneInfo:
+        """Limit a lane, or give fair keys more turns, until `lift`.
+
+        The options apply at once and override the declared options. An option that is None stays as
+        it is. `clear` names options to remove: concurrency, rate, weights.
+        """
+        check_lane(lane)
+        options = LaneOptions(concurrency=concurrency, rate=rate, weights=weights)
+        facts: dict[str, object] = options.facts()
+        for name in clear:
+            if name not in _OPTIONS:
+                raise InvalidInput(field="clear", problem=f"must be any of {', '.join(_OPTIONS)}")
+            if name in facts:
+                raise InvalidInput(field="clear", problem=f"must not name {name}, which is set")
+            facts |= dict.fromkeys(_OPTIONS[name])
+        if not facts:
+            raise InvalidInput(
+                field="concurrency", problem="must be given, or a rate, weights or clear"
+            )
+        await self._set_options(lane, facts, reason=reason, actor=actor)
+        return await self.get(lane)
+
+    async def lift(
+        self, lane: str, *, reason: str | None = None, actor: str | None = None
+    ) -> LaneInfo:
+        """Remove the options that an operator set. The declared options apply again."""
+        check_lane(lane)
+        await self._set_options(lane, None, reason=reason, actor=actor)
+        return await self.get(lane)
+
+    async def declare(self, namespace: str, lane: str, options: LaneOptions) -> None:
+        """Declare the options of a lane in code. Options that an operator sets override them."""
+        await self._database.call(
+            functions.SET_LANE_OPTIONS,
+            namespace=namespace,
+            lane=lane,
+            options=json.dumps(options.facts()),
+            is_declared=True,
+            reason=None,
+            actor=None,
+        )
+
+    async def _set_options(
+        self,
+        lane: str,
+        facts: dict[str, object] | None,
+        *,
+        reason: str | None,
+        actor: str | None,
+    ) -> None:
+        await self._database.call(
+            functions.SET_LANE_OPTIONS,
+            namespace=self._namespace or (await self.get(lane)).namespace,
+            lane=lane,
+            options=None if facts is None else json.dumps(facts),
+            is_declared=False,
+            reason=reason,
+            actor=actor,
         )
 
     async def _set(

@@ -26,8 +26,8 @@ from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
-# The share of a lease, and the least time, that renewing the leases of one of several partitions
-# may take.
+# If there are several partitions, renewing the leases of one of them may take this part of a lease
+# (a tenth), but at least this many seconds.
 RENEW_SHARE = 10
 LEAST_RENEW_SECONDS = 0.5
 
@@ -45,7 +45,7 @@ class Leases(Scoped):
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         super().__init__(database, namespace)
-        # When the leases of a partition could not be renewed last.
+        # When renewing the leases of a partition last failed, by partition.
         self._failed: dict[int, float] = {}
 
     async def renew(
@@ -53,7 +53,8 @@ class Leases(Scoped):
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
         """Renew leases.
 
-        Return the lost leases with their errors, and the leases whose rows were locked.
+        Return the lost leases with their errors, and the leases that were not renewed because their
+        rows were locked.
         """
         lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []
@@ -76,7 +77,8 @@ class Leases(Scoped):
             except Unavailable as error:
                 if several == 1:
                     raise
-                # The leases of other partitions must not wait for it; these are tried again soon.
+                # The leases of other partitions must not wait for this partition. Its leases are
+                # tried again soon.
                 self._failed[partition] = monotonic()
                 busy += group
                 problems.append(error)
@@ -100,8 +102,9 @@ class Leases(Scoped):
     async def release(
         self, held: Sequence[Claimed], *, cause: str = "worker_shutdown"
     ) -> dict[Claimed, Exception]:
-        """Release executions that have not finished; return the refused leases with their
-        errors."""
+        """Give back the leases of executions that have not finished; return the leases that were
+        refused, with their errors.
+        """
         refused: dict[Claimed, Exception] = {}
         groups = _by_partition(held)
         for group in groups:
@@ -138,8 +141,8 @@ class Leases(Scoped):
     ) -> Steered:
         """Revoke the lease of an active execution; another worker reclaims it.
 
-        With a lease id or a worker instance, only that lease is revoked. If another lease is
-        current, it stays and the answer says so.
+        With a lease id or a worker instance, the lease is revoked only if it has this id or this
+        holder. Otherwise it stays, and the answer says so.
         """
         id = await self._execution(id)
         return await apply_once(

@@ -13,7 +13,13 @@ from flowfabric.client.cascades import Cascades
 from flowfabric.client.outcomes import refusal
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
-from flowfabric.core.execution import CancelSource, Claimed, Steered, check_words
+from flowfabric.core.execution import (
+    CancelSource,
+    Claimed,
+    Steered,
+    check_payload,
+    check_words,
+)
 from flowfabric.core.ids import AnyId, ExecutionId
 from flowfabric.core.states import BlockingReason, EventKind, PublicState
 from flowfabric.core.step import check_step_name
@@ -21,7 +27,7 @@ from flowfabric.db import functions
 from flowfabric.db.functions import Function
 from flowfabric.db.session import Database
 
-# How often an operation is tried while other callers keep changing the execution.
+# How many times an operation is tried while other callers keep changing the execution.
 _TRIES = 5
 
 _ANSWERS = {
@@ -41,8 +47,9 @@ _ANSWERS = {
 class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
-    Every operation may be repeated. An operation that would otherwise take effect twice is tied to
-    one version of the execution: to `if_version`, or to the version that is read first.
+    Every operation may be sent again after a lost connection. If a second send could take effect a
+    second time, the operation is tied to one version of the execution: to `if_version`, or to the
+    version that the client reads first.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -120,17 +127,22 @@ class ExecutionOperations(Scoped):
         from_step: str | None = None,
         from_occurrence: int = 0,
         fresh: bool = False,
+        payload: bytes | None = None,
         if_version: int | None = None,
     ) -> Steered:
         """Run an ended execution again, in a new attempt. Its history and its steps are kept.
 
         `from_step` deletes that step and every step started after it; `fresh` deletes all steps.
-        With either option, an execution that is on hold because of its steps is released.
+        With either option, the call also accepts an execution that is on hold because of its steps,
+        and releases it. `payload` replaces the input of the execution; the event of the replay
+        records this.
         """
         id = await self._execution(id)
         if from_step is not None:
             check_step_name(from_step, field="from_step")
         check_words(reason=reason, actor=actor)
+        if payload is not None:
+            check_payload(payload)
         if isinstance(from_occurrence, bool) or not isinstance(from_occurrence, int):
             raise InvalidInput(field="from_occurrence", problem="must be a whole number, 0 or more")
         return await apply_once(
@@ -146,11 +158,13 @@ class ExecutionOperations(Scoped):
                 "from_step": from_step,
                 "from_occurrence": None if from_step is None else from_occurrence,
                 "fresh": True if fresh else None,
+                "input": None if payload is None else "edited",
             },
             reason=reason,
             from_step=from_step,
             from_occurrence=from_occurrence,
             fresh=bool(fresh),
+            payload=payload,
         )
 
     async def retry(
@@ -272,10 +286,10 @@ class ExecutionOperations(Scoped):
         return found
 
     async def wait_for_newer_code(self, held: Claimed, step: str) -> bool:
-        """Pass a running execution to a worker with newer code: our code does not know this
-        recorded step.
+        """Pass a running execution to a worker with newer code, because the code of this worker
+        does not know a recorded step.
 
-        Return False, and keep the lease, if no such worker was found for 10 minutes.
+        Return False, and keep the lease, if no worker with newer code was found for 10 minutes.
         """
         row = await self._delay(held, newer_step=step)
         return bool(row["outcome"] == "delayed")
@@ -374,7 +388,9 @@ class ExecutionOperations(Scoped):
     async def reconcile_siblings(
         self, *, partition: int | None = None, limit: int = 50
     ) -> tuple[int, timedelta | None]:
-        """Clear the pending mark of edge groups whose siblings have all ended; return how many."""
+        """When all siblings of an edge group have ended, mark the group as no longer pending.
+        Return how many groups were marked.
+        """
         return await handle_everywhere(
             self._database,
             functions.RECONCILE_SIBLINGS,
@@ -412,10 +428,14 @@ async def apply_once(
 ) -> Steered:
     """Apply an operation to one version of the execution, so that sending it twice has one effect.
 
-    The version is the caller's `if_version`, or else the current one. Without `if_version`, if the
-    execution has changed in between, the new version is read and the operation is tried again.
-    There is one exception: an earlier send of this operation made the change, and its answer was
-    lost. The event of such a change is one of `kinds`, with this `actor` and the details `wrote`.
+    With `if_version`, the operation applies to that version only. Without it, the current version
+    is read first; if the execution has changed in between, the new version is read and the
+    operation is tried again.
+
+    Perhaps the execution has changed because an earlier send of this same operation took effect,
+    and only its answer was lost. Then the operation is not tried again. An earlier send is
+    recognised by the event it wrote: the kind is one of `kinds`, the actor is `actor`, and the
+    details are `wrote`.
     """
     where = address(id, namespace)
 

@@ -1,6 +1,6 @@
 """Partitions: raise their number, and ask several of them, a few at a time.
 
-A partition that cannot be reached holds up only itself.
+A partition that cannot be reached does not delay the others.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from flowfabric.db.session import Database
 
 # How many partitions are asked at the same time.
 AT_ONCE = 4
-# How long one of several partitions may take. A call takes milliseconds, and waits for a lock for
-# 2 s at most.
+# How long one of several partitions may take to answer. A call takes milliseconds, and waits for a
+# lock for 2 s at most.
 ANSWER_SECONDS = 5.0
 
-# How long a raised number rests before new ids use it: every process has read it by then.
+# How long a raised number rests before new ids use it. By then every process has read it.
 REST = timedelta(seconds=3 * REFRESH_SECONDS)
 
 T = TypeVar("T")
@@ -36,7 +36,9 @@ class Partitions:
         self._database = database
 
     async def numbers(self) -> PartitionNumbers:
-        """Return how many partitions there are, and how many new ids and keys use."""
+        """Return how many partitions there are, how many of them are used for new ids, and how many
+        for keys.
+        """
         await self._database.partitions.refresh()
         known = self._database.partitions.numbers
         return PartitionNumbers(known.partitions, known.minted, known.keyed)
@@ -46,10 +48,12 @@ class Partitions:
     ) -> PartitionNumbers:
         """Raise the number of partitions; it can never be lowered.
 
-        All processes look into the new partitions within ten seconds; new ids use them after
-        `rest`. The number that keys use is raised with `keys`, which is refused while a key is
-        stored. Both happen at once if nothing was ever submitted. When the number for keys is
-        raised, no process may submit with a key for ten seconds, or a key may be used twice.
+        All processes read the new partitions within ten seconds; new ids use them after the time
+        `rest`. If nothing was ever submitted, new ids and keys use them at once.
+
+        With `keys`, keys use the new number, too. This is refused while any key is stored. If a
+        process still uses the old number for a key, its submit is refused, and the process reads
+        the number again.
         """
         rows = await self._database.call(
             functions.RAISE_PARTITIONS, partitions=number, keys=keys, rest=rest
@@ -119,10 +123,10 @@ def merge_pages(
     *,
     newest: bool,
 ) -> tuple[list[Row], UUID | None]:
-    """Merge the pages of partitions, each ordered by id, into one; return it and where it ends.
+    """Merge one page of each partition, ordered by id, into one page; return it and where it ends.
 
-    A page ends at a given id if more may follow there. What lies behind the first such end comes
-    later, because a partition may have rows in front of it that were not read yet.
+    If more rows may follow the page of a partition, that page has an end. The merged page stops at
+    the first of these ends, because unread rows of that partition may come next.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]
@@ -140,7 +144,8 @@ def merge_pages(
 def share_of(limit: int, count: int) -> int:
     """Return how many rows each of several partitions is asked for, for a page of `limit`.
 
-    All of them if these are few. Otherwise somewhat more than its part; the page may be short.
+    If there are few partitions, each is asked for `limit` rows. If there are many, each is asked
+    for somewhat more than its part of the page, so the page may be short.
     """
     return min(limit, max(1000 // count, 2 * limit // count + 1))
 
@@ -148,7 +153,10 @@ def share_of(limit: int, count: int) -> int:
 async def within_time(
     partition: int, count: int, answer: Awaitable[T], seconds: float | None = None
 ) -> T:
-    """Wait for the answer of one of `count` partitions; of several, not for long."""
+    """Wait for the answer of a partition.
+
+    If there are several partitions (`count`), wait at most `seconds`.
+    """
     if count == 1:
         return await answer
     seconds = ANSWER_SECONDS if seconds is None else seconds

@@ -1,9 +1,13 @@
-"""Passes of reconcilers over all partitions. One that fails is left alone for a while."""
+"""Run reconcilers in all partitions. A partition that fails is skipped for a while."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
+from time import monotonic
 
 from flowfabric.client.outcomes import Pass, handle_batch
 from flowfabric.client.partitions import ask_each, within_time
@@ -32,14 +36,53 @@ class Due(StrEnum):
     STREAM = "stream"
     GRANT = "grant"
     EVENT = "event"
+    MINUTE = "minute"
+
+
+class Dues:
+    """The work that is due in all partitions, as one query over them has found it.
+
+    The reconcilers of a process share the query, so that an idle process makes one call instead of
+    one for each reconciler.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = asyncio.Lock()
+        self._looked_at = -math.inf
+        self._due_at: dict[Due, float] = {}
+
+    async def due_in(self, due: Due, *, max_age: timedelta) -> timedelta | None:
+        """Return when work of a kind is due next; None if there is none.
+
+        Queries again if the last query is older than `max_age`. If the query fails, everything
+        counts as due, because some partitions may answer although the query over all of them fails.
+        """
+        oldest = monotonic() - max_age.total_seconds()
+        async with self._lock:
+            if self._looked_at < oldest:
+                await self._look()
+        due_at = self._due_at.get(due)
+        return None if due_at is None else timedelta(seconds=due_at - monotonic())
+
+    async def _look(self) -> None:
+        self._looked_at = monotonic()
+        found = await _find_due(self._database, list(Due))
+        if found is None:
+            self._due_at = dict.fromkeys(Due, self._looked_at)
+            return
+        self._due_at = {}
+        for kind, _, due_in in found:
+            due_at = self._looked_at + due_in.total_seconds()
+            self._due_at[kind] = min(due_at, self._due_at.get(kind, math.inf))
 
 
 async def handle_everywhere(
     database: Database, statement: Function, due: Due | None, *, partition: int | None, limit: int
 ) -> Pass:
-    """Run one batch of a reconciler in a partition, or (None) in each where something is due.
+    """Run one batch of a reconciler in one partition, or in each partition with due work (None).
 
-    A partition that fails is logged and left alone for a while; the others go on.
+    A partition that fails is logged and skipped for a while; the others continue.
     """
     if partition is None and len(partitions := await database.partitions.all()) > 1:
         return await _handle_each(database, statement, due, partitions, limit)
@@ -50,7 +93,8 @@ async def _handle_each(
     database: Database, statement: Function, due: Due | None, partitions: range, limit: int
 ) -> Pass:
     rest = database.partitions.rest
-    dues = {} if due is None else await _find_due(database, due)
+    found = [] if due is None else await _find_due(database, [due])
+    dues = None if found is None else {one: due_in for _, one, due_in in found}
     wanted = [
         one
         for one in partitions
@@ -81,12 +125,15 @@ async def _handle_each(
     return sum(handled for handled, _ in done), min(times, default=None)
 
 
-async def _find_due(database: Database, due: Due) -> dict[int, timedelta] | None:
-    """Return the partitions with something to do, and when; None if the look over all failed."""
+async def _find_due(
+    database: Database, dues: Sequence[Due]
+) -> list[tuple[Due, int, timedelta]] | None:
+    """Return the kind, partition and time of due work; None if the query over all partitions
+    failed.
+    """
     try:
-        rows = await database.call(functions.FIND_DUE, kind=due.value)
+        rows = await database.call(functions.FIND_DUE, kinds=[due.value for due in dues])
     except Unavailable as error:
-        # Some partitions may answer although a look over all does not.
         ENGINE_LOGGER.log(level_of(error), "look over the partitions failed: %s", error)
         return None
-    return {row["partition_key"]: row["due_in"] for row in rows}
+    return [(Due(row["kind"]), row["partition_key"], row["due_in"]) for row in rows]

@@ -45,7 +45,11 @@ async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSu
 async def located(
     client: FlowFabric, filter: ExecutionFilter, partition: int | None
 ) -> tuple[ExecutionFilter, int | None]:
-    """Look up the parent that a filter contains. Children are in the partition of their parent."""
+    """Find the parent that a filter names; return the filter with the parent's whole id, and the
+    parent's partition.
+
+    Children are in the partition of their parent.
+    """
     if filter.parent is None:
         return filter, partition
     parent = await client.executions.find(filter.parent)

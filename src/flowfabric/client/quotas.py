@@ -40,7 +40,7 @@ class Quotas(Scoped):
     """Operations on quotas."""
 
     async def create(self, limit: Limit, *, actor: str | None = None) -> bool:
-        """Create a quota; return False if there is one of this name, which stays as it is."""
+        """Create a quota. If a quota with this name exists, return False and leave it unchanged."""
         rate = limit.parsed_rate
         rows = await self._database.call(
             functions.CREATE_QUOTA,
@@ -67,7 +67,8 @@ class Quotas(Scoped):
             raise QuotaNotFound.explained({"quota": quota})
         if len(found) > 1:
             raise InvalidInput(
-                field="namespace", problem=f"must be given: several have the quota {quota}"
+                field="namespace",
+                problem=f"must be given: several namespaces have the quota {quota}",
             )
         return found[0]
 
@@ -80,7 +81,7 @@ class Quotas(Scoped):
         limit: int = 100,
         partition: int = 0,
     ) -> GateList:
-        """List the counters of a quota, one per key: what runs, and how many wait in line."""
+        """List the counters of a quota by key: how many executions run, and how many wait."""
         check_limit_name("quota", quota)
         rows = await self._database.call(
             functions.LIST_GATES,
@@ -104,10 +105,10 @@ class Quotas(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> QuotaChange:
-        """Set the numbers of a quota, for all keys or for one; None keeps a number.
+        """Set the numbers of a quota, for all keys or for one.
 
-        They win over what code declares until they are lifted. `clear` names the numbers to remove:
-        concurrency, rate.
+        They override the declared numbers until they are lifted. A number that is None stays as it
+        is. `clear` names the numbers to remove: concurrency, rate.
         """
         check_limit_name("quota", quota)
         if concurrency is not None:
@@ -135,7 +136,7 @@ class Quotas(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> QuotaChange:
-        """Remove the numbers that an operator set; what code declares is in force again."""
+        """Remove the numbers that an operator set. The declared numbers apply again."""
         check_limit_name("quota", quota)
         rows = await self._database.call(
             functions.LIFT_QUOTA,
@@ -173,7 +174,8 @@ class Quotas(Scoped):
         """Take a slot of a quota for work outside an execution, if there is room.
 
         The slot counts like a running execution until `release_admission`, or until `ttl` is over.
-        Return the answer and the id of the hold; a repeat with this id extends nothing.
+        Return the answer, and an id for this use of the slot. A repeat with the same `hold_id`
+        takes no second slot and does not extend the time.
         """
         check_limit_name("quota", quota)
         hold_id = hold_id or uuid7()
@@ -199,7 +201,7 @@ class Quotas(Scoped):
     ) -> None:
         """Give a slot back. A repeat changes nothing.
 
-        With `is_unused` the slot was taken for nothing: it no longer counts as a start.
+        With `is_unused`, the slot was not used and no longer counts as a start.
         """
         check_limit_name("quota", quota)
         await self._database.call(
@@ -215,15 +217,21 @@ class Quotas(Scoped):
     async def sweep(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """End slots that ran out, open lines that have room and remove empty lines; return how
-        many, and the time until the next one is due."""
+        """End expired slots. Where a gate has room, open its lines of waiting executions. Remove
+        empty lines.
+
+        Return how many were handled, and the time until the next one is due.
+        """
         return await handle_everywhere(
             self._database, functions.SWEEP_GATES, Due.GATE, partition=partition, limit=limit
         )
 
     async def balance(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
-        """Move shares of limits to the partitions that need them; return how many gates changed,
-        and zero as the time to the next call if what was taken can be given."""
+        """Move shares of limits to the partitions that need them.
+
+        Return how many gates changed, and the time until the next call. The time is zero if shares
+        were taken from partitions: the next call gives them to other partitions.
+        """
         return await handle_batch(self._database, functions.BALANCE_GATES, limit=limit)
 
     @asynccontextmanager
@@ -238,8 +246,8 @@ class Quotas(Scoped):
     ) -> AsyncIterator[Admission]:
         """Hold a slot of a quota while the block runs: `async with client.quotas.admitted("api")`.
 
-        Waits up to `max_wait` for room, then raises LimitReached. The block must end within `ttl`:
-        after that the slot belongs to others.
+        Waits up to `max_wait` for room, then raises LimitReached. The block must end within `ttl`;
+        after that, others can take the slot.
         """
         deadline = monotonic() + max_wait.total_seconds()
         pause = _LEAST_PAUSE_SECONDS
@@ -274,7 +282,7 @@ class Quotas(Scoped):
         return [_info(row) for row in rows]
 
     def _own(self) -> str:
-        """Return the namespace; a quota belongs to one."""
+        """Return the namespace of the client. A quota belongs to one namespace."""
         if self._namespace is None:
             raise InvalidInput(field="namespace", problem="must be given: a quota belongs to one")
         return self._namespace

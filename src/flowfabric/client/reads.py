@@ -1,6 +1,6 @@
 """Read executions, their attempts, events and tags.
 
-For a missing execution, return None or nothing.
+For a missing execution, a read returns None or an empty answer.
 
 Tags are also set here; setting tags of a missing execution raises ExecutionNotFound.
 """
@@ -32,9 +32,13 @@ from flowfabric.core.execution import (
     ExecutionPage,
     ExecutionSummary,
     ExpiredLease,
+    FailureGroup,
+    FailureGroups,
     IdPage,
+    LimitOf,
     Progress,
     StateInfo,
+    check_name,
     check_tags,
     check_text,
 )
@@ -66,6 +70,10 @@ _MAX_PARTITION = 32_767
 def _tags(text: str | None) -> dict[str, str]:
     found: dict[str, str] = json.loads(text) if text else {}
     return dict(sorted(found.items()))
+
+
+def _limits(text: str | None) -> tuple[LimitOf, ...]:
+    return tuple(LimitOf(**one) for one in json.loads(text or "[]"))
 
 
 _ending = reader(
@@ -104,6 +112,7 @@ _info = reader(
     failure_class=optional(FailureClass),
     tags=_tags,
     policy=optional(json.loads),
+    limits=_limits,
 )
 _attempt = reader(
     AttemptInfo,
@@ -124,6 +133,29 @@ _summary = reader(
     public_state=PublicState,
     blocking_reason=BlockingReason,
 )
+
+
+def _failure_group(partition: int, row: Any) -> FailureGroup:
+    return FailureGroup(
+        task=row["task"],
+        category=row["category"],
+        place=row["place"],
+        number=row["number"],
+        first_at=row["first_at"],
+        last_at=row["last_at"],
+        last_id=ExecutionId.of(partition, row["last_id"]),
+        reason=row["reason"],
+    )
+
+
+def _joined(one: FailureGroup, other: FailureGroup) -> FailureGroup:
+    """Add up the parts of one failure group that two partitions counted."""
+    last = max(one, other, key=lambda part: part.last_at)
+    return replace(
+        last,
+        number=one.number + other.number,
+        first_at=min(one.first_at, other.first_at),
+    )
 
 
 class _Filter(TypedDict):
@@ -219,7 +251,8 @@ class ExecutionReads(Scoped):
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
 
     async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
-        """Return the id and the task of the execution that has a key now; None if there is none.
+        """Return the id and the task of the execution that has a key now; None if no execution has
+        it.
 
         A submit with this key would return the same execution.
         """
@@ -228,14 +261,20 @@ class ExecutionReads(Scoped):
             raise InvalidInput(
                 field="namespace", problem="is needed: a key belongs to one namespace"
             )
-        keyed = (await self._database.partitions.current()).keyed
-        partition = key_partition(self._namespace, key, keyed)
-        rows = await self._database.call(
-            functions.READ_KEY, partition_key=partition, namespace=self._namespace, key=key
-        )
-        for row in rows:
-            return ExecutionId.of(partition, row["execution_id"]), str(row["task"])
-        return None
+        partitions = self._database.partitions
+        keyed = (await partitions.current()).keyed
+        while True:
+            partition = key_partition(self._namespace, key, keyed)
+            rows = await self._database.call(
+                functions.READ_KEY, partition_key=partition, namespace=self._namespace, key=key
+            )
+            for row in rows:
+                return ExecutionId.of(partition, row["execution_id"]), str(row["task"])
+            # Look again if the number of partitions for keys was raised meanwhile.
+            await partitions.refresh()
+            if partitions.numbers.keyed == keyed:
+                return None
+            keyed = partitions.numbers.keyed
 
     async def context(self, id: AnyId) -> ExecutionContext | None:
         """Return the task, payload and tags of an execution; None if it does not exist."""
@@ -301,6 +340,38 @@ class ExecutionReads(Scoped):
             for row in rows
         )
         return replace(first, others=tuple(others))
+
+    async def failures(self, *, task: str | None = None, limit: int = 100) -> FailureGroups:
+        """Group the newest failed executions of all tasks, or of one task, by fingerprint.
+
+        Reads at most 2 000 failures in each partition.
+        """
+        if task is not None:
+            check_name("task", task)
+
+        async def read(partition: int) -> Sequence[tuple[int, Any]]:
+            rows = await self._database.call(
+                functions.LIST_FAILURES,
+                partition_key=partition,
+                namespace=self._namespace,
+                task=task,
+                limit=limit,
+            )
+            return [(partition, row) for row in rows]
+
+        pages, missing = await ask_reachable(await self._database.partitions.all(), read)
+        groups: dict[tuple[str, str, str], FailureGroup] = {}
+        for partition, row in (one for page in pages for one in page):
+            name = (row["task"], row["category"] or "", row["place"] or "")
+            found = _failure_group(partition, row)
+            groups[name] = _joined(groups[name], found) if name in groups else found
+        largest = sorted(groups.values(), key=lambda one: (-one.number, one.task))
+        first = [page[0][1] for page in pages if page]
+        return FailureGroups(
+            largest[:limit],
+            sum(row["seen"] for row in first),
+            bool(missing) or any(row["is_more"] for row in first),
+        )
 
     async def server_time(self) -> datetime:
         """Return the time of the database clock, which all timers use."""
@@ -448,19 +519,25 @@ class ExecutionReads(Scoped):
         return ExecutionPage(found, end.hex if end else None, missing)
 
     async def count(
-        self, filter: ExecutionFilter | None = None, *, partition: int | None = None
+        self,
+        filter: ExecutionFilter | None = None,
+        *,
+        partition: int | None = None,
+        most: int = COUNT_LIMIT,
     ) -> ExecutionCount:
         """Count the executions that match.
 
-        The count is exact up to 10 000; above that, `is_more` is set.
+        The count is exact up to `most`, at most 10 000; above that, `is_more` is set.
         """
+        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= COUNT_LIMIT:
+            raise InvalidInput(field="most", problem=f"must be a whole number, 1 to {COUNT_LIMIT}")
         asked, wanted = await self._located(filter, partition)
         counted = 0
 
         async def count(one: int) -> None:
             nonlocal counted
             cursor = None
-            while counted <= COUNT_LIMIT:
+            while counted <= most:
                 rows = await self._database.call(
                     functions.COUNT_EXECUTIONS, **self._asked(asked, one), cursor=cursor
                 )
@@ -470,7 +547,7 @@ class ExecutionReads(Scoped):
                     return
 
         _, missing = await ask_reachable(wanted, count)
-        return ExecutionCount(min(counted, COUNT_LIMIT), counted > COUNT_LIMIT, missing)
+        return ExecutionCount(min(counted, most), counted > most, missing)
 
     async def _head(self, id: ExecutionId) -> Any:
         rows = await self._database.call(functions.READ_STATE, **address(id, self._namespace))

@@ -1,9 +1,10 @@
-"""Wait for executions to end. All waits of a process share one query per tick."""
+"""Wait for executions to end. All waits of a process share one query at a time."""
 
 from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from typing import TypeAlias
 from uuid import UUID
 
 from flowfabric.client.events import ENDED_CHANNEL, STREAM_CHANNEL
@@ -21,6 +22,9 @@ BATCH = 1000
 # A client closes its listening connection after this many seconds without a waiting caller.
 LINGER_SECONDS = 5.0
 
+# The waits for executions of one partition.
+Group: TypeAlias = dict[UUID, set[asyncio.Future[Ending]]]
+
 
 class Results:
     """All waits of this process for the end of an execution."""
@@ -28,7 +32,7 @@ class Results:
     def __init__(self, database: Database, executions: Executions) -> None:
         self._database = database
         self._executions = executions
-        self._waiting: dict[int, dict[UUID, set[asyncio.Future[Ending]]]] = {}
+        self._waiting: dict[int, Group] = {}
         self._hinted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._own: Session | None = None
@@ -64,7 +68,7 @@ class Results:
                 group.pop(id.uuid, None)
 
     async def follow(self, channel: str, notify: Notify) -> None:
-        """Hear another channel on the same session, until `unfollow`."""
+        """Listen to another channel on the same session, until `unfollow`."""
         self._also[channel] = notify
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -72,6 +76,13 @@ class Results:
 
     def unfollow(self, channel: str) -> None:
         self._also.pop(channel, None)
+
+    @property
+    def own_session(self) -> Session | None:
+        """The session that was opened only to listen for this client; None if a worker's session
+        listens for it.
+        """
+        return self._own if self._listening is self._own else None
 
     async def close(self) -> None:
         if self._task is not None:
@@ -112,25 +123,21 @@ class Results:
         for partition, group in list(self._waiting.items()):
             ids = list(group)
             for start in range(0, len(ids), BATCH):
-                try:
-                    endings = await self._executions.read_results(
-                        partition, ids[start : start + BATCH]
-                    )
-                except Exception as error:
-                    # Pass any error to every waiter: this loop may not run again.
-                    self._fail(error, ids[start : start + BATCH], group)
-                    continue
-                for ending in endings:
-                    for future in group.get(ending.execution_id, ()):
-                        if not future.done():
-                            future.set_result(ending)
+                await self._look_at(partition, group, ids[start : start + BATCH])
 
-    def _fail(
-        self,
-        error: Exception,
-        ids: list[UUID],
-        group: dict[UUID, set[asyncio.Future[Ending]]],
-    ) -> None:
+    async def _look_at(self, partition: int, group: Group, ids: list[UUID]) -> None:
+        try:
+            endings = await self._executions.read_results(partition, ids)
+        except Exception as error:
+            # Pass any error to every waiter: this loop may not run again.
+            self._fail(error, ids, group)
+            return
+        for ending in endings:
+            for future in group.get(ending.execution_id, ()):
+                if not future.done():
+                    future.set_result(ending)
+
+    def _fail(self, error: Exception, ids: list[UUID], group: Group) -> None:
         for id in ids:
             for future in group.get(id, ()):
                 if not future.done():

@@ -19,7 +19,8 @@ EVENT_FLOOR = timedelta(hours=24)
 class Retention:
     """Delete old rows.
 
-    Each call deletes one batch and returns how many, and the time until the next call is due.
+    Each call deletes one batch. It returns the number of deleted rows, and the time until the next
+    call is due.
     """
 
     def __init__(self, database: Database) -> None:
@@ -47,8 +48,9 @@ class Retention:
     ) -> tuple[int, timedelta | None]:
         """Delete executions that ended longer ago than the retention of their policy or lane.
 
-        If neither is set, `retention` applies. Filter by namespace, lane and tags (all must match).
-        The events of the deleted executions stay for `event_floor` after the end.
+        If neither is set, `retention` applies. Only executions of the given namespace and lane,
+        with all the given tags, are deleted. The events of the deleted executions stay for
+        `event_floor` after the end.
         """
         if lane is not None:
             check_lane(lane)

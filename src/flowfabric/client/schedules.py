@@ -27,7 +27,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
-# How often `resume` is tried while an app changes the rule at the same time.
+# How many times `resume` is tried while an app changes the rule at the same time.
 _TRIES = 5
 MAX_NEXT = 1000
 
@@ -36,8 +36,8 @@ MAX_NEXT = 1000
 class Declaration:
     """One schedule as an app declares it.
 
-    Each firing stores a copy of the submission under a new id. If the rule has an anchor, the app
-    has set it.
+    Each firing stores a copy of the submission under a new id. An `every` rule has an anchor only
+    if the app has set its start.
     """
 
     name: str
@@ -50,9 +50,10 @@ class Declaration:
 class Declared:
     """The answer to a declaration.
 
-    `outcome` is `declared`, `older` (a newer version of the app has already declared its schedules)
-    or `superseded` (another worker of this version has declared different schedules in the
-    meantime). `orphaned` lists the schedules that this declaration no longer contains.
+    `outcome` is `declared`, `older` or `superseded`. With `older`, a newer version of the app has
+    already declared its schedules. With `superseded`, another worker of this version has declared
+    different schedules in the meantime. `orphaned` lists the schedules that this declaration no
+    longer contains.
     """
 
     outcome: str
@@ -101,7 +102,8 @@ class Schedules:
     ) -> ScheduleInfo:
         """Return one schedule by its name.
 
-        Raises ScheduleNotFound if there is none, and InvalidInput if several apps have one.
+        Raises ScheduleNotFound if no app has a schedule with this name, and InvalidInput if several
+        apps have one.
         """
         check_name("name", name)
         if app is not None:
@@ -266,7 +268,7 @@ class Schedules:
     ) -> tuple[list[DueSchedule], datetime, timedelta | None]:
         """List the due schedules.
 
-        Also return the database time, and the time until the next one is due.
+        Also return the database time, and the time until the next schedule is due.
         """
         *rows, last = await self._database.call(
             functions.DUE_SCHEDULES,
@@ -288,7 +290,7 @@ class Schedules:
     ) -> Fired:
         """Submit the executions of a due schedule, as its misfire rule says, and set its next time.
 
-        Submits nothing if another worker fired it first.
+        Submits nothing if another worker has fired the schedule first.
         """
         todo = plan(due.rule, due.misfire, due.next_at, now)
         return await self._fire(self._own(namespace), app, due, todo, call_id or uuid7())

@@ -17,14 +17,16 @@ from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.operations import apply_once
 from flowfabric.client.outcomes import Pass, refusal
-from flowfabric.client.partitions import ask_each
+from flowfabric.client.partitions import ask_each, ask_reachable
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.client.steps import Steps
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
 from flowfabric.core.execution import Claimed, Steered, check_words
 from flowfabric.core.ids import AnyId, ExecutionId, uuid7
+from flowfabric.core.partition import Found
 from flowfabric.core.signal import (
+    AskedWaitpoint,
     Delivered,
     FeedSignal,
     HmacKey,
@@ -35,6 +37,7 @@ from flowfabric.core.signal import (
     Suspended,
     Wait,
     WaitAnswer,
+    WaitpointState,
     token_address,
 )
 from flowfabric.core.states import EventKind
@@ -46,7 +49,7 @@ Target: TypeAlias = tuple[ExecutionId, Signal]
 Asked: TypeAlias = tuple[Claimed, Wait]
 Records: TypeAlias = list[SignalRecord]
 
-# How many signals, and how many suspended executions, one page holds.
+# The number of signals, or of suspended executions, in one page.
 PAGE = 1000
 _MAX_TYPES = 10_000
 
@@ -70,8 +73,8 @@ class Signals(Scoped):
         self._asks: dict[int, Batcher[Asked, WaitAnswer]] = {}
         self._noticing: asyncio.Task[None] | None = None
         self._stored: set[int | None] = set()
-        # The ids of registered types by their documents, the types by their ids, and the type that
-        # a name had last: most senders send the same few signals.
+        # Caches: the ids of registered types by their documents, the types by their ids, and the
+        # last type of each name. Most senders send the same few signals.
         self._schema_ids: dict[str, int] = {}
         self._types: dict[int, Any] = {}
         self._last_types: dict[str, int] = {}
@@ -108,7 +111,9 @@ class Signals(Scoped):
         return [self._schema_ids[text] for text in texts]
 
     def check_type(self, signal: Signal, schema_id: int, document: Any) -> None:
-        """Check a value with the type that the engine asks for, and remember the type."""
+        """Check the value of a signal against the type that the engine expects, and remember the
+        type.
+        """
         if len(self._types) >= _MAX_TYPES:
             self._types.clear()
             self._last_types.clear()
@@ -118,10 +123,13 @@ class Signals(Scoped):
         signal.check_type(schema_id, document)
 
     def _guess_type(self, signal: Signal) -> None:
-        """Check a value with the type that its name had last; the engine says if that is wrong."""
+        """Check the value of a signal against the type that the last signal of this name had.
+
+        If the execution expects another type, the engine says so.
+        """
         known = self._last_types.get(signal.name or "")
         if known is not None and signal.schema_id is None:
-            # Another execution may expect another type: then the engine asks for that one.
+            # Another execution may expect another type; then the engine asks for that type.
             with suppress(InvalidInput):
                 signal.check_type(known, self._types[known])
 
@@ -157,7 +165,10 @@ class Signals(Scoped):
     async def close_waitpoint(
         self, id: AnyId, waitpoint_id: UUID, *, reason: str | None = None
     ) -> bool:
-        """Close a waitpoint: its token is dead. Returns False if it was closed before."""
+        """Close a waitpoint, so that its token is refused.
+
+        Returns False if it was closed before.
+        """
         id = await self._execution(id)
         rows = await self._database.call(
             functions.CLOSE_WAITPOINT,
@@ -180,8 +191,29 @@ class Signals(Scoped):
         )
         return [PendingWaitpoint(**dict(row)) for row in rows]
 
+    async def asked(self, token: str) -> AskedWaitpoint:
+        """Return what the holder of a token is asked; raise InvalidToken for every wrong token."""
+        id = token_address(token)
+        rows = await self._database.call(
+            functions.READ_WAITPOINT, **address(id, self._namespace), token=token
+        )
+        row = rows[0]
+        if row["outcome"] not in list(WaitpointState):
+            raise refusal(row["outcome"], None)
+        return AskedWaitpoint(
+            state=WaitpointState(row["outcome"]),
+            key=row["key"],
+            is_approval=row["is_approval"],
+            question=row["question"],
+            details=None if row["details"] is None else json.loads(row["details"]),
+            decision=row["decision"],
+            answered_at=row["answered_at"],
+            expires_at=row["expires_at"],
+            schema=None if row["schema"] is None else json.loads(row["schema"]),
+        )
+
     async def read_token(self, id: AnyId, waitpoint_id: UUID) -> str | None:
-        """Return the token of an open waitpoint, for an operator; None if there is none."""
+        """Return the token of a waitpoint, for an operator; None if the waitpoint is not open."""
         id = await self._execution(id)
         rows = await self._database.call(
             functions.READ_WAITPOINT_TOKEN,
@@ -191,7 +223,7 @@ class Signals(Scoped):
         return str(rows[0]["token"]) if rows else None
 
     async def expire_waitpoints(self, *, partition: int | None = None, limit: int = 500) -> Pass:
-        """Close waitpoints that no wait was opened for, when their time is over."""
+        """Close waitpoints whose time is over and for which no wait was opened."""
         return await handle_everywhere(
             self._database,
             functions.EXPIRE_WAITPOINTS,
@@ -212,7 +244,10 @@ class Signals(Scoped):
         grace: timedelta = timedelta(days=1),
         secret: str | None = None,
     ) -> Rotation:
-        """Sign new tokens with a new key; the one before verifies for the grace."""
+        """Sign new tokens with a new key.
+
+        Tokens signed with the previous key stay valid during the grace period.
+        """
         rows = await self._database.call(
             functions.ROTATE_HMAC_KEY, kid=kid, grace=grace, secret=secret
         )
@@ -233,14 +268,15 @@ class Signals(Scoped):
         return dict(total)
 
     async def seed_key(self, kid: str, secret: str) -> bool:
-        """Install a key with a given secret; returns False if a key has the name already."""
+        """Install a key with a given secret. Returns False if a key with this name exists."""
         rows = await self._database.call(functions.SEED_HMAC_KEY, kid=kid, secret=secret)
         return bool(rows[0]["outcome"] == "seeded")
 
     def signal_arguments(
         self, id: ExecutionId, signal: Signal, database: str | None
     ) -> JsonSignalArguments:
-        """Encode one signal for DELIVER_SIGNAL_JSON, sent on a connection of the caller."""
+        """Encode one signal for DELIVER_SIGNAL_JSON, which is sent on the caller's own
+        connection."""
         signal.check()
         partition, uuid = place(id)
         item = {
@@ -285,9 +321,10 @@ class Signals(Scoped):
         continuation: str | None = None,
         suspension_id: UUID | None = None,
     ) -> bool:
-        """Suspend an execution until a wait is ready, k runs have ended, or a time has come.
+        """Suspend an execution until one of its waits is ready, `k` runs have ended, or a time has
+        come.
 
-        Returns False if that is so already: then the lease is kept.
+        Returns False if one of these has already happened; then the lease is kept.
         """
         rows = await self._database.call(
             functions.SUSPEND_EXECUTION,
@@ -318,7 +355,9 @@ class Signals(Scoped):
         delay: timedelta | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Resume a suspended execution: each of its waits ends with its default, or an error."""
+        """Resume a suspended execution. Each of its waits ends with its default value, or with an
+        error if it has no default.
+        """
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         return await apply_once(
@@ -342,7 +381,9 @@ class Signals(Scoped):
         limit: int = PAGE,
         signal_ids: Sequence[UUID] | None = None,
     ) -> Records:
-        """Return the signals that an execution has received, in the order of their notice."""
+        """Return the signals that an execution has received, in the order in which they were
+        noticed.
+        """
         id = await self._execution(id)
         rows = await self._database.call(
             functions.LIST_SIGNALS,
@@ -358,7 +399,8 @@ class Signals(Scoped):
     ) -> tuple[Sequence[FeedSignal], str]:
         """Return the next signals of a partition after a cursor, and the cursor after them.
 
-        No committed signal is skipped. None reads from the beginning, `now` from this moment on.
+        No committed signal is skipped. The cursor None reads from the beginning; the cursor `now`
+        reads from this moment on.
         """
         *rows, last = await self._database.call(
             functions.READ_SIGNALS,
@@ -378,17 +420,20 @@ class Signals(Scoped):
 
     async def suspended(
         self, *, after: Suspended | None = None, limit: int = 100
-    ) -> Sequence[Suspended]:
-        """Return suspended executions of all partitions, longest suspended first, after the given
-        one."""
+    ) -> Found[Suspended]:
+        """Return a page of suspended executions of all partitions, longest suspended first.
+
+        `after` is the last execution of the previous page. `missing` names partitions that did not
+        answer.
+        """
 
         async def read(partition: int) -> Sequence[Suspended]:
             return await self._suspended_in(partition, after, limit)
 
-        pages = await ask_each(await self._database.partitions.all(), read)
+        pages, missing = await ask_reachable(await self._database.partitions.all(), read)
         found = [one for page in pages for one in page]
         found.sort(key=lambda one: (one.suspended_at, one.id.uuid))
-        return found[:limit]
+        return Found(found[:limit], missing)
 
     async def _suspended_in(
         self, partition: int, after: Suspended | None, limit: int
@@ -409,6 +454,7 @@ class Signals(Scoped):
                 timeout_at=row["timeout_at"],
                 timeout_behavior=row["timeout_behavior"],
                 conditions=json.loads(row["conditions"]),
+                continuation=row["continuation"],
             )
             for row in rows
         ]
@@ -489,9 +535,9 @@ class Signals(Scoped):
         return answer
 
     def notice_soon(self, partition: int | None) -> None:
-        """Notice stored signals of a partition, or (None) of all, soon and without waiting.
+        """Notice the stored signals of a partition, or of all (None), soon and without waiting.
 
-        A reconciler is the net.
+        If this fails, a reconciler notices them later.
         """
         self._stored.add(partition)
         if self._noticing is None:

@@ -48,7 +48,8 @@ class JsonStepArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A recorded step. `is_new` tells whether this call or an earlier one recorded it."""
+    """A recorded step. `is_new` is True if this call recorded it, and False if an earlier call
+    did."""
 
     record: StepRecord
     is_new: bool
@@ -185,8 +186,9 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register the route that an execution gets when a transactional step moves it to a code
-        version."""
+        """Register the route that an execution has with a code version. A transactional step will
+        move the execution to this route.
+        """
         await self._register([_route(unknown.facts)])
 
     async def _register(self, routes: Iterable[Route]) -> None:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode
+import re
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic
-from typing import Any, TypeAlias
-from uuid import UUID
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from flowfabric.client.addresses import Scoped, address, lease_addresses
 from flowfabric.client.events import STREAM_CHANNEL
-from flowfabric.client.frames import Answer, FrameQueue, FrameSender
+from flowfabric.client.frames import Answer, FrameQueue, FrameSender, hint_of, pack_hint
 from flowfabric.client.outcomes import Pass, refusal
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.client.results import Results
 from flowfabric.core.attempts import attempt_number
-from flowfabric.core.errors import ExecutionNotFound, FlowFabricError, Unavailable
+from flowfabric.core.errors import (
+    ExecutionNotFound,
+    FlowFabricError,
+    RetryExhausted,
+    Unavailable,
+)
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import AnyId, ExecutionId
 from flowfabric.core.states import StreamMode
 from flowfabric.core.stream import (
+    MAX_VALUE_DEPTH,
     Chunk,
     Frame,
     FrameEncoding,
@@ -30,6 +36,7 @@ from flowfabric.core.stream import (
     Rewind,
     Summary,
     Truncated,
+    depth,
     format_id,
     parse_id,
 )
@@ -42,11 +49,22 @@ StreamItem: TypeAlias = Frame[Any] | Rewind | Truncated
 # How often all streams are read without a hint, and the shortest time between two reads.
 POLL_SECONDS = 1.0
 LEAST_SECONDS = 0.005
+_PARTITION = re.compile(r"[0-9]{1,5}")
 # How many streams one call reads, and how many frames of each.
 BATCH = 1000
 PAGE_FRAMES = 1000
+# How many queries a page of some kinds may take.
+MOST_READS = 10
 # How long a call may repeat a write after a lost connection.
 PATIENCE_SECONDS = 60.0
+
+
+class StreamPage(NamedTuple):
+    """A page of a stream, whether it is the last one, and the cursor after it."""
+
+    items: list[StreamItem]
+    is_ended: bool
+    cursor: str | None
 
 
 class Tail:
@@ -56,6 +74,7 @@ class Tail:
         "after",
         "error",
         "floor",
+        "hint",
         "id",
         "is_ended",
         "is_hinted",
@@ -66,6 +85,7 @@ class Tail:
 
     def __init__(self, id: ExecutionId, after: Position, with_best_effort: bool) -> None:
         self.id = id
+        self.hint = hint_of(id.uuid)
         self.after = after
         self.with_best_effort = with_best_effort
         self.floor: Position = (0, 0)
@@ -92,11 +112,14 @@ class Streams(Scoped):
         super().__init__(database, namespace)
         self._results = results
         self.sender = FrameSender(self._store, self._hint)
-        self._tails: dict[int, dict[UUID, list[Tail]]] = {}
+        # By partition, and by the text by which hints name the stream.
+        self._tails: dict[int, dict[str, list[Tail]]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def close(self) -> None:
+        self._is_closed = True
         await self.sender.close()
         if self._task is not None:
             self._task.cancel()
@@ -105,8 +128,22 @@ class Streams(Scoped):
             tail.fail(Unavailable("The client is closed."))
 
     def is_sending(self, held: Claimed) -> bool:
-        """Tell whether frames of a lease may not be stored yet."""
+        """Return whether a lease may have frames that are not stored yet."""
         return self.sender.is_sending(held)
+
+    async def append(self, held: Claimed, chunk: Chunk, *, base: int = 0) -> None:
+        """Store frames of a lease at once. Frames that are stored already are skipped."""
+        for frame in chunk.frames:
+            frame.check()
+        queue = FrameQueue(self.sender, held, base)
+        for pause in (0.01, 0.05, 0.2, 0.5, None):
+            (error,) = await self._store(held.partition_key, [(queue, chunk)])
+            if error is None:
+                await self._hint(pack_hint(held.partition_key, [held.execution_id]))
+                return
+            if not isinstance(error, RetryExhausted) or pause is None:
+                raise error
+            await asyncio.sleep(pause)
 
     async def flush(self, held: Claimed) -> None:
         """Wait until all frames that were sent under a lease are stored."""
@@ -135,16 +172,26 @@ class Streams(Scoped):
         kinds: Collection[str] | None = None,
         with_best_effort: bool = True,
         limit: int = PAGE_FRAMES,
-    ) -> tuple[list[StreamItem], bool]:
-        """Read what a stream has now after `since`, and whether that is all it will ever have.
+    ) -> StreamPage:
+        """Return the frames after `since` that a stream has now, and whether the stream ends with
+        them.
 
-        Returns at most about `limit` frames: read again after the last id for more.
+        Returns at most about `limit` frames. To get more, read again after the cursor of the page.
+        With `kinds`, a page without frames may be followed by pages with frames, because one call
+        looks only at a part of a long stream.
         """
         tail = Tail(await self._execution(id), parse_id(since), with_best_effort)
-        await self._read(tail.id.partition_key, [tail], limit=limit)
-        if tail.error is not None:
-            raise tail.error
-        return [one for one in tail.items if _is_asked(one, kinds)], tail.is_ended
+        page = StreamPage([], False, since)
+        for _ in range(MOST_READS):
+            asked = limit if kinds is None else PAGE_FRAMES
+            await self._read(tail.id.partition_key, [tail], limit=asked)
+            if tail.error is not None:
+                raise tail.error
+            page = _page(tail, kinds, limit, page.cursor)
+            if page.items or tail.is_ended or not tail.items:
+                break
+            tail.items.clear()
+        return page
 
     async def follow(
         self,
@@ -153,13 +200,15 @@ class Streams(Scoped):
         since: str | None = None,
         kinds: Collection[str] | None = None,
         with_best_effort: bool = True,
-    ) -> AsyncIterator[StreamItem]:
+    ) -> AsyncGenerator[StreamItem, None]:
         """Yield the frames of an execution after `since`, past and future, until it has ended.
 
-        All followers of a process share one listening connection and one query.
+        All followers of a process share one connection, which listens and reads, and one query.
         """
+        if self._is_closed:
+            raise Unavailable("The client is closed.")
         tail = Tail(await self._execution(id), parse_id(since), with_best_effort)
-        tails = self._tails.setdefault(tail.id.partition_key, {}).setdefault(tail.id.uuid, [])
+        tails = self._tails.setdefault(tail.id.partition_key, {}).setdefault(tail.hint, [])
         tails.append(tail)
         self._start()
         try:
@@ -180,8 +229,8 @@ class Streams(Scoped):
             tails.remove(tail)
             if not tails:
                 group = self._tails[tail.id.partition_key]
-                if group.get(tail.id.uuid) is tails:
-                    del group[tail.id.uuid]
+                if group.get(tail.hint) is tails:
+                    del group[tail.hint]
 
     async def expire(self, *, partition: int | None = None, limit: int = 500) -> Pass:
         """Remove the frames of streams that have expired."""
@@ -192,7 +241,7 @@ class Streams(Scoped):
     async def _store(
         self, _partition: int, batch: Sequence[tuple[FrameQueue, Chunk]]
     ) -> list[Answer]:
-        """Append chunks of one partition. An answer of None means that the chunk is stored."""
+        """Append chunks of one partition. The answer None means that the chunk is stored."""
         flat = [frame for _, chunk in batch for frame in chunk.frames]
         firsts = [chunk.frames[0] for _, chunk in batch]
         rows = await self._database.call(
@@ -219,6 +268,10 @@ class Streams(Scoped):
             if row["outcome"] != "appended":
                 held = batch[row["item"] - 1][0].held
                 answers[row["item"] - 1] = refusal(row["outcome"], row["detail"], id=str(held.id))
+        for (_, chunk), answer in zip(batch, answers, strict=True):
+            if answer is None:
+                mode = chunk.frames[0].mode.value
+                self._database.meter.count("flowfabric_frames", len(chunk.frames), mode=mode)
         return answers
 
     async def _hint(self, payload: str) -> None:
@@ -243,25 +296,22 @@ class Streams(Scoped):
         ]
 
     def _on_hint(self, payload: str | None) -> None:
-        """Note which streams have something new. None means that hints may have been missed."""
+        """Remember which streams have new frames. A payload of None means that hints may have
+        been missed."""
         partition, _, packed = (payload or "").partition(" ")
-        if not partition.isdigit() or packed == "*":
+        if not _PARTITION.fullmatch(partition) or packed == "*":
             for tail in self._all_tails():
                 tail.is_hinted = True
             self._wake.set()
             return
         group = self._tails.get(int(partition), {})
-        for start in range(0, len(packed), 24):
-            try:
-                id = UUID(bytes=b64decode(packed[start : start + 24], validate=True))
-            except ValueError:
-                return  # not one of our hints
-            for tail in group.get(id, ()):
+        for start in range(0, len(packed), 12):
+            for tail in group.get(packed[start : start + 12], ()):
                 tail.is_hinted = True
                 self._wake.set()
 
     async def _run(self) -> None:
-        """Read for all tails, on hints and once a second, until there are none."""
+        """Read for all tails, after each hint and once a second, until no tail is left."""
         try:
             await self._results.follow(STREAM_CHANNEL, self._on_hint)
             polled_at = monotonic()
@@ -278,14 +328,24 @@ class Streams(Scoped):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
+        except Exception as error:
+            # Nobody would read for them any more: tell the readers that wait.
+            for tail in self._all_tails():
+                tail.fail(Unavailable(f"The streams were not read: {error!r}"))
+            raise
         finally:
             self._task = None
             self._results.unfollow(STREAM_CHANNEL)
-            if any(self._tails.values()):
+            if any(self._tails.values()) and not self._is_closed:
                 # A tail was added after the last look.
                 self._start()
 
     async def _look(self) -> None:
+        for partition, tails in self._hungry():
+            await self._read(partition, tails, is_following=True)
+
+    def _hungry(self) -> Iterator[tuple[int, Sequence[Tail]]]:
+        """Yield the tails that may have something to read, in groups that one call can read."""
         for partition, group in list(self._tails.items()):
             hungry = [
                 tail
@@ -296,16 +356,23 @@ class Streams(Scoped):
             for with_best_effort in (True, False):
                 asked = [tail for tail in hungry if tail.with_best_effort is with_best_effort]
                 for start in range(0, len(asked), BATCH):
-                    await self._read(partition, asked[start : start + BATCH])
+                    yield partition, asked[start : start + BATCH]
 
     async def _read(
-        self, partition: int, tails: Sequence[Tail], *, limit: int = PAGE_FRAMES
+        self,
+        partition: int,
+        tails: Sequence[Tail],
+        *,
+        limit: int = PAGE_FRAMES,
+        is_following: bool = False,
     ) -> None:
         """Read for several tails with one call."""
         for tail in tails:
             tail.is_hinted = False
+        # Read on the connection that listens, so that readers need no second connection.
+        session = self._results.own_session if is_following else None
         try:
-            rows = await self._database.call(
+            rows = await (session or self._database).call(
                 functions.READ_STREAMS,
                 partition_key=partition,
                 namespace=self._namespace,
@@ -326,6 +393,8 @@ class Streams(Scoped):
         ends: dict[Tail, Position] = {}
         for row in rows:
             tail = tails[row["item"] - 1]
+            if tail.error is not None:
+                continue
             if row["ms"] is None:
                 if row["outcome"] == "not_found":
                     tail.fail(ExecutionNotFound(execution_id=tail.id))
@@ -334,14 +403,31 @@ class Streams(Scoped):
                 if row["is_ended"]:
                     ends[tail] = (row["last_ms"] or 0, row["last_seq"] or 0)
             else:
-                _add_chunk(tail, row)
+                try:
+                    _add_chunk(tail, row)
+                except ValueError as error:
+                    # A newer library has a mode or an encoding that this one does not know.
+                    tail.fail(Unavailable(f"This version cannot read the stream: {error}"))
                 tail.is_hinted = True  # there may be more
         for tail, last in ends.items():
-            # The chunks may have been cut by a limit; then the next answer has the others.
+            # A limit may have cut the chunks; then the next answer has the rest.
             tail.is_ended = not tail.is_hinted or tail.after >= last
         for tail in tails:
             if tail.items or tail.is_done:
                 tail.ready.set()
+
+
+def _page(tail: Tail, kinds: Collection[str] | None, limit: int, cursor: str | None) -> StreamPage:
+    """Choose the items of a page among the items that the tail has read."""
+    found: list[StreamItem] = []
+    for item in tail.items:
+        if kinds is not None and len(found) >= limit:
+            return StreamPage(found, False, cursor)
+        if not isinstance(item, Truncated):
+            cursor = item.id
+        if _is_asked(item, kinds):
+            found.append(item)
+    return StreamPage(found, tail.is_ended, cursor)
 
 
 def _is_asked(item: StreamItem, kinds: Collection[str] | None) -> bool:
@@ -396,7 +482,19 @@ def _add_chunk(tail: Tail, row: Any) -> None:
 
 
 def read_data(payload: bytes, encoding: str) -> Any:
-    """Return the value of a frame: parsed JSON, its text, or its bytes."""
+    """Return the value of a frame: parsed JSON, its text, or its bytes.
+
+    The engine does not check the content of frames. If a frame is marked as JSON but is not valid
+    JSON, or is nested very deeply, its text is returned, so that no reader fails.
+    """
     if encoding == FrameEncoding.JSON:
-        return json.loads(payload)
+        with suppress(ValueError, RecursionError):
+            value = json.loads(payload, parse_constant=_refuse_constant)
+            brackets = payload.count(b"[") + payload.count(b"{")
+            if brackets <= MAX_VALUE_DEPTH or depth(value) <= MAX_VALUE_DEPTH:
+                return value
     return payload if encoding == FrameEncoding.BYTES else payload.decode("utf-8", "replace")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

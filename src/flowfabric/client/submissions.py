@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -40,6 +40,10 @@ Answer: TypeAlias = Submitted | Exception | Busy
 # A placeholder for an unknown route. No route has a negative id, so the engine answers
 # `unknown_route`.
 NO_ROUTE = -1
+
+# Items are moved at most this many times: each move means that the number of partitions for keys
+# was raised again.
+_MOVES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +253,8 @@ def _json(value: Any) -> str:
 
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
-    """Return the array for one argument: None if every item has the default, one value if all
-    agree."""
+    """Return the array for one argument: None if every item has the default, and an array of one
+    value if all items are equal."""
     first = values[0]
     if values.count(first) < len(values):
         return values
@@ -321,15 +325,20 @@ def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Ask for the place again: the database does not have the routes or gates that the client
-    cached."""
+    """An action of a plan: look up the place of submissions again, because the client's cache is
+    wrong.
+
+    The database lacks a route or a gate that the client has cached. With `has_moved`, the keys of
+    the submissions now belong to other partitions.
+    """
 
     submissions: Sequence[Submission]
+    has_moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask for a call of the engine.
+    """An action of a plan: call the engine.
 
     The plan expects the raw answer; a `read_…` function decodes it.
     """
@@ -340,7 +349,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Ask for a pause: another transaction holds a key or a parent."""
+    """Ask for a pause, because another transaction has locked a key or a parent."""
 
     seconds: float
 
@@ -397,13 +406,31 @@ def submit_plan(
 def submit_each_plan(
     form: Form, submissions: Sequence[Submission], place: Place
 ) -> Plan[list[Submitted | Exception]]:
-    """Plan to store any submissions, 500 a call; return one answer or error for each.
+    """Plan to store any submissions, 500 per call; return one answer or error for each.
 
-    A partition that cannot be reached is not asked again. The others are.
+    If a partition cannot be reached, its remaining items get the same error and are not sent. Items
+    whose keys now belong to other partitions are moved there and sent again.
     """
     found: dict[int, Submitted | Exception] = {}
+    yield from _submit_some(form, submissions, place, range(len(submissions)), found)
+    for _ in range(_MOVES):
+        moved = [index for index, answer in found.items() if has_moved(answer)]
+        if not moved:
+            break
+        place = yield Find([submissions[index] for index in moved], has_moved=True)
+        yield from _submit_some(form, submissions, place, moved, found)
+    return [found[index] for index in range(len(submissions))]
+
+
+def _submit_some(
+    form: Form,
+    submissions: Sequence[Submission],
+    place: Place,
+    some: Iterable[int],
+    found: dict[int, Submitted | Exception],
+) -> Plan[None]:
     unreached: dict[int, Unavailable] = {}
-    for chunk in _chunks(submissions):
+    for chunk in _chunks(submissions, some):
         batch = [submissions[index] for index in chunk]
         partition = batch[0].id.partition_key
         answers: Sequence[Answer]
@@ -417,7 +444,6 @@ def submit_each_plan(
         for index, answer in zip(chunk, answers, strict=True):
             assert not isinstance(answer, Busy)
             found[index] = answer
-    return [found[index] for index in range(len(submissions))]
 
 
 def submit_all_plan(
@@ -442,7 +468,8 @@ def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
 def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
     """Plan to store submissions that are alike, 500 per call.
 
-    An error is raised after its call has stored the other items.
+    If the engine refuses an item, the call that contains it still stores its other items. Then the
+    error is raised.
     """
     for start in range(0, len(batch), MAX_BATCH):
         chunk = batch[start : start + MAX_BATCH]
@@ -468,17 +495,23 @@ def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
 
 
 def group_of(submission: Submission) -> tuple[int, str, bool]:
-    """Return the group of a submission; one call sends only submissions of one group.
+    """Return the group of a submission. One call sends only submissions of one group.
 
-    Submissions with keys may be busy, so they are sent in separate calls.
+    Submissions with keys have groups of their own, because the engine may answer that they are
+    busy.
     """
     return submission.id.partition_key, submission.route.namespace, submission.key is not None
 
 
-def _chunks(submissions: Sequence[Submission]) -> Iterator[list[int]]:
+def has_moved(answer: object) -> bool:
+    """Return whether an item was refused because its key belongs to another partition now."""
+    return isinstance(answer, InvalidInput) and answer.field == "key_partitions"
+
+
+def _chunks(submissions: Sequence[Submission], some: Iterable[int]) -> Iterator[list[int]]:
     groups: dict[tuple[int, str, bool], list[int]] = {}
-    for index, submission in enumerate(submissions):
-        groups.setdefault(group_of(submission), []).append(index)
+    for index in some:
+        groups.setdefault(group_of(submissions[index]), []).append(index)
     for group in groups.values():
         for start in range(0, len(group), MAX_BATCH):
             yield group[start : start + MAX_BATCH]
@@ -499,7 +532,7 @@ def _held(submission: Submission) -> RetryExhausted:
 async def carry_out(
     plan: Plan[T],
     ask: Callable[[Ask], Awaitable[Any]],
-    find: Callable[[Sequence[Submission]], Awaitable[Place]],
+    find: Callable[[Find], Awaitable[Place]],
 ) -> T:
     """Perform the actions of a plan on an event loop."""
     answer: Any = None
@@ -514,8 +547,8 @@ async def carry_out(
                         answer = await ask(one)
                     except Unavailable as problem:
                         error = problem
-                case Find(submissions):
-                    answer = await find(submissions)
+                case Find() as stale:
+                    answer = await find(stale)
                 case Pause(seconds):
                     await asyncio.sleep(seconds)
     except StopIteration as end:
@@ -523,9 +556,7 @@ async def carry_out(
         return found
 
 
-def carry_out_sync(
-    plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Sequence[Submission]], Place]
-) -> T:
+def carry_out_sync(plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Place]) -> T:
     """Perform the actions of a plan in a thread that may block."""
     answer: Any = None
     error: Unavailable | None = None
@@ -539,8 +570,8 @@ def carry_out_sync(
                         answer = ask(one)
                     except Unavailable as problem:
                         error = problem
-                case Find(submissions):
-                    answer = find(submissions)
+                case Find() as stale:
+                    answer = find(stale)
                 case Pause(seconds):
                     time.sleep(seconds)
     except StopIteration as end:

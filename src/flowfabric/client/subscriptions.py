@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped
-from flowfabric.client.consumer import Ears, Subscription
+from flowfabric.client.consumer import HintListener, Subscription
 from flowfabric.client.events import (
     Events,
     Feed,
@@ -19,7 +19,7 @@ from flowfabric.client.events import (
     wanted_texts,
 )
 from flowfabric.client.partitions import ask_reachable
-from flowfabric.core.errors import InvalidInput, SubscriptionNotFound
+from flowfabric.core.errors import InvalidInput, SubscriptionNotFound, Unavailable
 from flowfabric.core.states import EventKind
 from flowfabric.core.subscription import (
     DEFAULT_KEEP,
@@ -56,12 +56,20 @@ class Subscriptions(Scoped):
     def __init__(self, database: Database, events: Events, namespace: str | None) -> None:
         super().__init__(database, namespace)
         self.events = events
-        self.ears = Ears(database)
+        self.listener = HintListener(database)
+        self._is_closed = False
+
+    def check_open(self) -> None:
+        """Raise Unavailable if the client is closed, so that no consumer waits on a closed
+        client."""
+        if self._is_closed:
+            raise Unavailable("The client is closed.")
 
     def consume(self, name: str, **options: Any) -> Subscription:
-        """Return the events of a subscription, to iterate over; create it at the first iteration.
+        """Return the events of a subscription, to iterate over. The first iteration creates the
+        subscription.
 
-        The options are those of `App.subscribe`, with lists of `tasks`.
+        The options are the options of `App.subscribe`, except that `tasks` and `lanes` are lists.
         """
 
         async def connect() -> Subscriptions:
@@ -70,14 +78,14 @@ class Subscriptions(Scoped):
         return subscription(connect, name, **options)
 
     async def list(self, name: str | None = None) -> list[SubscriptionInfo]:
-        """List subscriptions with how far they are behind."""
+        """List subscriptions, and how far each is behind."""
         rows = await self._database.call(
             functions.LIST_SUBSCRIPTIONS, namespace=self._namespace, name=name
         )
         return await self.with_lags([_info(row) for row in rows], name)
 
     async def with_lags(self, infos: Sequence[Lagging], name: str | None) -> builtins.list[Lagging]:
-        """Return subscriptions or webhooks with how far they are behind."""
+        """Return subscriptions or webhooks, and how far each is behind."""
         found = {(one.namespace, one.name): one for one in infos}
         if not found:
             return []
@@ -117,9 +125,9 @@ class Subscriptions(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Put a subscription before the first event of `since`, or after the last event.
+        """Move a subscription to the first event since `since`, or to the end of the log.
 
-        A consumer that reads it now begins at the new position.
+        A running consumer continues at the new position.
         """
         check_subscription_name(name)
         await self._database.call(
@@ -138,7 +146,8 @@ class Subscriptions(Scoped):
 
     async def close(self) -> None:
         """Stop listening for events. Consumers of this client end."""
-        await self.ears.close()
+        self._is_closed = True
+        await self.listener.close()
 
     async def hold(
         self,
@@ -181,7 +190,9 @@ class Subscriptions(Scoped):
         cursor: str | None = None,
         count: int = 0,
     ) -> bool:
-        """Store the position of a holder, or only renew its hold; return False if it was lost."""
+        """Store the position of the consumer that holds a subscription, or only renew its hold;
+        return False if it has lost the hold.
+        """
         rows = await self._database.call(
             functions.ACK_SUBSCRIPTION,
             namespace=self._own(),
@@ -230,7 +241,7 @@ def subscription(
     follow: bool = True,
     call: Callable[..., Any] | None = None,
 ) -> Subscription:
-    """Return the events of a subscription, given how to get the client."""
+    """Return the events of a subscription. `connect` returns the `Subscriptions` of a client."""
     check_subscription_name(name)
     chosen = wanted_kinds(kinds, feed)
     return Subscription(

@@ -33,9 +33,10 @@ class Tasks(Scoped):
     async def register(
         self, namespace: str, version: Sequence[int], tasks: Sequence[TaskDeclaration]
     ) -> Mapping[str, str]:
-        """Register tasks of an app; return what was done for each.
+        """Register tasks of an app; return the outcome for each task.
 
-        The newest version of an app decides: the answer `newer` means that nothing changed.
+        The newest version of an app decides. The outcome `newer` means that a newer version has
+        registered the task, so nothing changed.
         """
         rows = await self._database.call(
             functions.REGISTER_TASKS,

@@ -58,7 +58,10 @@ class Tokens(Scoped):
         expires: timedelta | None = None,
         actor: str | None = None,
     ) -> NewToken:
-        """Make a token for this client's namespace. The answer has the token; nothing stores it."""
+        """Make a token for this client's namespace.
+
+        Only the answer contains the token; it is not stored anywhere.
+        """
         if self._namespace is None:
             raise InvalidInput(
                 field="namespace", problem="is needed: a token belongs to one namespace"
@@ -105,8 +108,9 @@ class Tokens(Scoped):
         return bool(rows[0]["outcome"] == "revoked")
 
     async def use(self, token: str) -> TokenUse | None:
-        """Return whose token this is; None if it is not valid, or not for this client's
-        namespace."""
+        """Return the owner and the scopes of a token; None if it is not valid in this client's
+        namespace.
+        """
         if not is_token(token):
             return None
         rows = await self._database.call(functions.USE_API_TOKEN, token_hash=token_hash(token))

@@ -1,6 +1,6 @@
 """Find the target database and the routes for a submit inside the caller's transaction.
 
-`submissions` encodes such a submit, and `app.via` sends it on the caller's connection.
+`submissions` encodes the submit, and `app.via` sends it on the caller's connection.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.submissions import Place
+from flowfabric.core.errors import NotOverHttp
 from flowfabric.core.execution import DEFAULT_NAMESPACE, Submission
 from flowfabric.db import functions
 from flowfabric.db.session import Database
@@ -37,8 +38,23 @@ class Transactional:
         await self._lanes.prepare(submissions)
         return Place(self._lanes.known, await self.identity())
 
+    async def own_place(self, submissions: Sequence[Submission], *, anew: bool = False) -> Place:
+        """Return the place for submissions on our own connection. On it, the engine need not check
+        the name of the database.
+        """
+        if anew:
+            self._lanes.forget()
+        for submission in submissions:
+            submission.check()
+        await self._lanes.prepare(submissions)
+        return Place(self._lanes.known)
+
     async def identity(self) -> str:
         """Return the unique name of our database."""
+        if self._database.is_remote:
+            raise NotOverHttp(
+                "A call in your own transaction (via=) is not offered over HTTP.", operation="via"
+            )
         if self._identity is None:
             rows = await self._database.call(
                 functions.SUBMIT_JSON,

@@ -30,7 +30,9 @@ _info = reader(
 
 @dataclass(frozen=True, slots=True)
 class WebhookHold:
-    """The answer to a hold of a webhook: `held` or `busy`; what to post where, if held."""
+    """The answer to a worker that wants to hold a webhook: `held` or `busy`. With `held`, it also
+    says what to post, and where.
+    """
 
     outcome: str
     epoch: int
@@ -78,9 +80,10 @@ class Webhooks(Scoped):
         since: datetime | None = None,
         actor: str | None = None,
     ) -> str:
-        """Create a webhook and return the secret of its signatures, which is shown only now.
+        """Create a webhook and return the secret of its signatures. No other call returns the
+        secret.
 
-        It begins with the events from now on, or with those of `since`.
+        The webhook begins with the events from now on, or with the events since `since`.
         """
         check_subscription_name(name)
         target = parse_webhook_url(url)
@@ -101,7 +104,7 @@ class Webhooks(Scoped):
         return str(rows[0]["secret"])
 
     async def list(self, name: str | None = None) -> list[WebhookInfo]:
-        """List webhooks with their last answers, and how far they are behind."""
+        """List webhooks, their last answers, and how far they are behind."""
         rows = await self._database.call(
             functions.LIST_WEBHOOKS, namespace=self._namespace, name=name
         )
@@ -177,23 +180,24 @@ class Webhooks(Scoped):
     async def fail(
         self, name: str, holder_id: UUID, epoch: int, *, ack_no: int, answer: str
     ) -> str:
-        """Note that a post failed; return `failed`, `disabled` or `hold_lost`."""
-        notice_id = uuid7()
+        """Record that a post failed; return `failed`, `disabled` or `hold_lost`."""
         rows = await self._database.call(
             functions.FAIL_WEBHOOK,
-            partition_key=partition_of(notice_id.bytes, self._database.partitions.numbers.minted),
+            # Any partition will do for the event of a disabled webhook.
+            partition_key=partition_of(holder_id.bytes, self._database.partitions.numbers.minted),
             namespace=self._own(),
             name=name,
             holder_id=holder_id,
             epoch=epoch,
             ack_no=ack_no,
             answer=answer[:250],
-            notice_id=notice_id,
         )
         return str(rows[0]["outcome"])
 
     async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
-        """Store how far a worker has come, or only renew its hold; return False if it was lost."""
+        """Store the position of the worker that holds a webhook, or only renew its hold; return
+        False if it has lost the hold.
+        """
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
 
     async def release(self, name: str, holder_id: UUID, epoch: int) -> None:

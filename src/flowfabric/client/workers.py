@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.leases import Caller
@@ -22,6 +23,8 @@ BATCH = 1000
 MANY = 10_001
 # The namespace of a worker that serves all namespaces.
 EVERY_NAMESPACE = ""
+# How many routes of other code versions a claim takes.
+_MOST_UNSERVED = 1000
 
 
 _info = reader(WorkerInfo, functions.LIST_WORKERS)
@@ -82,8 +85,8 @@ class Workers(Scoped):
     ) -> Asked:
         """Report that workers are alive, and how many handlers each of them runs.
 
-        `loop_lag` is how long the event loop of this process took to answer. Return which workers
-        must register again and which must drain.
+        `loop_lag` is how long the event loop of this process took to answer the last probe. Return
+        which workers must register again and which must drain.
         """
         asked = Asked([], [])
         for start in range(0, len(worker_instance_ids), BATCH):
@@ -110,8 +113,8 @@ class Workers(Scoped):
     ) -> str:
         """Ask a worker to finish the executions that it runs, and to end.
 
-        Return `asked`, `already_asked`, or `not_registered`. The worker learns of it with its next
-        heartbeat.
+        Return `asked`, `already_asked`, or `not_registered`. The worker learns of the request with
+        its next heartbeat.
         """
         rows = await self._database.call(
             functions.DRAIN_WORKER,
@@ -203,11 +206,12 @@ class Workers(Scoped):
     ) -> dict[str, Sequence[int]]:
         """Return, for each of these workers, the ids of the routes that it should take over.
 
-        A route is taken over if executions of another code version wait in it and no worker that
-        serves this version has been alive for the grace period.
+        A route is taken over if executions of another code version wait in it, and no worker that
+        serves that version was alive at any time in the grace period.
         """
         found: dict[str, dict[int, None]] = {}
-        # By the number of the last reading: a heartbeat has a loop of its own and no pool.
+        # Use the last known number: a heartbeat runs on its own event loop without the pool, so it
+        # cannot read the number.
         count = self._database.partitions.numbers.partitions
 
         async def ask(partition: int, names: Sequence[str]) -> None:
@@ -225,7 +229,8 @@ class Workers(Scoped):
             for partition in range(count):
                 names = worker_instance_ids[start : start + BATCH]
                 await within_time(partition, count, ask(partition, names))
-        return {name: list(routes) for name, routes in found.items()}
+        # A claim accepts at most this many routes. The others follow when these are done.
+        return {name: [*islice(routes, _MOST_UNSERVED)] for name, routes in found.items()}
 
     async def versions(self, task: str | None = None) -> Sequence[VersionInfo]:
         """Return the code versions of each task, with their unfinished executions and their live
@@ -240,6 +245,7 @@ class Workers(Scoped):
             )
             return [_version(row) for row in rows]
 
+        # Without one partition, a version could seem unused. So all of them must answer.
         answers = await ask_each(await self._database.partitions.all(), read)
         if len(answers) == 1:
             return answers[0]
@@ -259,7 +265,7 @@ class Workers(Scoped):
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
         """Remove workers that stopped sending heartbeats.
 
-        Return how many, and the time until the next one may be due.
+        Return how many were removed, and the time until the next one may be due.
         """
         return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 

@@ -47,7 +47,8 @@ class CodeVersion:
 
     @property
     def served(self) -> list[str] | None:
-        """The versions whose executions this code may claim at any time; None without a version."""
+        """The versions whose executions this code may claim at any time; None if the code has no
+        version."""
         return None if self.name is None else [self.name, *sorted(self.reads)]
 
 
@@ -118,8 +119,9 @@ def _answer(versions: Sequence[VersionInfo]) -> tuple[bool, str]:
     if any(one.workers for one in versions):
         return False, f"must keep running: {in_flight}."
     return False, (
-        f"has no worker, and {in_flight}. Run it with --finish-only; after the grace other workers "
-        "take over its executions, and hold each one that does not fit their code."
+        f"has no worker, and {in_flight}. Run it with --finish-only. Otherwise, "
+        "after the grace, other workers take over its executions, and hold each one that does not "
+        "fit their code."
     )
 
 

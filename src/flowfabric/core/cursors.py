@@ -22,7 +22,7 @@ def join_cursors(cursors: Iterable[str]) -> str:
 def split_cursor(text: str, partitions: int) -> dict[int, str]:
     """Split a cursor into the cursors of its partitions; raise InvalidInput if it is not a cursor.
 
-    Partitions that were added after the cursor was made have no cursor in it.
+    The result lacks partitions that were added after the cursor was made.
     """
     if not isinstance(text, str) or not text.isascii() or "\0" in text:
         raise InvalidInput(field="cursor", problem="is not a cursor; open a new one")

@@ -32,7 +32,7 @@ class Ended(Generic[T_co]):
 
     `arguments` holds the arguments of the task by name, decoded by its type hints. Arguments that
     do not fit the hints are plain JSON. `result` is set if the execution succeeded. Otherwise
-    `error` is its last failure. `reason` says why it was cancelled.
+    `error` is its last failure. If the execution was cancelled, `reason` says why.
     """
 
     id: ExecutionId

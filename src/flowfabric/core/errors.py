@@ -6,7 +6,7 @@ FlowFabricError
 │   │   ├── MissingTag · InvalidPartitionIndex · InvalidUuid
 │   ├── CapabilityMismatch   the worker lacks capabilities of the execution
 │   ├── PayloadTooLarge
-│   ├── InvalidToken · TokenExpired   not a token of a waitpoint, or of a key that was retired
+│   ├── InvalidToken · TokenExpired   not a token of a waitpoint, or signed by a retired key
 │   └── InvalidDependency
 ├── NotFound                 it does not exist, or not in this namespace
 │   ├── ExecutionNotFound
@@ -43,12 +43,13 @@ FlowFabricError
 │   ├── NotRunnable · NotBlockedByDeps · DepsNotSatisfied
 │   ├── StreamFull · StreamStalled
 │   ├── ExecutionNotSuspended · TargetNotSignalable · SignalLimitExceeded · WaitpointClosed
-│   ├── AlreadyAnswered · SchemaRequired
+│   ├── AlreadyAnswered · SchemaRequired · NoSigningKey
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
 │   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions · IsWebhook
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
+├── NotOverHttp              the server does not offer this; connect to the database
 ├── LeaseLost                stop working: another worker may hold the execution
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
 ├── Unavailable              the call is correct; try again later
@@ -74,6 +75,7 @@ of the class as the outcome of an item. The docstring of a class is its default 
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -124,6 +126,25 @@ class FlowFabricError(Exception):
         words = " ".join((cls.__doc__ or "").split())
         details = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
         return cls(f"{words} ({details})" if details else words, **facts)
+
+
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def name_of(kind: type[FlowFabricError]) -> str:
+    """Return the name of an error in answers over HTTP: ExecutionNotFound is
+    execution_not_found."""
+    return _WORD.sub("_", kind.__name__).lower()
+
+
+def class_of(name: str) -> type[FlowFabricError] | None:
+    """Return the error with this name; None if there is none."""
+    kinds: list[type[FlowFabricError]] = [FlowFabricError]
+    for kind in kinds:
+        if name_of(kind) == name:
+            return kind
+        kinds += kind.__subclasses__()
+    return None
 
 
 def _rebuild(kind: type[FlowFabricError], text: str, facts: dict[str, Any]) -> FlowFabricError:
@@ -344,7 +365,7 @@ class WebhookAlreadyExists(Conflict, code="WF416", name="webhook_exists"):
 
 
 class WaitpointAlreadyExists(Conflict, name="waitpoint_exists"):
-    """The execution has a waitpoint with this id and another key."""
+    """The execution already has a waitpoint with this id, but with another key."""
 
 
 class Refused(FlowFabricError):
@@ -446,6 +467,10 @@ class ExecutionNotSuspended(Refused, code="WF222", name="not_suspended"):
     """The execution is not suspended: there is nothing to resume."""
 
 
+class NoSigningKey(Refused, code="WF246", name="no_signing_key"):
+    """No key signs tokens. Make one: flowfabric key rotate NAME."""
+
+
 class TargetNotSignalable(Refused, name="not_signalable"):
     """The execution has ended: nobody will take the signal."""
 
@@ -495,7 +520,7 @@ class StreamGap(Conflict, code="WF414", name="gap"):
 
 
 class LimitReached(Refused, code="WF220", name="limit_reached"):
-    """The quota has no room and refuses what does not fit; nothing was stored."""
+    """The quota has no room, and its overflow is `refuse`; nothing was stored."""
 
     @classmethod
     def explained(cls, facts: dict[str, Any]) -> Self:
@@ -506,7 +531,7 @@ class LimitReached(Refused, code="WF220", name="limit_reached"):
 
 
 class BudgetExceeded(Refused, code="WF221", name="hard_breach"):
-    """The usage would pass a hard limit of the budget; nothing was counted."""
+    """The usage would exceed a hard limit of the budget; nothing was counted."""
 
     @classmethod
     def explained(cls, facts: dict[str, Any]) -> Self:
@@ -535,7 +560,7 @@ class SubscriptionHeld(Refused):
 
 
 class TooManySubscriptions(Refused, code="WF227", name="too_many_subscriptions"):
-    """The namespace has as many subscriptions as it may have."""
+    """The namespace has the largest allowed number of subscriptions; remove one first."""
 
 
 class IsWebhook(Refused, code="WF228", name="is_webhook"):
@@ -544,6 +569,10 @@ class IsWebhook(Refused, code="WF228", name="is_webhook"):
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
     """This login may not do this."""
+
+
+class NotOverHttp(FlowFabricError):
+    """The server does not offer this over HTTP; connect to the database."""
 
 
 class LeaseLost(FlowFabricError):

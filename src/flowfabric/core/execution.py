@@ -43,7 +43,7 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The route of an execution: its namespace, lane, task, needed capabilities and version.
+    """The route of an execution: its namespace, lane, task, needed capabilities and code version.
 
     Only an execution with recorded steps has a code version.
     """
@@ -53,7 +53,7 @@ class Route:
     task: str
     capabilities: frozenset[str] = frozenset()
     code_version: str | None = None
-    # How often `ctx.continue_as` has continued the execution.
+    # How many times `ctx.continue_as` has continued the execution.
     generation: int = 0
 
     def __hash__(self) -> int:
@@ -62,8 +62,8 @@ class Route:
                 (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
             )
         except TypeError:
-            # Routes are looked up in dictionaries before `check()`, which names an unhashable
-            # field.
+            # Dictionaries hash a route before `check()` is called. Call it here, so that the error
+            # names the unhashable field.
             self.check()
             raise InvalidInput(
                 field="capabilities",
@@ -105,6 +105,8 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
+    # The number of partitions by which the key chose the partition of `id`.
+    key_partitions: int | None = None
     # Not sent: the client applies it to the engine's answer.
     on_conflict: OnConflict = OnConflict.RAISE
     # The execution whose handler submits this one, and whether its end cancels this one.
@@ -184,8 +186,8 @@ class Submission:
 class Alike(Sequence[Submission]):
     """Submissions without a key that differ only in id and payload.
 
-    They are kept as columns, because one object per submission would cost time. `shared` holds all
-    other fields, including the partition. A UUID may be text.
+    They are kept as columns, because making one object per submission costs time. `shared` holds
+    all other fields, including the partition. A UUID may be text.
     """
 
     shared: Submission
@@ -266,7 +268,7 @@ class Claimed:
     trace_context: str | None
     # How many workers in a row vanished while they held the execution.
     crash_count: int
-    # How often its handler has continued it with new input.
+    # How many times its handler has continued it with new input.
     generation: int
     partition_key: int
     lease_id: UUID
@@ -301,6 +303,8 @@ class Failure:
     detail: bytes | None = None
     retry_delay: timedelta | None = None
     retry_at: datetime | None = None
+    # The innermost function of user code that the error came through.
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +366,16 @@ class Steered:
     public_state: PublicState
     version: int
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOf:
+    """A quota or a budget of an execution. `kind` is `quota` or `budget`; `key` is empty if the
+    limit has no keys."""
+
+    kind: str
+    name: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +456,10 @@ class ExecutionInfo:
     key: str | None = None
     # The code version that recorded its steps.
     code_version: str | None = None
-    # How often `ctx.continue_as` has continued the execution.
+    # How many times `ctx.continue_as` has continued the execution.
     generation: int = 0
+    # The quotas and budgets that limit it.
+    limits: Sequence[LimitOf] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +473,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class StateInfo:
-    """The state of one execution, without payload, result and tags."""
+    """The state of one execution, without payload, result or tags."""
 
     id: ExecutionId
     namespace: str
@@ -625,8 +641,37 @@ class ExecutionCount:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failed executions of one fingerprint: the same task, category and place.
+
+    `last_id` and `reason` belong to the newest of these executions.
+    """
+
+    task: str
+    category: str | None
+    place: str | None
+    number: int
+    first_at: datetime
+    last_at: datetime
+    last_id: ExecutionId
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroups:
+    """Groups of failures, the largest first, counted among the `seen` newest failures.
+
+    `is_more` means that older failures were not read.
+    """
+
+    groups: list[FailureGroup]
+    seen: int = 0
+    is_more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExpiredLease:
-    """A lease that has expired. `is_marked` tells whether the engine has recorded that."""
+    """A lease that has expired. `is_marked` tells whether the engine has recorded the expiry."""
 
     id: ExecutionId
     namespace: str
@@ -663,6 +708,9 @@ class AttemptInfo:
     failure_category: str | None
     failure_reason: str | None
     failure_detail: bytes | None = field(repr=False)
+    # Where in user code the error came from: the innermost function. With the category it is the
+    # fingerprint of the failure.
+    failure_place: str | None = None
 
     def trace(self, *, is_whole: bool = True) -> str:
         """Return the traceback of the failure, or '' if there is none.
@@ -702,7 +750,7 @@ class EventPage:
     """A page of events, with the cursor after them. `has_more` means that more events already
     exist.
 
-    `missing` lists the partitions that could not be reached. The cursor keeps its place there.
+    `missing` lists the partitions that could not be reached. The cursor keeps its position in them.
     """
 
     events: list[Event]
@@ -728,6 +776,15 @@ class LaneInfo:
     changed_at: datetime | None = None
     # How many executions wait in the lines of quotas and budgets; 10001 means more than 10000.
     in_line: int = 0
+    # The options in force: how many run at once, and how many start in a window; the argument by
+    # which executions take turns, and the keys that get more than one turn.
+    concurrency: int | None = None
+    rate: int | None = None
+    rate_window: timedelta | None = None
+    fair_by: str | None = None
+    weights: Mapping[str, int] | None = None
+    # Whether an operator set the options.
+    is_set: bool = False
 
 
 def check_priority(priority: int) -> None:
@@ -783,7 +840,7 @@ def check_text(name: str, value: str, most: int) -> None:
 
 
 def check_words(**words: str | None) -> None:
-    """Refuse a reason or an actor that cannot be sent. The engine checks the rest."""
+    """Refuse a reason or an actor that cannot be sent. The engine checks all other rules."""
     for name, value in words.items():
         if value is not None and value != "":
             check_text(name, value, MAX_NAME_BYTES)

@@ -41,9 +41,10 @@ _MAX_NAMES_OF_A_CYCLE = 12
 class FlowState(StrEnum):
     """The state of a flow in one word, computed from its members.
 
-    A cancelled flow is `cancelled`. If all members have ended, the flow is `failed` if a member
-    failed, expired or was cancelled, else `completed`. Otherwise it is `running` if a member is
-    active, `blocked` if a member waits for anything but a worker, else `open`.
+    A cancelled flow is `cancelled`. A flow whose members have all ended is `failed` if a member
+    failed, expired or was cancelled; if not, it is `completed`. Any other flow is `running` if a
+    member is active. Without an active member, it is `blocked` if a member waits for anything but a
+    worker, and `open` otherwise.
     """
 
     OPEN = "open"
@@ -158,7 +159,7 @@ class Edge:
 class Group:
     """The policy of one group of edges into a node.
 
-    Edges without a group need all upstream nodes.
+    If no policy is given for a group, all its edges must be satisfied.
     """
 
     node: int
@@ -331,8 +332,8 @@ def _cycle(
 ) -> CycleDetected:
     """Return the error that shows one cycle.
 
-    Every node that is left waits for another node that is left. A walk upstream therefore meets a
-    node twice; the nodes in between are a cycle.
+    Every node that could not be sorted waits for another of these nodes. A walk upstream therefore
+    meets a node twice; the nodes in between are a cycle.
     """
     upstream: dict[int, int] = {}
     for index, others in enumerate(downstreams):
@@ -569,7 +570,8 @@ class FlowCancelOutcome(StrEnum):
     CANCELLED = "cancelled"
     # The flow is cancelled, and its members are being cancelled.
     SCHEDULED = "scheduled"
-    # Some members are locked by other transactions or workers. They end when they are released.
+    # Some members are locked by other transactions or workers. They end when their locks are
+    # released.
     PARTIALLY_CANCELLED = "partially_cancelled"
     # Nothing changed. Either the flow was cancelled before (`policy` and `reason` are the earlier
     # ones), or all members had already ended (`policy` is None).
@@ -580,7 +582,7 @@ class FlowCancelOutcome(StrEnum):
 class FlowCancellation:
     """The answer to cancelling a flow.
 
-    If the flow was cancelled before, at most 1000 members are listed.
+    If the flow was cancelled before, `members` lists at most 1000.
     """
 
     id: FlowId

@@ -164,7 +164,8 @@ def mint_at(partition: int, partitions: int) -> ExecutionId:
 
 
 def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
-    """Return the UUID with other last two bytes, so that its bytes choose the given partition."""
+    """Return the UUID with its last two bytes changed, so that its bytes choose the given
+    partition."""
     if partitions == 1:
         return uuid
     head, tail = uuid.int >> 16, uuid.int & 0xFFFF
@@ -172,15 +173,20 @@ def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
 
 
 def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
-    """Return two bytes after which `head` belongs to a partition; `tail` chooses among them."""
+    """Return two bytes that make the id choose the partition if they follow `head`.
+
+    There are many such pairs of bytes; `tail` picks one.
+    """
     crc = partition + partitions * (tail % ((0xFFFF - partition) // partitions + 1))
     return crc_hqx(head, 0) ^ _before(crc)
 
 
 def _before(crc: int) -> int:
-    """Return the checksum that two more bytes, both zero, turn into the given one.
+    """Return the checksum that becomes `crc` when two zero bytes are appended.
 
-    Other bytes change the checksum before them, so they can be chosen for any checksum.
+    To append two other bytes is the same as to XOR them into the checksum and then append two zero
+    bytes. So the result, XORed with any checksum, is the two bytes that lead from that checksum to
+    `crc`.
     """
     return _BEFORE_HIGH[crc >> 8] ^ _BEFORE_LOW[crc & 0xFF]
 
@@ -195,7 +201,7 @@ def _computed_before(crc: int) -> int:
 # What each byte adds to a checksum, and which byte adds a given low byte.
 _CRC = [crc_hqx(bytes([byte]), 0) for byte in range(256)]
 _CRC_INDEX = [index for _, index in sorted((_CRC[byte] & 0xFF, byte) for byte in range(256))]
-# A checksum is linear: what stands before it is the sum of what stands before its two bytes.
+# A checksum is linear: `_before` of two bytes is the XOR of `_before` of each byte.
 _BEFORE_HIGH = [_computed_before(byte << 8) for byte in range(256)]
 _BEFORE_LOW = [_computed_before(byte) for byte in range(256)]
 
@@ -280,7 +286,7 @@ def uuid7() -> UUID:
 
 
 def uuid7_in(partition: int, partitions: int) -> UUID:
-    """Make a UUIDv7 whose bytes say the given partition. Costs less than `fit(uuid7(), ...)`."""
+    """Make a UUIDv7 whose bytes choose the given partition. Costs less than `fit(uuid7(), ...)`."""
     if partitions == 1:
         return uuid7()
     place = _take_places(1)
@@ -293,8 +299,8 @@ def uuid7_in(partition: int, partitions: int) -> UUID:
 def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID | str]:
     """Make UUIDs for many executions in one partition, as 32 digits each.
 
-    Like those of `uuid7`, each UUID is greater than the one before it. The bytes of a UUID say its
-    partition, so a bare UUID finds it.
+    As with `uuid7`, each UUID is greater than the one before it. The bytes of a UUID choose its
+    partition, so a bare UUID is enough to find the execution.
     """
     first = _take_places(count)
     places = range(first, first + count)
@@ -310,10 +316,10 @@ def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID 
 
 
 def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID | str]:
-    """Make UUIDs of one partition for these places.
+    """Make UUIDs of one partition for these places (milliseconds and counters).
 
-    They share 46 random bits, and their last two bytes are computed. Another process draws the same
-    UUID as rarely as one with 62 random bits of its own.
+    The UUIDs share 46 random bits, and their last two bytes are computed. Two processes make the
+    same UUID as rarely as if each UUID had its own 62 random bits.
     """
     middle = 0x2 << 46 | _random.getrandbits(46)
     choice = _random.getrandbits(16)
@@ -335,14 +341,18 @@ def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID |
 
 @cache
 def _added_by_counter() -> list[int]:
-    """Return what version and counter of a UUIDv7 add to the checksum of its first 14 bytes."""
+    """Return what each counter of a UUIDv7 adds to the checksum of its first 14 bytes.
+
+    The version of the UUID is included.
+    """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 
 
 def _take_places(count: int) -> int:
-    """Take places for UUIDs, and return the first: a millisecond, and a counter in 12 bits.
+    """Take consecutive places for UUIDs, and return the first.
 
-    Places rise. When the counters of a millisecond are used up, those of the next one are taken.
+    A place is a millisecond, and a counter in 12 bits. No place is taken twice. When the counters
+    of a millisecond are used up, the counters of the next millisecond are taken.
     """
     global _last
     with _lock:

@@ -1,11 +1,11 @@
-"""Check JSON values against JSON Schema, as far as the schemas of Python types use it."""
+"""Check JSON values against the part of JSON Schema that the schemas of Python types use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# Deeper values are not looked into: the handler checks the whole value when it takes it.
+# Deeper parts are not checked here: the handler checks the whole value when it takes it.
 _MAX_DEPTH = 64
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -17,7 +17,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-# How numbers that are no JSON travel.
+# Numbers that JSON does not have, as they are written.
 _NO_JSON_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _WORDS = {
     "object": "an object",
@@ -31,9 +31,10 @@ _WORDS = {
 
 
 class _Root:
-    """The parts of a document, and what was found already, by the ids of schema and value.
+    """The definitions of a document, and the results so far, by the ids of schema and value.
 
-    Members of nested choices would be looked into again for every choice around them.
+    The results are kept because values inside nested choices (`anyOf`) would otherwise be checked
+    again for every choice around them.
     """
 
     def __init__(self, document: Any) -> None:
@@ -46,8 +47,8 @@ class _Root:
 def find_problem(document: Any, value: Any) -> str | None:
     """Return the first part of a value that does not fit, and why; None if it fits.
 
-    Knows the keywords that name types, members and limits. Others, such as `pattern` and `format`,
-    are left to the handler.
+    Only the keywords about types, members and limits are checked here. The handler checks the other
+    keywords, such as `pattern` and `format`.
     """
     found = _problem(document, value, _Root(document), "", 0)
     if found is None:
@@ -84,7 +85,8 @@ def _look(
     if choices:
         tried = [_problem(one, value, root, path, depth + 1) for one in choices]
         if None not in tried:
-            # The choice that fits best says what is wrong: it failed deepest inside the value.
+            # Report the problem of the choice that fits best: the one that failed deepest inside
+            # the value.
             return max((one for one in tried if one), key=lambda one: one[0].count("."))
     return (
         _type_problem(schema, value, path)
@@ -175,7 +177,7 @@ def _has_type(value: Any, name: str) -> bool:
         return value.is_integer()
     if name == "number" and isinstance(value, str):
         return value in _NO_JSON_NUMBERS
-    # A type that is not known here fits: the handler decides.
+    # A type that is not known here is accepted; the handler decides.
     return isinstance(value, _TYPES.get(name, (object,)))
 
 

@@ -1,11 +1,61 @@
-"""The traffic of a lane."""
+"""Options and traffic of a lane."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
+
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import check_text
+from flowfabric.core.limit import MAX_LIMIT_KEY_BYTES, Rate, check_limit_name, check_whole_number
+
+MAX_WEIGHT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneOptions:
+    """How many executions of a lane run at once, how many start in a window, and how keys take
+    turns.
+
+    `fair_by` is the name of an argument: executions with different values of it take turns.
+    `weights` gives some of these values more turns; every other value gets one turn.
+    """
+
+    concurrency: int | None = None
+    rate: str | Rate | None = None
+    fair_by: str | None = None
+    weights: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None:
+            check_whole_number("concurrency", self.concurrency, most=2_000_000_000)
+        if self.rate is not None and not isinstance(self.rate, Rate):
+            object.__setattr__(self, "rate", Rate.parse(self.rate))
+        if self.fair_by is not None:
+            check_limit_name("fair_by", self.fair_by)
+        if self.weights is None:
+            return
+        if not isinstance(self.weights, Mapping):
+            raise InvalidInput(field="weights", problem="must be a mapping of keys to turns")
+        for key, weight in self.weights.items():
+            check_text("weights", key, MAX_LIMIT_KEY_BYTES)
+            check_whole_number(f"weights[{key!r:.40}]", weight, most=MAX_WEIGHT)
+        object.__setattr__(self, "weights", dict(self.weights))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the options that are given, as the engine stores them."""
+        found: dict[str, Any] = {
+            "concurrency": self.concurrency,
+            "fair_by": self.fair_by,
+            "weights": self.weights,
+        }
+        if isinstance(self.rate, Rate):
+            found["rate"] = self.rate.number
+            found["rate_window_ms"] = round(self.rate.window.total_seconds() * 1000)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +92,7 @@ class LaneTraffic:
 def joined_traffic(parts: Sequence[LaneTraffic], is_incomplete: bool = False) -> LaneTraffic:
     """Join the traffic of one lane in several partitions.
 
-    Rates add up: what was counted over a shorter time counts for more.
+    Counts over a shorter time are scaled up to the longest time, so that rates add up.
     """
     first, seconds = parts[0], max(part.seconds for part in parts)
     running: Counter[str] = Counter()

@@ -65,7 +65,7 @@ class Rate:
             raise InvalidInput(field=name, problem=f"must be at least 1 per time, not {text!r:.60}")
         window = unit * count
         if window > timedelta(days=366):
-            raise InvalidInput(field=name, problem="must be per a time of at most 366 days")
+            raise InvalidInput(field=name, problem="must count over a window of at most 366 days")
         return cls(number, window)
 
     def __str__(self) -> str:
@@ -78,13 +78,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Limit how many executions run at once, how many start in a time, or both.
+    """Limit how many executions run at once, how many start in a window, or both.
 
-    `Limit("openai", concurrency=10, rate="100/min")`. Tasks that name the same limit share it. With
-    `key`, every value of the key has its own slots and its own rate: `key` is the name of an
-    argument of the task, or a function whose parameters are named like arguments of the task. An
-    execution over the limit waits in a line; with `overflow="refuse"`, a submission for which there
-    is no room raises LimitReached, and nothing is stored.
+    `Limit("openai", concurrency=10, rate="100/min")`. Tasks that name the same limit share it.
+    `key` is the name of an argument of the task, or a function whose parameters are named like
+    arguments of the task. With `key`, every value of the key has its own slots and its own rate.
+
+    An execution over the limit waits in a line. With `overflow="refuse"`, a submission for which
+    there is no room raises LimitReached, and nothing is stored.
 
     A limit without numbers has the numbers that another task or an operator gave it.
     """
@@ -115,7 +116,7 @@ class Limit:
 
     @property
     def parsed_rate(self) -> Rate | None:
-        """The rate; a text was read when the limit was made."""
+        """The parsed rate. A rate given as text was parsed when the limit was made."""
         return self.rate if isinstance(self.rate, Rate) else None
 
     def to_json(self) -> dict[str, Any]:
@@ -143,11 +144,14 @@ class Budget:
     reports what it used with `ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a
     whole number, never a float. `amounts` holds limits of other dimensions, as whole numbers.
 
-    `period` is hour, day, week or month in the time zone `tz`, or a timedelta from the creation of
-    the budget on; without it a budget is never reset. A report over the limit counts nothing: with
-    `on_exceed="fail"` it raises BudgetExceeded in the handler. With `"suspend"`, the execution
-    waits until the budget is reset or raised, then goes on. With `"warn"`, the report counts, and
-    an event tells of it. While a budget has no room, no execution under it starts.
+    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`, or
+    after a timedelta, counted from the creation of the budget. Without `period`, a budget is never
+    reset. While a budget has no room, no execution under it starts.
+
+    `on_exceed` decides about a report that exceeds a limit. With `"fail"`, the report is not
+    counted and raises BudgetExceeded in the handler. With `"suspend"`, it is not counted, and the
+    execution waits until the budget is reset or raised. With `"warn"`, it is counted, and an event
+    is written.
     """
 
     name: str
@@ -165,7 +169,7 @@ class Budget:
         given = dimensions("budget", usd=self.usd, tokens=self.tokens, **self.amounts)
         for name, amount in given.items():
             if amount < 1:
-                raise InvalidInput(field=f"budget.{name}", problem="must be more than nothing")
+                raise InvalidInput(field=f"budget.{name}", problem="must be more than 0")
         if isinstance(self.period, timedelta):
             if not timedelta(seconds=1) <= self.period <= timedelta(days=3660):
                 raise InvalidInput(
@@ -192,7 +196,7 @@ class Budget:
 
     @property
     def limits(self) -> dict[str, int]:
-        """The hard limits by dimension; money in micros."""
+        """The hard limits by dimension; money in millionths."""
         return dimensions("budget", usd=self.usd, tokens=self.tokens, **self.amounts)
 
     def to_json(self) -> dict[str, Any]:
@@ -218,8 +222,9 @@ class Budget:
 class Gate:
     """The counter of one limit, or of one budget, for one key; '' stands for no key.
 
-    Its id is a hash of its names, as the engine computes it. A limit with keys has no counter
-    without a key: there the gate stands for the declaration.
+    Its id is a hash of its names, as the engine computes it. A limit with a key has a counter for
+    each value of the key. Such a limit also has a gate without a key, which counts nothing and only
+    stands for the declaration.
     """
 
     namespace: str
@@ -246,7 +251,7 @@ _BUDGET_IDS = 1 << 62
 
 @lru_cache(maxsize=65536)
 def gate_id(kind: str, namespace: str, name: str, key: str) -> int:
-    """Return the id of a gate: a hash of 62 bits; budgets have the upper half."""
+    """Return the id of a gate, a hash of 62 bits. Budgets use the upper half of the range."""
     digest = sha256("\x01".join((kind, namespace, name, key)).encode()).digest()
     number = int.from_bytes(digest[:8], "big") & (_BUDGET_IDS - 1)
     return number + _BUDGET_IDS if kind == "budget" else number
@@ -273,7 +278,7 @@ def _registered(kind: str, limit: Limit | Budget) -> dict[str, Any]:
 
 
 def check_limit_name(field: str, name: object) -> None:
-    """Refuse a name of a limit, a budget or a dimension as the engine would."""
+    """Refuse an invalid name of a limit, a budget or a dimension, as the engine would."""
     if not isinstance(name, str):
         raise InvalidInput(field=field, problem=f"must be text, not {type(name).__name__}")
     if not _NAME.fullmatch(name) or len(name.encode("utf-8", "replace")) > MAX_LIMIT_NAME_BYTES:
@@ -281,6 +286,10 @@ def check_limit_name(field: str, name: object) -> None:
             field=field,
             problem=f"must be 1 to {MAX_LIMIT_NAME_BYTES} bytes without whitespace or control "
             "characters",
+        )
+    if name.startswith("ff:"):
+        raise InvalidInput(
+            field=field, problem="must not begin with ff:, which is kept for the limits of lanes"
         )
 
 
@@ -344,7 +353,7 @@ def amount_text(dimension: str, amount: int | None) -> str:
 
 
 def dimensions(_what: str, /, **amounts: object) -> dict[str, int]:
-    """Return amounts by dimension as the engine counts them; None is left out."""
+    """Return amounts by dimension as the engine counts them. An amount that is None is left out."""
     found: dict[str, int] = {}
     for name, amount in amounts.items():
         if amount is None:
@@ -364,7 +373,7 @@ def dimensions(_what: str, /, **amounts: object) -> dict[str, int]:
 
 
 def key_text(field: str, value: object) -> str:
-    """Return the value of a key as text. Equal keys must be equal texts."""
+    """Return the value of a key as text. Equal values must give equal texts."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, bool) or not isinstance(
@@ -413,7 +422,10 @@ def key_names(field: str, key: Key, known: Sequence[str], task: str) -> tuple[st
 
 
 def several(field: str, kind: type[T], given: T | Sequence[T] | None) -> tuple[T, ...]:
-    """Return one or several limits as a tuple; refuse anything else and equal names."""
+    """Return one or several limits as a tuple.
+
+    Refuse a value that is not a limit, and two limits with the same name.
+    """
     if given is None:
         return ()
     found = (given,) if isinstance(given, kind) else given

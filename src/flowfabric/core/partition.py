@@ -1,16 +1,28 @@
-"""How many partitions a database has."""
+"""How many partitions a database has, and rows that were found in them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Found(list[T]):
+    """Rows of all partitions. `missing` are the partitions that did not answer."""
+
+    def __init__(self, rows: Iterable[T] = (), missing: tuple[int, ...] = ()) -> None:
+        super().__init__(rows)
+        self.missing = missing
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionNumbers:
-    """The numbers of partitions: that exist, that new ids use, and that keys use.
+    """How many partitions exist, how many of them are used for new ids, and how many for keys.
 
-    New ids use all that exist after `rests_for`.
+    After `rests_for`, new ids use all existing partitions.
     """
 
     partitions: int

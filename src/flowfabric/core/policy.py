@@ -64,9 +64,9 @@ class Retry:
     Exceptions of the classes in `retry_on` (default: all) are retried, unless their class is also
     in `never_on`. An exception group is retried if each of its members would be retried.
 
-    Last, the worker calls `when(error, attempt)`, where the first attempt is 1. If it returns
-    False, the execution fails. With `respect_retry_after`, an HTTP error with a Retry-After header
-    is retried at the time that the header gives.
+    If the classes allow a retry, the worker calls `when(error, attempt)`, where `attempt` counts
+    from 1. If `when` returns False, the execution fails. With `respect_retry_after`, an HTTP error
+    with a Retry-After header is retried at the time that the header gives.
     """
 
     max_retries: int = 3
@@ -119,9 +119,9 @@ def names_groups(kinds: ExceptionTypes) -> bool:
 class StreamPolicy:
     """How much a stream keeps, and how long.
 
-    `max_frames` keeps only the newest durable frames, about as many; without it all of them stay.
-    A stream with `max_bytes` (64 MiB by default) refuses more. Frames are deleted with their
-    execution, or this long after its end: `retention`.
+    About `max_frames` durable frames are kept, the newest ones (default: all). A stream refuses
+    frames beyond `max_bytes` (default: 64 MiB). Frames are deleted when their execution has ended
+    and `retention` has passed since then (default: together with the execution).
     """
 
     max_frames: int | None = None

@@ -1,4 +1,4 @@
-"""Quotas and budgets as operators read them."""
+"""Quotas and budgets as operators see them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from flowfabric.core.states import BudgetPeriod, OnExceed, Overflow
 class QuotaInfo:
     """A quota: the numbers in force, the numbers that code declared, and the last change.
 
-    `is_set`: an operator has set the numbers for all keys. `keys_set` counts the keys that have
-    numbers of their own.
+    `is_set` says whether an operator has set the numbers for all keys. `keys_set` counts the keys
+    for which an operator has set separate numbers.
     """
 
     namespace: str
@@ -39,9 +39,10 @@ class QuotaInfo:
 
 @dataclass(frozen=True, slots=True)
 class GateInfo:
-    """The counter of a quota for one key, and the line in front of it.
+    """The counter of a quota for one key, and the executions that wait in line for it.
 
-    `running` counts executions, `held` slots outside executions, `started` starts in the window.
+    `running` counts executions. `held` counts slots that are used outside executions. `started`
+    counts the starts in the window.
     """
 
     gate_id: int
@@ -72,7 +73,8 @@ class QuotaChange:
 class Admission:
     """The answer to a caller that asked for a slot of a quota.
 
-    If `is_admitted` is False, `outcome` says why, and `retry_at` when to ask again, if known.
+    If `is_admitted` is False, `outcome` says why. If it is known when to ask again, `retry_at` says
+    so.
     """
 
     outcome: str
@@ -86,10 +88,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class BudgetInfo:
-    """A budget of one key: what was used in this period, and the limits in force.
+    """A budget of one key: its usage in this period, and the limits in force.
 
-    Money (the dimension `usd`) is in micros. `raised` names the dimensions whose limit an operator
-    set. While `is_shut`, no execution under the budget starts.
+    Money (the dimension `usd`) is in millionths. `raised` names the dimensions whose limit an
+    operator set. While `is_shut`, no execution under the budget starts.
     """
 
     budget_id: int

@@ -7,6 +7,7 @@ import re
 from base64 import b64decode
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -34,18 +35,20 @@ class Signal:
     token: str | None = field(default=None, repr=False)
     payload: bytes | None = field(default=None, repr=False)
     encoding: str | None = "json"
-    # A second signal with this key to the same name is a duplicate.
+    # A second signal with the same name and this key is a duplicate.
     key: str | None = None
-    # Where it comes from, for people to read.
+    # A note for people: who sends the signal.
     source_type: str | None = None
     source_identity: str | None = None
     id: UUID = field(default_factory=uuid7)
-    # The declared type that its value was checked with.
+    # The declared type with which the value was checked.
     schema_id: int | None = field(default=None, repr=False)
 
     def check_type(self, schema_id: int, document: Any) -> None:
-        """Check the value with the type that the execution has declared; name the part that does
-        not fit."""
+        """Check the value against the type that the execution has declared.
+
+        The error names the part that does not fit.
+        """
         what = f"signal {self.name!r}" if self.name else "the waitpoint"
         problem: str | None = None
         if self.payload is not None and self.encoding != "json":
@@ -64,7 +67,7 @@ class Signal:
         self.schema_id = schema_id
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as the engine would, and name the field."""
+        """Refuse invalid fields before the call, as the engine would. The error names the field."""
         if self.name is not None or self.token is None:
             check_signal_name(self.name or "")
         if self.payload is not None and len(self.payload) > MAX_SIGNAL_BYTES:
@@ -82,7 +85,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The answer to a signal: its id, and whether an earlier signal stands for it.
+    """The answer to a signal: its id, and whether it is a duplicate of an earlier signal.
 
     `effect` is `woken` (it woke the execution), `buffered` (it is kept for a wait) or `stored` (the
     execution was busy, or the signal is part of an open transaction).
@@ -95,7 +98,7 @@ class Delivered:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Wait:
-    """A wait of a handler: a step of its journal, and what it waits for."""
+    """A wait of a handler: a step of its journal, with the condition that it waits for."""
 
     name: str
     occurrence: int
@@ -105,12 +108,12 @@ class Wait:
     timeout: timedelta | None = None
     follows: int | None = None
     code_version: str | None = None
-    # Take the answer if there is one; otherwise only look.
+    # True: take the answer if there is one. False: only look whether there is one.
     take: bool = False
 
     def check(self) -> None:
         if self.timeout is not None and not timedelta(0) <= self.timeout <= _MAX_TIMEOUT:
-            raise InvalidInput(field="timeout", problem="must be from nothing to a hundred years")
+            raise InvalidInput(field="timeout", problem="must be between 0 and a hundred years")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ class WaitAnswer:
     recorded_at: datetime
     until_at: datetime | None
     ready_at: datetime | None
-    # What a taken wait was taken as: `signals`, `timeout` or `operator`.
+    # What ended a taken wait: `signals`, `timeout` or `operator`.
     taken_as: str | None
     value: bytes | None = field(repr=False)
     attempt: int
@@ -147,13 +150,13 @@ class SignalRecord:
     taken_at: datetime | None = None
     wait_name: str | None = None
     wait_occurrence: int | None = None
-    # The waitpoint that it was sent to; None for a signal by name.
+    # The waitpoint whose token was used; None for a signal by name.
     waitpoint_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSignal:
-    """A signal of the feed: that it was accepted, and what it did; without its value."""
+    """A signal of the feed: when it was accepted and what it did, without its value."""
 
     id: UUID
     execution_id: ExecutionId
@@ -170,7 +173,10 @@ class FeedSignal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """A suspended execution: since when, why, until when, and what it waits for."""
+    """A suspended execution: since when, why, until when, and what it waits for.
+
+    `continuation` is a text that the holder of the lease stored when it suspended the execution.
+    """
 
     id: ExecutionId
     suspended_at: datetime
@@ -178,11 +184,16 @@ class Suspended:
     timeout_at: datetime | None
     timeout_behavior: str
     conditions: list[dict[str, Any]]
+    continuation: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWaitpoint:
-    """An open waitpoint, without its token."""
+    """An open waitpoint, without its token.
+
+    `required_signal_names` are the names of the signals that it takes; empty if it takes every
+    name. `token_fingerprint` is the beginning of the digest of its token.
+    """
 
     waitpoint_id: UUID
     key: str
@@ -192,11 +203,44 @@ class PendingWaitpoint:
     activated_at: datetime | None
     expires_at: datetime | None
     signal_count: int
+    required_signal_names: list[str]
+    token_fingerprint: str | None
+
+
+class WaitpointState(StrEnum):
+    """The state of a waitpoint, as the holder of its token sees it."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    CLOSED = "closed"
+    """Its answer was taken, its time is over, or its execution has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedWaitpoint:
+    """What the holder of a token is asked: a question with details, or a value of a type.
+
+    `decision` is the answer to an approval: approved or rejected. `schema` is the JSON Schema of
+    the value, or None if no type is declared.
+    """
+
+    state: WaitpointState
+    key: str
+    is_approval: bool
+    question: str | None
+    details: Any
+    decision: str | None
+    answered_at: datetime | None
+    expires_at: datetime | None
+    schema: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
-    """The answer of one approver. `by` is who gave it: said by the sender, or a principal."""
+    """The answer of one approver.
+
+    `by` names who answered: a principal, or any name that the sender gave.
+    """
 
     approver: str
     is_approved: bool
@@ -255,7 +299,7 @@ def read_comment(payload: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HmacKey:
-    """A key that signs tokens, without its secret. `lapses_at` is None for the current one."""
+    """A key that signs tokens, without its secret. `lapses_at` is None for the current key."""
 
     kid: str
     is_active: bool
@@ -265,7 +309,7 @@ class HmacKey:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The answer to a rotation: the key that signs now, and the one before it."""
+    """The answer to a rotation: the key that signs now, and the previous key."""
 
     outcome: str
     kid: str
@@ -278,7 +322,7 @@ _TOKEN = re.compile(r"ffw_[A-Za-z0-9_-]{92,144}")
 
 
 def token_address(token: str) -> ExecutionId:
-    """Return the execution that a token says it is for; the engine verifies that it is.
+    """Return the execution that a token names. The engine verifies the token.
 
     A text that cannot be a token gets an address that the engine refuses like any wrong token.
     """
@@ -308,7 +352,7 @@ class PendingWait:
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal, if it is a wait for one."""
+        """The name of the signal, if the condition is a single signal."""
         return self.condition.get("signal")
 
 

@@ -1,4 +1,4 @@
-"""The dimensions of an execution's state. The values are those of the enums in the database."""
+"""The dimensions of an execution's state. Each class has the values of an enum of the database."""
 
 from __future__ import annotations
 

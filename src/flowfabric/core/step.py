@@ -10,7 +10,7 @@ from flowfabric.core.execution import MAX_NAME_BYTES, check_text
 from flowfabric.core.states import StepKind
 
 MAX_VALUE_BYTES = 1_048_576
-# The most steps that one execution may record, and the number from which its worker warns.
+# The most steps that one execution may record, and the number of steps at which its worker warns.
 MAX_STEPS = 50_000
 MANY_STEPS = 5_000
 _MAX_COUNT = 2**31
@@ -84,7 +84,7 @@ class StepRecord:
     recorded_at: datetime
     until_at: datetime | None
     attempt: int
-    # A wait: since when its answer was there, and what it was taken as; None while it is open.
+    # For a wait: when its answer was ready, and what it was taken as. None until then.
     ready_at: datetime | None = None
     taken_as: str | None = None
 

@@ -1,4 +1,4 @@
-"""Streams: the frames that a running execution sends, and what a reader gets."""
+"""Streams: the frames that a running execution sends, and the items that a reader gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MAX_FRAME_BYTES = 65_536
 MAX_KIND_BYTES = 64
 MAX_CORRELATION_BYTES = 256
 MAX_PATCH_DEPTH = 16
-# In a summary patch this text stands for a null; a null deletes its key.
+# A value that is nested deeper comes as text: programs that show it would run out of stack.
+MAX_VALUE_DEPTH = 200
+# In a summary patch this text stands for a null, because a real null deletes its key.
 NULL = "__ff_null__"
 _ID = re.compile(r"(\d{1,18})-(\d{1,9})")
 
@@ -29,7 +31,7 @@ START: Position = (0, 0)
 
 
 class FrameEncoding(StrEnum):
-    """What the bytes of a frame are."""
+    """The encoding of the bytes of a frame."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,7 +40,7 @@ class FrameEncoding(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutgoingFrame:
-    """A frame that a handler sends. `position` counts the journal entries at that moment."""
+    """A frame that a handler sends. `position` is the number of journal entries before it."""
 
     payload: bytes = field(repr=False)
     encoding: FrameEncoding
@@ -49,7 +51,7 @@ class OutgoingFrame:
     ttl: timedelta | None = None
 
     def check(self) -> None:
-        """Refuse invalid fields, as the engine would, and name the field."""
+        """Refuse invalid fields, as the engine would. The error names the field."""
         if len(self.payload) > MAX_FRAME_BYTES:
             raise PayloadTooLarge(
                 field="value",
@@ -75,8 +77,9 @@ class Chunk:
 class Frame(Generic[T_co]):
     """One frame of a stream.
 
-    `text` is its text; `data` is its value, if it is JSON, else its text or its bytes. `id` rises
-    with every frame of the execution: pass it as `since` to continue after this frame.
+    `text` is its text. `data` is the value of a JSON frame; for any other frame, it is the text or
+    the bytes. `id` rises with every frame of the execution: pass it as `since` to continue after
+    this frame.
     """
 
     id: str
@@ -89,7 +92,7 @@ class Frame(Generic[T_co]):
     attempt: int
     data: T_co
     correlation_id: str | None = None
-    # The version of the summary with this frame; only of summary frames.
+    # The version of the summary after this frame. Only summary frames have it.
     summary_version: int | None = None
 
     @property
@@ -109,7 +112,7 @@ class Rewind:
     attempt: int
 
     def keeps(self, frame: Frame[Any]) -> bool:
-        """Tell whether a frame that came before stays valid."""
+        """Return whether an earlier frame is still valid."""
         return parse_id(frame.id) <= parse_id(self.to)
 
 
@@ -147,25 +150,26 @@ def parse_id(id: str | None, field: str = "since") -> Position:
 
 
 def patch_problem(payload: bytes) -> str | None:
-    """Return what is wrong with a summary patch; None if nothing is."""
+    """Return the problem of a summary patch, or None."""
     try:
         patch = json.loads(payload)
     except (ValueError, RecursionError):
         return "must be JSON"
     if not isinstance(patch, dict):
         return "must be an object: a JSON merge patch"
-    if _depth(patch) > MAX_PATCH_DEPTH:
+    if depth(patch) > MAX_PATCH_DEPTH:
         return f"patch_depth_exceeded: must be nested at most {MAX_PATCH_DEPTH} deep"
     if b"\\u0000" in payload and _has_null_character(patch):
         return "must not contain the character U+0000"
     return None
 
 
-def _depth(value: Any) -> int:
+def depth(value: Any) -> int:
+    """Return how deep objects and lists are nested in a value: 0 for a text or a number."""
     if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
+        return 1 + max(map(depth, value.values()), default=0)
     if isinstance(value, list):
-        return 1 + max(map(_depth, value), default=0)
+        return 1 + max(map(depth, value), default=0)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions as operators read them, and the policies that they may have."""
+"""Subscriptions as operators see them, and their policies."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class SubscriptionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionInfo:
-    """A subscription: its wishes, its consumer, and how far it is behind.
+    """A subscription: its filters, its consumer, and how far it is behind.
 
-    `behind_at` is the time of the first event after its position, or None if there is none.
-    `waiting` counts the events after its position, up to 1 000 in each partition; they include the
-    events that it does not want. If a partition could not be reached, its events are not counted.
+    `behind_at` is the time of the first event of its namespace after its position, or None if there
+    is no later event. `waiting` counts the events of its namespace after its position, up to 1 000
+    in each partition. It also counts events that the filters exclude. If a partition could not be
+    reached, its events are not counted.
     """
 
     namespace: str
@@ -77,7 +78,7 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Which events a subscription wants; None means all."""
+    """The events that a subscription wants. None means all."""
 
     kinds: list[str] | None = None
     tasks: list[str] | None = None

@@ -27,8 +27,8 @@ class TaskName:
 class TaskInfo:
     """A task as its app registered it.
 
-    `arguments` and `result` are JSON Schemas, or None if unknown. A limit has a kind (quota or
-    budget), a name, whether it has a key, and the argument that is the key.
+    `arguments` and `result` are JSON Schemas, or None if unknown. Each limit has its kind (quota or
+    budget), its name, whether it has a key, and which argument is the key.
     """
 
     namespace: str
@@ -47,7 +47,8 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDeclaration:
-    """What an app says about one of its tasks. A schema that is None keeps the known one."""
+    """What an app says about one of its tasks. A schema that is None leaves the stored schema
+    unchanged."""
 
     task: str
     version: str | None = None

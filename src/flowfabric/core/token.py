@@ -1,4 +1,4 @@
-"""Tokens of the HTTP server, what they allow, and the record of what operators did."""
+"""Tokens of the HTTP server, their scopes, and the record of what operators did."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scope(StrEnum):
 
 
 def parse_scopes(words: Iterable[str]) -> tuple[Scope, ...]:
-    """Parse scopes; raise InvalidInput if one is unknown or there is none."""
+    """Parse scopes; raise InvalidInput if a scope is unknown or none is given."""
     found = []
     for word in words:
         try:
@@ -103,14 +103,14 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenUse:
-    """Whose token a request carries."""
+    """The owner and the rights of a token that a request carries."""
 
     token_id: UUID
     name: str
     prefix: str
     scopes: frozenset[Scope]
     namespace: str
-    # Seconds until the token expires; None: never.
+    # Seconds until the token expires; None if it never does.
     expires_in: float | None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,10 +43,40 @@ def skip_library(error: BaseException) -> TracebackType | None:
     return error.__traceback__
 
 
+def place_of(error: BaseException) -> str | None:
+    """Return the innermost function of user code that an error came through, with its module.
+
+    A function of the standard library or of an installed package is returned only if the error came
+    through no function of the app itself.
+    """
+    place = outside = None
+    trace, follows = error.__traceback__, False
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        follows = _is_library(code.co_filename, LIBRARY, follows=follows)
+        if not follows:
+            name = f"{trace.tb_frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
+            if code.co_filename.startswith(_installed()):
+                outside = name
+            else:
+                place = name
+        trace = trace.tb_next
+    return place or outside
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Return where Python keeps its own modules and installed packages."""
+    import sysconfig  # imported here: only a failure needs it
+
+    return tuple({*sysconfig.get_paths().values()} - {sys.prefix, sys.base_prefix})
+
+
 def fold(trace: str, library: str = LIBRARY) -> str:
     """Remove the library's frames from the text of a traceback, and add how many were removed.
 
-    If no frame is of user code, the text stays whole, unless the error is one of the library's.
+    If no frame is of user code, the text stays whole, unless the error is one that the library
+    itself defines.
     """
     kept: list[str] = []
     user_frames = folded = 0
@@ -85,7 +117,8 @@ def trace_of(detail: bytes | None, *, is_whole: bool = False) -> str:
 
 
 def _is_library(file: str, library: str, *, follows: bool) -> bool:
-    """Return whether a frame belongs to the library. `follows`: the frame before it does."""
+    """Return whether a frame belongs to the library. `follows` says whether the frame before it
+    does."""
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 
 

@@ -2,8 +2,8 @@
 
 A webhook makes a worker call a URL that somebody stored in the database. Without rules, a stored
 URL could reach the private network of the worker. So a worker calls nothing by default: its
-settings list the hosts that it may call. A host on the list is called by https only, and only if
-all its addresses are public, or in a network that the settings list, too.
+settings list the hosts that it may call. A listed host is called only by https, and only if each of
+its addresses is public or in a network that the settings list.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _NAME = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
-# Never called, whatever the settings list: the services of clouds that hand out credentials.
+# Services of clouds that hand out credentials. They are never called, even if the settings list
+# them.
 _NEVER: tuple[Network, ...] = (
     ip_network("169.254.0.0/16"),
     ip_network("fe80::/10"),
     ip_network("fd00:ec2::/32"),
     ip_network("100.100.100.200/32"),
 )
-# Addresses of IPv6 that carry one of IPv4, in which a private address can hide.
+# IPv6 addresses that contain an IPv4 address, which may be a private one.
 _CARRIERS: tuple[Network, ...] = (
     ip_network("::/96"),
     ip_network("::ffff:0:0/96"),
@@ -47,8 +48,8 @@ _CARRIERS: tuple[Network, ...] = (
     ip_network("2001::/32"),
     ip_network("2002::/16"),
 )
-# Public addresses of IPv6 begin with the bits 001. These are special, though Python versions differ
-# about some of them.
+# Public addresses of IPv6 begin with the bits 001. The networks in `_SPECIAL` are never public;
+# Python versions disagree about some of them.
 _UNICAST = ip_network("2000::/3")
 _SPECIAL: tuple[Network, ...] = (
     ip_network("192.0.0.0/24"),
@@ -77,7 +78,7 @@ class Target:
 
 
 def parse_webhook_url(url: str) -> Target:
-    """Check the form of a URL; raise InvalidInput if a webhook may not have it."""
+    """Check the form of a URL; raise InvalidInput if webhooks may not use it."""
 
     def wrong(problem: str) -> InvalidInput:
         return InvalidInput(field="url", problem=problem)
@@ -113,7 +114,8 @@ def parse_webhook_url(url: str) -> Target:
         raise wrong("must hold the name of a host: letters, digits, dashes and dots")
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
         try:
-            # Only the usual form; IPv4Address refuses leading zeros, hexadecimal and short forms.
+            # Accept only the usual form: IPv4Address refuses leading zeros, hexadecimal and short
+            # forms.
             address = IPv4Address(host)
         except ValueError as error:
             raise wrong("must hold an address in the form 203.0.113.7, or a name") from error
@@ -123,8 +125,7 @@ def parse_webhook_url(url: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The hosts that a worker may call, and the networks that are allowed although they are
-    private."""
+    """The hosts that a worker may call, and the private networks that are allowed."""
 
     hosts: tuple[str, ...] = ()
     networks: tuple[Network, ...] = ()
@@ -192,7 +193,7 @@ class Allowed:
 
 
 class Blocked(Exception):
-    """The rules forbid to call this URL."""
+    """The rules do not allow a call of this URL."""
 
 
 def _entries(text: str) -> list[str]:
@@ -206,7 +207,7 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookInfo:
-    """A webhook: where it posts what, and the last answers.
+    """A webhook: its URL, the events that it posts, and the last answers.
 
     `behind_at`, `waiting` and `is_expired` are as in `SubscriptionInfo`.
     """

@@ -89,6 +89,18 @@ def _completed(e: Evidence) -> str:
     return f"It is done: it completed at {_at(e, 'at')} in attempt {e['attempts']}."
 
 
+def _trimmed(e: Evidence) -> str:
+    last = f"It was trimmed; its last event was {e['last_event']} at {_at(e, 'at')}."
+    names = e.get("subscriptions")
+    if not names:
+        return last
+    verb = "subscription" if len(names) == 1 else "subscriptions"
+    return (
+        f"{last} Its events stay for the {verb} {', '.join(names)}, until {_at(e, 'until')} at the "
+        "latest."
+    )
+
+
 def _failed(e: Evidence) -> str:
     reason = _part(e, "failure_reason", ": ")
     return (
@@ -201,7 +213,7 @@ def _crash_loop(e: Evidence) -> str:
 
 
 _AFTER_TIMEOUT = {
-    "auto_resume": "it continues without",
+    "auto_resume": "it continues without an answer",
     "fail": "it fails",
     "cancel": "it is cancelled",
     "expire": "it expires",
@@ -222,46 +234,81 @@ def _suspended_for_operator(e: Evidence) -> str:
 
 def _awaited(e: Evidence) -> str:
     """Say what a suspended execution waits for, and how much has come."""
-    names = [_condition(one["condition"]) + _answered(one) for one in e.get("waits", ())]
+    names = [_wait(one) for one in e.get("waits", ())]
     if runs := e.get("runs"):
         names.append(_count(runs, "run"))
     what = " or ".join(names) if names else "its time"
     reason = str(e["reason"]).replace("_", " ")
     words = f"waiting for {what}"
-    if reason not in ("waiting for signal", "waiting for operator review"):
+    if reason not in ("waiting for signal", "waiting for operator review") and not any(
+        "question" in one for one in e.get("waits", ())
+    ):
         words += f" ({reason})"
-    if untaken := e.get("untaken_signals"):
-        words += f"; {_count(untaken, 'signal')} for other waits came"
+    if others := e.get("other_signals"):
+        words += f"; {_count(others, 'signal')} for other waits came"
     return words
 
 
-def _answered(wait: Mapping[str, Any]) -> str:
-    """Say which of several answers have come, if one has."""
-    if not (answered := wait.get("answered")):
-        return ""
-    missing = wait.get("unanswered") or ()
-    return f" ({', '.join(answered)} answered; {', '.join(missing) or 'nobody'} did not yet)"
+def _wait(wait: Mapping[str, Any]) -> str:
+    """Say what one wait waits for, who has answered, and who has not."""
+    words = _condition(wait["condition"], wait.get("names", {}))
+    if "question" in wait:
+        words += f' of "{wait["question"]}"'
+    missing = wait.get("unanswered", [])
+    if "approved" in wait or "rejected" in wait or "question" in wait:
+        parts = [
+            f"{len(wait[how])} {how}: {', '.join(wait[how])}"
+            for how in ("approved", "rejected")
+            if how in wait
+        ]
+        if missing:
+            parts.append(f"no answer from {', '.join(missing)}")
+    elif answered := wait.get("answered"):
+        many = len(answered) + len(missing) + len(wait.get("closed", []))
+        parts = [f"{len(answered)} of {many} came: {', '.join(answered)}"]
+        if missing:
+            parts.append(f"still missing: {', '.join(missing)}")
+    else:
+        parts = []
+    if closed := wait.get("closed"):
+        parts.append(f"closed without an answer: {', '.join(closed)}")
+    return f"{words} ({'; '.join(parts)})" if parts else words
 
 
-def _condition(condition: Mapping[str, Any]) -> str:
-    """Say what a condition waits for."""
+def _condition(condition: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Say what a condition waits for. `names` has the names of the waitpoints by their ids."""
+
+    def several(members: Any) -> str:
+        return f"({', '.join(_condition(one, names) for one in members)})"
+
     if "signal" in condition:
         return f"the signal {condition['signal']}"
     if "waitpoint" in condition:
-        return f"the answer of waitpoint {condition['waitpoint']}"
+        id = str(condition["waitpoint"])
+        return f"the answer of the waitpoint {names.get(id, id)}"
     if "approve" in condition:
         return f"{condition['approve']} of {len(condition['of'])} approvals"
     if "every" in condition:
-        return f"all of ({', '.join(map(_condition, condition['every']))})"
+        return f"all of {several(condition['every'])}"
     if "at_least" in condition:
-        return f"{condition['at_least']} of ({', '.join(map(_condition, condition['of']))})"
+        return f"{condition['at_least']} of {several(condition['of'])}"
     return "an operator"
 
 
 def _then(e: Evidence) -> str:
     if "timeout_at" not in e:
         return ""
-    return f"; at {_at(e, 'timeout_at')} {_AFTER_TIMEOUT[str(e['then'])]}"
+    what = _AFTER_TIMEOUT[str(e["then"])]
+    if e["then"] == "auto_resume":
+        due = [one for one in e.get("waits", ()) if one.get("until_at") == e["timeout_at"]]
+        defaults = {one.get("has_default") for one in due}
+        if not due:
+            what = "it continues"
+        elif defaults == {True}:
+            what = "it continues with the default of its wait"
+        elif defaults == {False}:
+            what = "its wait raises WaitTimeout"
+    return f"; at {_at(e, 'timeout_at')} {what}"
 
 
 def _held(e: Evidence) -> str:
@@ -293,7 +340,7 @@ def _flow_being_cancelled(e: Evidence) -> str:
 def _blocked(what: str) -> Callable[[Evidence], str]:
     def sentence(e: Evidence) -> str:
         return (
-            f"It cannot be claimed{_part(e, 'since', ' since ')}: {what}"
+            f"It cannot be claimed{_part(e, 'since', ' (since ', ')')}: {what}"
             f"{_part(e, 'detail', ' (', ')')}."
         )
 
@@ -308,14 +355,19 @@ def _place(e: Evidence) -> str:
 
 
 def _waits_for_quota(e: Evidence) -> str:
-    name = f"{e['quota']}={e['key']}" if "key" in e else e["quota"]
+    name = f"quota {e['quota']}={e['key']}" if "key" in e else f"quota {e['quota']}"
+    if e["quota"] == "ff:lane":
+        name = f"limit of the lane {e['key']}"
     parts = []
     if "concurrency" in e:
         parts.append(f"{e['running']} of {e['concurrency']} running")
     if "opens_at" in e:
         parts.append(f"its rate has room at {_at(e, 'opens_at')}")
     parts.append(_place(e))
-    return f"It waits for the quota {name}: {'; '.join(parts)}."
+    if reserved := e.get("reserved"):
+        slots = "slot is" if reserved == 1 else "slots are"
+        parts.append(f"{reserved} {slots} reserved for it in its other quotas")
+    return f"It waits for the {name}: {'; '.join(parts)}."
 
 
 def _waits_for_budget(e: Evidence) -> str:
@@ -510,6 +562,7 @@ def _deadline_ahead(e: Evidence) -> str:
 # One entry for every code that the engine returns.
 SENTENCES: dict[str, Callable[[Evidence], str]] = {
     "completed": _completed,
+    "trimmed": _trimmed,
     "failed": _failed,
     "reclaims_exhausted": _reclaims_exhausted,
     "crashed_alone": _crashed_alone,

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 class WorkerInfo:
     """One registered worker.
 
-    None in `lanes` or `tasks` means all of them; so does an empty `namespace`.
+    If `lanes` or `tasks` is None, the worker takes all of them. An empty `namespace` means all
+    namespaces.
     """
 
     namespace: str

@@ -1,7 +1,7 @@
 """The dashboard: pages for people, as HTML text. `flowfabric.server.dashboard` serves them.
 
-A page is a function of records that the client has read. This package knows no HTTP and reads
-nothing itself.
+A page is a function of records that the client has read. This package does not use HTTP and reads
+no data itself.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import datetime, timedelta
 from importlib.resources import files
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from flowfabric.core.states import PublicState
-from flowfabric.dashboard.timeline import draw_timeline
+from flowfabric.dashboard.timeline import draw_gantt, draw_timeline
 from flowfabric.drawing.plain import body_text
+from flowfabric.drawing.svg import drawing_style
 from flowfabric.drawing.text import printable
 from flowfabric.drawing.times import exact, short
 
-# A state has a shape besides its colour, so that nobody needs to tell colours apart.
+# Each state has a shape as well as a colour, for readers who cannot tell the colours apart.
 SHAPES = {
     PublicState.WAITING: "○",
     PublicState.DELAYED: "◔",
@@ -25,15 +27,31 @@ SHAPES = {
     PublicState.COMPLETED: "✓",
     PublicState.FAILED: "✕",
     PublicState.CANCELLED: "⊘",
-    PublicState.EXPIRED: "⌛",
+    PublicState.EXPIRED: "⊖",
     PublicState.SKIPPED: "↷",
 }
 # The files that pages load, by name, with their media types.
 STATIC = {
     "style.css": "text/css; charset=utf-8",
+    "drawing.css": "text/css; charset=utf-8",
     "script.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
 }
-# A payload longer than this is cut: a page is for reading.
+# The pages of the menu: name, path, and the key that opens it after g.
+MENU = (
+    ("Overview", "", "o"),
+    ("Executions", "/executions", "e"),
+    ("Flows", "/flows", "f"),
+    ("Approvals", "/approvals", "a"),
+    ("Schedules", "/schedules", "s"),
+    ("Lanes", "/lanes", "l"),
+    ("Budgets", "/budgets", "b"),
+    ("Workers", "/workers", "w"),
+    ("Tasks", "/tasks", "t"),
+    ("Events", "/events", "v"),
+    ("Subscriptions", "/subscriptions", "u"),
+)
+# A longer payload is cut, because nobody reads it on a page.
 BODY_SHOWN = 20_000
 
 
@@ -44,6 +62,8 @@ def render(page: str, *, now: datetime, **facts: Any) -> str:
 
 def read_static(name: str) -> bytes:
     """Return one of the files in STATIC."""
+    if name == "drawing.css":
+        return drawing_style().encode()
     return files("flowfabric.dashboard").joinpath("static", name).read_bytes()
 
 
@@ -59,6 +79,18 @@ def _body(body: bytes | None) -> str:
     return text if len(text) <= BODY_SHOWN else text[:BODY_SHOWN] + "\n… (cut)"
 
 
+def _shown(value: Any) -> str:
+    """Return a JSON value for reading: a text as it is, others as JSON."""
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+def _quoted(word: str) -> str:
+    """Return a word for the filter language: quoted if it has blanks or quotes."""
+    return shlex.quote(word)
+
+
 def _count(number: int, is_more: bool = False) -> str:
     return f"{number:,}".replace(",", " ") + ("+" if is_more else "")
 
@@ -68,7 +100,7 @@ def _age(since: datetime, now: datetime) -> str:
 
 
 def _near(moment: datetime, now: datetime) -> str:
-    """Return how far a moment is from now; the page shows the exact time on hover."""
+    """Return how far a moment is from now. The page shows the exact time on hover."""
     return f"in {short(moment - now)}" if moment > now else f"{short(now - moment)} ago"
 
 
@@ -81,6 +113,9 @@ _environment = Environment(
 )
 _environment.filters |= {
     "body": _body,
+    "shown": _shown,
+    "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    "quoted": _quoted,
     "exact": exact,
     "near": _near,
     "tail": lambda id: "…" + str(id.uuid)[-12:],
@@ -95,5 +130,7 @@ _environment.filters |= {
 _environment.globals |= {
     "shapes": {str(state): shape for state, shape in SHAPES.items()},
     "states": [str(state) for state in PublicState],
+    "draw_gantt": draw_gantt,
     "draw_timeline": draw_timeline,
+    "menu": MENU,
 }

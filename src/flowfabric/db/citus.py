@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 Labelled: TypeAlias = tuple[str, str]
 
-# The workers that are alive, and their history. Their rows change all the time and concern no
-# partition, so they stay on the coordinator; functions on other nodes read them from there.
+# The workers that are alive, and their history. Their rows change all the time and belong to no
+# partition. So they stay on the coordinator, and functions on other nodes read them from there.
 COORDINATOR_TABLES = frozenset({"worker", "worker_event"})
 
-# Submits inside a transaction of the caller are delegated, too. Citus does this only if it is told.
+# Functions whose calls are delegated even inside a transaction of the caller. Citus does this only
+# for functions registered with `force_delegation`.
 FORCED_FUNCTIONS = frozenset({"submit_flow", "submit_json"})
 
-# What ff.installation reads where the tables are distributed: a view lets a role read the tables
-# below it, but not their shards. A function that runs as its owner does.
+# If the tables are distributed, the view ff.installation calls this function, which runs with the
+# rights of its owner. A view alone lets a role read the tables below it, but not their shards.
 READ_INSTALLATION = "read_installation"
 
 _FUNCTION = re.compile(
@@ -36,7 +37,7 @@ HAS_CITUS = """\
 select exists (select from pg_catalog.pg_extension x where x.extname = 'citus')
 """
 
-# Shards are tables of the same schema; Citus hides them only from sessions that look for none.
+# Shards are tables of the same schema. Citus hides them from sessions that do not ask for them.
 _READ_TABLES = """\
 select c.relname as name,
        exists (
@@ -83,6 +84,12 @@ order by g.n
 
 _REFERENCE = "select pg_catalog.create_reference_table('ff.{name}');"
 _COORDINATOR = "select pg_catalog.citus_add_local_table_to_metadata('ff.{name}');"
+# Citus makes a new table in the place of such a table, and the new one counts from one.
+_COUNT_ON = """
+select pg_catalog.setval(
+  pg_catalog.pg_get_serial_sequence('ff.worker_event', 'worker_event_id'),
+  pg_catalog.max(w.worker_event_id))
+from ff.worker_event w;"""
 _FIRST = """\
 select pg_catalog.create_distributed_table(
   'ff.execution', 'partition_key', colocate_with => 'none', shard_count => {shards});"""
@@ -132,8 +139,8 @@ insert into ff.meta (name, value)
 values ('distributed', 'true')
 on conflict (name) do update set value = excluded.value;"""
 
-# A partition has a row with its node before anything writes in it. A partition that has one keeps
-# its generation: the first call on another node raises it.
+# Every partition gets a row with its node before anything is written to it. A partition that
+# already has a row keeps its generation; the first call on another node raises the generation.
 _GENERATIONS = """\
 do $$
 declare
@@ -202,7 +209,10 @@ class Location:
 
 
 async def has_citus(connection: Connection) -> bool:
-    """Return whether the database has the extension. Without it nothing else here can be read."""
+    """Return whether the database has the extension Citus.
+
+    Without it, the other queries here fail.
+    """
     return bool(await connection.fetchval(HAS_CITUS))
 
 
@@ -238,12 +248,12 @@ async def read_locations(connection: Connection, partitions: int) -> tuple[Locat
 
 
 async def count_generations(connection: Connection) -> int:
-    """Return how many partitions have a generation with a node."""
+    """Return how many generations of events have a node."""
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
-    """Yield the statements that distribute the tables that are still plain, in four parts."""
+    """Yield the statements that distribute the tables that are not distributed yet, in parts."""
     plain = [table for table in tables if table.placed is None]
     yield (
         "reference tables",
@@ -256,7 +266,7 @@ def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[La
     yield (
         "tables of the coordinator",
         [
-            (f"ff.{table.name}, on the coordinator", _COORDINATOR.format(name=table.name))
+            (f"ff.{table.name}, on the coordinator", _on_the_coordinator(table.name))
             for table in plain
             if table.wanted is Placing.COORDINATOR
         ],
@@ -275,18 +285,26 @@ def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[La
     )
 
 
+def _on_the_coordinator(name: str) -> str:
+    text = _COORDINATOR.format(name=name)
+    return text + _COUNT_ON if name == "worker_event" else text
+
+
 def emptying(tables: Iterable[Table]) -> Iterator[Labelled]:
-    """Yield the statements that delete the rows that distributing has copied to the nodes."""
+    """Yield the statements that delete the old local rows of distributed tables."""
     for table in tables:
-        # A plain table is emptied after it is distributed; so this follows `placing`.
+        # Run this after `placing`: a table is emptied only after it was distributed.
         if table.has_leftovers and table.wanted is not Placing.COORDINATOR:
             yield f"ff.{table.name}, old copy", _LEFTOVERS.format(name=table.name)
 
 
 def registering(library: Library) -> Iterator[Labelled]:
-    """Yield the statements that put every function on every node, and delegate the calls of public
-    functions to the node of their partition. They belong into the transaction that creates the
-    functions: a function that is created again is not delegated any more, and nothing says so."""
+    """Yield the statements that put every function on every node, and that delegate calls of public
+    functions to the node of their partition.
+
+    Run them in the transaction that creates the functions: a function that is created again
+    silently loses its delegation.
+    """
     for name, is_delegated in functions(library).items():
         if not is_delegated:
             yield f"ff.{name}, on every node", _EVERYWHERE.format(name=name)
@@ -296,7 +314,7 @@ def registering(library: Library) -> Iterator[Labelled]:
 
 
 def opening_installation(query: str) -> Iterator[Labelled]:
-    """Yield the statements that let every role of ours read ff.installation, which is the query."""
+    """Yield the statements that let every role of flowfabric read ff.installation."""
     yield "ff.read_installation, created", _READ_INSTALLATION.format(query=query)
     yield "ff.installation, created", _INSTALLATION
 
@@ -326,7 +344,7 @@ def lost_delegations(library: Library, found: Iterable[Delegation]) -> list[str]
 
 
 def declaring() -> Labelled:
-    """Return the statement that says that this database is distributed."""
+    """Return the statement that marks this database as distributed."""
     return "distributed", _IS_DISTRIBUTED
 
 

@@ -1,5 +1,8 @@
-"""Distribute a database over the nodes of a Citus cluster: check everything first, then do what is
-left, in a fixed order. A run that was killed is finished by the next one."""
+"""Distribute a database over the nodes of a Citus cluster.
+
+A run checks everything first, then does the remaining steps in a fixed order. If a run was killed,
+the next run finishes its work.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,16 @@ DEFAULT_PARTITIONS = 32
 MIN_PARTITIONS, MAX_PARTITIONS = 1, 1024
 MIN_CITUS = (12, 1)
 
-# On every node, because a call runs on the node of its partition. Without the first three a stale
-# worker could change an execution after a crash of its node. With the last one on, Citus rewrites
-# every query on the catalogue, also inside functions.
+# Settings that every node must have, because a call runs on the node of its partition. Without the
+# first three, a stale worker could change an execution after its node has crashed. If the last one
+# is on, Citus rewrites every query on the catalogue, even inside functions.
 NODE_SETTINGS = {
     "fsync": ("on",),
     "full_page_writes": ("on",),
     "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
     "citus.override_table_visibility": ("off",),
 }
-# On the coordinator, which distributes tables and functions.
+# Settings that the coordinator must have, because it distributes tables and functions.
 COORDINATOR_SETTINGS = {
     "citus.enable_ddl_propagation": ("on",),
     "citus.enable_metadata_sync": ("on",),
@@ -134,8 +137,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What decides whether a database can be distributed. Without Citus, only the first two are
-    known."""
+    """What decides whether a database can be distributed. Without Citus, only the first two
+    facts are known."""
 
     schema: SchemaStatus
     version: str | None
@@ -144,7 +147,7 @@ class Facts:
     unreachable: tuple[tuple[str, str], ...] = ()
     settings: tuple[Setting, ...] = ()
     silent: tuple[str, ...] = ()
-    """Nodes that could not tell their settings."""
+    """Nodes that did not report their settings."""
     workers: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     triggers: tuple[tuple[str, str], ...] = ()
@@ -154,7 +157,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Statements of one kind, with their labels; `is_atomic` runs them in one transaction."""
+    """Statements of one kind, with their labels; if `is_atomic`, they run in one transaction."""
 
     name: str
     statements: tuple[Labelled, ...]
@@ -191,11 +194,13 @@ async def distribute(
     report: Report = _ignore,
     source: Source | None = None,
 ) -> Distribution:
-    """Distribute the tables and functions over the nodes of the cluster, and raise the number of
-    partitions. Raise `NotDistributable`, with everything that is missing, before any change.
+    """Distribute the tables and functions over the nodes of the cluster, and increase the number of
+    partitions.
 
-    The connection must be outside a transaction and lead to the coordinator. Repeat a call that was
-    interrupted: it does what is left.
+    Before any change, check all conditions; if some are not met, raise `NotDistributable`, which
+    lists them. If a call was interrupted, repeat it: it does what is left.
+
+    The connection must lead to the coordinator and be outside a transaction.
     """
     _check_partitions(partitions)
     if connection.is_in_transaction():
@@ -238,7 +243,10 @@ async def plan(
 
 
 async def look(connection: Connection, *, source: Source | None = None) -> Cluster:
-    """Read where a distributed database is. Changes nothing."""
+    """Read where the partitions of a distributed database are, and how its functions are called.
+
+    Changes nothing.
+    """
     library = (source or package_source()).library(distributed=True)
     delegations = await citus.read_delegations(connection)
     partitions = await connection.fetchval(_READ_PARTITIONS)
@@ -268,7 +276,7 @@ async def read_facts(connection: Connection, source: Source) -> Facts:
         for row in await connection.fetch(_READ_NODES)
     )
     settings, silent = await _read_settings(connection)
-    # Without a schema of ours there is nothing more to ask.
+    # Without the schema of flowfabric there is nothing more to read.
     has_schema = schema.problem() is None
     return Facts(
         schema=schema,
@@ -293,7 +301,7 @@ async def read_facts(connection: Connection, source: Source) -> Facts:
 
 
 def missing(facts: Facts, partitions: int) -> list[str]:
-    """Return everything that keeps a database from being distributed, each with what to do."""
+    """Return all reasons why a database cannot be distributed, each with what to do."""
     return [*_missing_schema(facts), *_missing_cluster(facts), *_missing_quiet(facts, partitions)]
 
 
@@ -348,7 +356,7 @@ def _missing_cluster(facts: Facts) -> Iterator[str]:
             "whether the database and its extension citus exist there"
         )
     for node_name in facts.silent:
-        yield f"node {node_name} does not tell its settings; check whether it runs"
+        yield f"node {node_name} does not report its settings; check whether it runs"
     for setting in facts.settings:
         wanted = {**NODE_SETTINGS, **COORDINATOR_SETTINGS}[setting.name]
         if setting.value not in wanted:
@@ -375,7 +383,7 @@ def _missing_quiet(facts: Facts, partitions: int) -> Iterator[str]:
     if facts.workers:
         yield (
             f"{_count(facts.workers, 'worker', 'workers')} alive ({_some(facts.workers)}); stop "
-            "them, wait until `flowfabric workers` shows none alive, and type the command again"
+            "them, wait until `flowfabric worker ls` shows none alive, and type the command again"
         )
     if facts.sessions:
         yield (
@@ -384,8 +392,8 @@ def _missing_quiet(facts: Facts, partitions: int) -> Iterator[str]:
         )
     for table_name, trigger in facts.triggers:
         yield (
-            f"ff.{table_name} has the trigger {trigger}, and Citus takes no table with one; type: "
-            f"drop trigger {trigger} on ff.{table_name}"
+            f"ff.{table_name} has the trigger {trigger}, but Citus distributes no table "
+            f"with a trigger; type: drop trigger {trigger} on ff.{table_name}"
         )
 
 
@@ -405,8 +413,11 @@ async def _stages(
     *,
     is_trial: bool = False,
 ) -> AsyncIterator[Stage]:
-    """Yield what is left to do. Each stage is read from the database when its turn comes; a trial
-    assumes that the earlier ones ran."""
+    """Yield the remaining stages.
+
+    When its turn comes, each stage reads from the database what is left to do. A dry run assumes
+    that the earlier stages have run.
+    """
     # As many shards as partitions: the hash of a partition chooses its shard.
     for name, placing in citus.placing(facts.tables, shards=partitions):
         if placing:
@@ -422,7 +433,8 @@ async def _stages(
     elif citus.lost_delegations(library, await citus.read_delegations(connection)):
         yield Stage(name="functions", statements=tuple(citus.registering(library)), is_atomic=True)
     if not facts.schema.is_distributed or await citus.count_generations(connection) < partitions:
-        # In one transaction: a process that finds the database distributed finds the generations.
+        # The generations and the mark `distributed` are written in one transaction, so a process
+        # that finds the mark also finds the generations.
         beginning = (citus.beginning_generations(partitions), citus.declaring())
         yield Stage(name="generations of events", statements=beginning, is_atomic=True)
     if facts.partitions < partitions:
@@ -506,7 +518,7 @@ def _some(items: tuple[str, ...], most: int = 3) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Quote the one name of ours that is a word of SQL."""
+    """Quote the one table name that is a keyword of SQL."""
     return f'"{name}"' if name == "grant" else name
 
 

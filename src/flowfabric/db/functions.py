@@ -22,10 +22,10 @@ class Statement:
     text: str
 
     def bind(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments in the order of the text; raise TypeError if one is missing or
+        """Return the arguments in the order of the statement; raise TypeError if one is missing or
         unknown.
 
-        No argument has a default here: a new argument of a function must be added to every call.
+        No argument has a default here. If a function gets a new argument, every call must pass it.
         """
         if len(given) == len(self.arguments):
             try:
@@ -109,7 +109,7 @@ FIND_WORK = _function(
     "namespace lanes tasks capabilities code_versions unserved finish_only",
     "partition_key rank",
 )
-FIND_DUE = _function("find_due", "kind", "partition_key due_in")
+FIND_DUE = _function("find_due", "kinds", "kind partition_key due_in")
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids results result_encodings "
@@ -119,7 +119,7 @@ COMPLETE_EXECUTIONS = _function(
 FAIL_EXECUTIONS = _function(
     "fail_executions",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids classes reasons categories "
-    "details retry_delays retry_ats wait hint",
+    "details retry_delays retry_ats wait hint places",
     "item outcome delayed_until next_attempt_index detail",
 )
 
@@ -216,7 +216,8 @@ CHANGE_PRIORITY = _function(
 )
 REPLAY_EXECUTION = _function(
     "replay_execution",
-    "partition_key namespace execution_id reason actor from_step from_occurrence fresh if_version",
+    "partition_key namespace execution_id reason actor from_step from_occurrence fresh if_version "
+    "payload",
     "outcome public_state version detail",
 )
 RETRY_EXECUTION = _function(
@@ -368,7 +369,13 @@ EXPIRE_WAITPOINTS = _function("expire_waitpoints", "partition_key limit", "handl
 LIST_PENDING_WAITPOINTS = _function(
     "list_pending_waitpoints",
     "partition_key namespace execution_id after limit",
-    "waitpoint_id key state kid created_at activated_at expires_at signal_count",
+    "waitpoint_id key state kid created_at activated_at expires_at signal_count "
+    "required_signal_names token_fingerprint",
+)
+READ_WAITPOINT = _function(
+    "read_waitpoint",
+    "partition_key namespace execution_id token",
+    "outcome key is_approval question details decision answered_at expires_at schema",
 )
 READ_WAITPOINT_TOKEN = _function(
     "read_waitpoint_token", "partition_key namespace execution_id waitpoint_id", "token"
@@ -405,7 +412,7 @@ OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
 LIST_SUSPENDED = _function(
     "list_suspended",
     "partition_key namespace after_at after_id limit",
-    "execution_id suspended_at reason_code timeout_at timeout_behavior conditions",
+    "execution_id suspended_at reason_code timeout_at timeout_behavior conditions continuation",
 )
 
 EXPIRE_WORKER_LEASES = _function(
@@ -459,6 +466,12 @@ SET_LANE = _function(
     "outcome namespace lane state resumes_at retention reason changed_by changed_at",
 )
 
+SET_LANE_OPTIONS = _function(
+    "set_lane_options",
+    "namespace lane options is_declared reason actor",
+    "outcome lane options is_set",
+)
+
 DECLARE_SCHEDULES = _function(
     "declare_schedules",
     "namespace app version generation names schedule_ids route_ids crons everys time_zones "
@@ -503,6 +516,13 @@ TRIM_RETENTION = _function(
 TRIM_EXECUTIONS = _function("trim_executions", "partition_key limit", "handled due_in")
 TRIM_EVENTS = _function("trim_events", "partition_key limit", "handled due_in")
 TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
+
+ROLL_UP_EVENTS = _function("roll_up_events", "partition_key limit", "handled due_in")
+READ_MINUTES = _function(
+    "read_minutes",
+    "partition_key namespace since until step task lane",
+    "starts_at lane task kind event_count buckets counts",
+)
 
 _SUBSCRIPTION = "namespace name"
 HOLD_SUBSCRIPTION = _function(
@@ -552,7 +572,7 @@ SIGN_WEBHOOK = _function(
 )
 FAIL_WEBHOOK = _function(
     "fail_webhook",
-    f"partition_key {_SUBSCRIPTION} holder_id epoch ack_no answer notice_id",
+    f"partition_key {_SUBSCRIPTION} holder_id epoch ack_no answer",
     "outcome failure_count retry_at",
 )
 ENABLE_WEBHOOK = _function("enable_webhook", f"{_SUBSCRIPTION} reason actor", "outcome")
@@ -640,7 +660,7 @@ ACK_CANCEL_MEMBER = _function(
 )
 CANCEL_BACKLOG = _function("cancel_backlog", "partition_key limit", "handled due_in")
 
-OPEN_CURSOR = _function("open_cursor", "partition_key since", "open_cursor")
+OPEN_CURSOR = _function("open_cursor", "partition_key since grace", "open_cursor")
 READ_EVENTS = _function(
     "read_events",
     "partition_key namespace cursor limit kinds lanes tasks execution_ids instance_tags",
@@ -662,7 +682,7 @@ DESCRIBE_EXECUTION = _function(
     "attempt_started_at attempt_paused_at attempt_pause_cause due_at blocked_at "
     "cancellation_reason cancelled_by progress_percent progress_message progressed_at "
     "retention trim_at instance_tag policy task_version parent_id ends_with_parent wait_left "
-    "child_count step_count key code_version generation",
+    "child_count step_count key code_version generation limits",
 )
 READ_EXECUTION_INFO = _function(
     "read_execution_info",
@@ -681,7 +701,12 @@ LIST_ATTEMPTS = _function(
     "partition_key namespace execution_id",
     "attempt_index attempt_id attempt_type lifecycle epoch started_at ended_at worker_id "
     "worker_instance_id attempt_reason pause_cause failure_class failure_category "
-    "failure_reason failure_detail",
+    "failure_reason failure_detail failure_place",
+)
+LIST_FAILURES = _function(
+    "list_failures",
+    "partition_key namespace task limit",
+    "task category place number first_at last_at last_id reason seen is_more",
 )
 LIST_EVENTS = _function(
     "list_events",
@@ -692,7 +717,8 @@ LIST_EVENTS = _function(
 LIST_LANES = _function(
     "list_lanes",
     "namespace lane after after_namespace limit",
-    "namespace lane state resumes_at waiting retention reason changed_by changed_at in_line",
+    "namespace lane state resumes_at waiting retention reason changed_by changed_at in_line "
+    "concurrency rate rate_window fair_by weights is_set",
 )
 REGISTER_TASKS = _function(
     "register_tasks",
@@ -886,6 +912,7 @@ FUNCTIONS: tuple[Function, ...] = (
     CLOSE_WAITPOINT,
     EXPIRE_WAITPOINTS,
     LIST_PENDING_WAITPOINTS,
+    READ_WAITPOINT,
     READ_WAITPOINT_TOKEN,
     SEED_HMAC_KEY,
     ROTATE_HMAC_KEY,
@@ -933,6 +960,7 @@ FUNCTIONS: tuple[Function, ...] = (
     READ_TRAFFIC,
     SWEEP_WORKERS,
     SET_LANE,
+    SET_LANE_OPTIONS,
     DECLARE_SCHEDULES,
     DECLARE_HOOKS,
     DUE_SCHEDULES,
@@ -944,6 +972,8 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_EXECUTIONS,
     TRIM_EVENTS,
     TRIM_KEYS,
+    ROLL_UP_EVENTS,
+    READ_MINUTES,
     HOLD_SUBSCRIPTION,
     ACK_SUBSCRIPTION,
     RELEASE_SUBSCRIPTION,
@@ -963,6 +993,7 @@ FUNCTIONS: tuple[Function, ...] = (
     READ_KEY,
     LIST_ATTEMPTS,
     LIST_EVENTS,
+    LIST_FAILURES,
     LIST_LANES,
     REGISTER_TASKS,
     LIST_TASKS,

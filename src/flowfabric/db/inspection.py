@@ -69,7 +69,8 @@ _PARTITIONED = re.compile(
     r"\bff\.(approval|attempt|cancel_backlog|cancel_backlog_member|claim_slot|edge|edge_group|event"
     r"|event_generation|event_trim|execution|execution_body|flow|grant|idempotency_key|kept_result"
     r"|partition|run_wait|signal|signal_inbox|step|stream|stream_chunk|stream_summary|suspension"
-    r"|trim_mark|trim_position|waitpoint|fair_key|fair_lane|gate|gate_hold|gate_release|line)\b"
+    r"|minute|minute_position|trim_mark|trim_position|waitpoint|fair_key|fair_lane|gate|gate_hold"
+    r"|gate_release|line)\b"
 )
 _IN_PARTITION = r"(select x.* from ff.\1 x where x.partition_key = $1::smallint)"
 _ONE_PARTITION = """\
@@ -124,8 +125,12 @@ def narrowed(text: str) -> str:
 
 
 def in_partition(text: str) -> tuple[str, str]:
-    """Return the query limited to partition $1 in two forms, for a cluster that cannot run it over
-    all nodes: for the node of the partition, and for the coordinator, which fetches the rows."""
+    """Return two forms of a query, both limited to partition $1, for a cluster that cannot run the
+    query over all nodes.
+
+    The first form runs on the node of the partition. The second form runs on the coordinator, which
+    fetches the rows.
+    """
     names = sorted(set(_PARTITIONED.findall(text)))
     tables = ",\n".join(_ONE_PARTITION.format(name=name) for name in names)
     fetched = _NARROW.format(tables=tables, text=_PARTITIONED.sub(r"one_\1", text))
@@ -150,7 +155,7 @@ async def look(connection: Connection, text: str, *args: Any) -> Rows:
 
 async def open_cursor(connection: Connection, partition: int, since: Any) -> str:
     """Open a cursor on the events of a partition: at the end, or before the events since a time."""
-    return str((await _engine(connection, OPEN_CURSOR, partition, since))[0][0])
+    return str((await _engine(connection, OPEN_CURSOR, partition, since, None))[0][0])
 
 
 async def changed_since(

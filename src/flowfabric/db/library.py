@@ -20,7 +20,7 @@ LIBRARY = 1
 """The version of the library. Raise it by hand with the first change after a release."""
 
 DISTRIBUTED_FORM = "-- When distributed"
-"""The line of a function file below which the function stands again, for distributed tables."""
+"""The line in a function file that stands above the form for distributed tables."""
 
 # Shared helpers come first: Postgres resolves parameter defaults when it creates a function.
 FOLDERS = ("shared", "functions", "views")
@@ -31,11 +31,12 @@ _DEFINITION = re.compile(
     r"^\s*create\s+(or\s+replace\s+)?(function|procedure|view)\s+ff\.(\w+)",
     re.IGNORECASE | re.MULTILINE,
 )
-# Planning once pays only where planning is local. Citus plans a statement for its shard each time,
+# This setting is left out for distributed tables: Citus plans a statement for its shard each time,
 # and cannot do that from a generic plan.
 _PLAN_CACHE_MODE = re.compile(r"^set plan_cache_mode = \w+\n", re.MULTILINE)
-# An UPDATE or a DELETE finds its rows by a join with `p_partition_key as pk`: with the parameter in
-# its place, a plan made for an empty table would read the whole partition (sql/README.md).
+# An UPDATE or a DELETE finds its rows by a join with `p_partition_key as pk`. For distributed
+# tables, the parameter itself is used. On one server, a plan with the parameter that was made for
+# an empty table would read the whole partition (sql/README.md).
 _PARTITION_OF_A_ROW = re.compile(r"\b(?<=partition_key = )\w+\.pk\b")
 # First the tokens that may contain a semicolon inside a statement, then the semicolon that ends it.
 _STATEMENT_PART = re.compile(
@@ -79,7 +80,8 @@ class LibraryFile:
     text: str
 
     def statements(self) -> Iterator[str]:
-        """Yield the statements one by one, for distributed tables: Citus takes no two at once."""
+        """Yield the statements one by one, for distributed tables: Citus accepts only one at a
+        time."""
         return _statements(self.text)
 
 
@@ -176,8 +178,11 @@ def _library_of_package(package: _Package, distributed: bool) -> Library:
 
 
 def form_of(text: str, distributed: bool) -> str:
-    """Return one form of a function file. A file has one form for all tables, or two: the second
-    stands below the line `-- When distributed` and shares the header at the top of the file."""
+    """Return the form of a function file for one server or for distributed tables.
+
+    Most files have a single form. In a file with two, the form for distributed tables stands below
+    the line `-- When distributed`. Both share the header at the top of the file.
+    """
     header = "".join(_header(text))
     plain, _, other = text.partition(f"\n{DISTRIBUTED_FORM}\n")
     if not distributed:

@@ -103,7 +103,7 @@ _BOOTSTRAP_FUNCTIONS = frozenset({citus.READ_INSTALLATION})
 
 _IS_BOOTSTRAPPED = "select pg_catalog.to_regclass('ff.installation') is not null"
 
-# False also if the view is of an earlier release, without its last columns.
+# Also false if the view is from an earlier release and lacks the last columns.
 _IS_BOOTSTRAP_CURRENT = """\
 select count(*) = 2 from pg_catalog.pg_attribute a
 where a.attrelid = pg_catalog.to_regclass('ff.installation')
@@ -545,7 +545,7 @@ def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterat
 
 
 def _library_script(library: Library, steps: tuple[Step, ...]) -> Iterator[str]:
-    """Yield the statements of the library; those that only a cluster knows run only there."""
+    """Yield the statements of the library. Statements for Citus run only on a cluster."""
     distributing = {*citus.opening_installation(_INSTALLATION), *citus.registering(library)}
     register = library.is_distributed
     for label, text in library_statements(library, steps, register=register):
@@ -581,7 +581,8 @@ def _record(step: Step) -> str:
 def library_statements(
     library: Library, steps: tuple[Step, ...], *, register: bool = False
 ) -> Iterator[Labelled]:
-    """Yield the statements of a library; with `register`, also those that distribute it."""
+    """Yield the statements of a library; with `register`, also the statements that distribute
+    it."""
     created = defined_names(step.text for step in steps)
     defined = defined_names(file.text for file in library.files)
     kept = text_array(created.functions | defined.replaceable_functions | _BOOTSTRAP_FUNCTIONS)
@@ -652,7 +653,7 @@ async def _apply_library(
 async def _place_tables(connection: Connection, report: Report) -> None:
     """Distribute the tables that the steps have created in a distributed database."""
     tables = await citus.read_tables(connection)
-    # ff.execution is there already, so the number of shards does not matter.
+    # ff.execution exists already, so the number of shards does not matter.
     for _, statements in citus.placing(tables, shards=1):
         await one_by_one(connection, statements, report, COMMAND)
     await one_by_one(
@@ -671,7 +672,8 @@ async def _register_again(connection: Connection, library: Library, report: Repo
 async def one_by_one(
     connection: Connection, statements: Iterable[Labelled], report: Report, command: str
 ) -> None:
-    """Run and report each statement by itself. A label is the subject, a comma, and the work."""
+    """Run and report each statement by itself. A label consists of a subject, a comma and what is
+    done."""
     for label, text in statements:
         started = perf_counter()
         subject, _, happened = label.partition(", ")
@@ -751,7 +753,7 @@ def _failure(
 
 @asynccontextmanager
 async def alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Be the only one that changes the schema, and find names in pg_catalog only."""
+    """Hold the migration lock, and let names resolve in pg_catalog only."""
     async with _own_path(connection), _alone(connection, report):
         yield
 
@@ -776,8 +778,8 @@ async def _own_path(connection: Connection) -> AsyncIterator[None]:
 async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
     """Hold the migration lock.
 
-    Poll for the lock. A statement that waits for it would keep a snapshot open, and `create index
-    concurrently` would wait for this snapshot.
+    If another session has the lock, ask for it again and again. A statement that waits for the lock
+    would keep a snapshot open, and `create index concurrently` would wait for this snapshot.
     """
     is_reported = False
     while not await connection.fetchval("select pg_try_advisory_lock($1)", MIGRATION_LOCK):

@@ -26,8 +26,8 @@ class Outage:
     def watched(self, patience: float) -> Iterator[None]:
         """Watch a call, to find out whether the database answers.
 
-        A call without patience tries only once. If it fails, that is no outage yet: only its own
-        connection may be dead.
+        A call without patience tries only once. Its failure is not yet an outage: perhaps only its
+        own connection is dead.
         """
         began = monotonic()
         try:
@@ -60,7 +60,7 @@ class Outage:
 def level_of(error: BaseException) -> int:
     """Return the log level for an error after which the caller tries again.
 
-    `Outage` already logs that the database is lost, so callers log that at debug level.
+    The level is debug if the database is lost, because `Outage` already logs that.
     """
     is_told = isinstance(error, ConnectionLost) or lost(error)
     return logging.DEBUG if is_told else logging.WARNING

@@ -13,14 +13,15 @@ from time import monotonic
 # process can miss work in a new partition.
 REFRESH_SECONDS = 10.0
 
-# Single new ids stay in one partition for so long, so that few calls store them. They change it
-# together, in a gap between them: callers that part never meet in one call again.
+# New ids that are made one by one stay in one partition for this long, so that few calls store
+# them. All callers change the partition together, in a gap between ids: callers with different
+# partitions could not share a call.
 SHARED_SECONDS = 0.25
 GAP_SECONDS = 0.0005
-# So many ids at a time are a call of their own, and the next ones go to the next partition.
+# This many ids at once fill a call, so the next ids go to the next partition.
 MANY = 100
 
-# How long a failed partition is left alone at first and at most.
+# How long a failed partition is skipped: at first, and at most.
 REST_SECONDS = 1.0
 MAX_REST_SECONDS = 30.0
 
@@ -35,7 +36,9 @@ class Numbers:
 
 
 class Rest:
-    """Which partitions the background work of this process leaves alone, because they failed."""
+    """The partitions that the background work of this process skips for a while because they
+    failed.
+    """
 
     def __init__(self) -> None:
         self._failed: dict[int, tuple[int, float]] = {}
@@ -45,11 +48,11 @@ class Rest:
         return found is None or monotonic() >= found[1]
 
     def failures(self, partition: int) -> int:
-        """Return how often the partition has failed in a row."""
+        """Return how many times in a row the partition has failed."""
         return self._failed.get(partition, (0, 0.0))[0]
 
     def begin(self, partition: int) -> None:
-        """Leave a partition alone: longer each time, up to 30 s."""
+        """Skip a partition for a while: longer each time, up to 30 s."""
         failures = self.failures(partition) + 1
         pause = min(REST_SECONDS * 2 ** (failures - 1), MAX_REST_SECONDS)
         self._failed[partition] = (failures, monotonic() + pause * random.uniform(0.8, 1.2))
@@ -67,7 +70,8 @@ class KnownPartitions:
         self._read_at = -REFRESH_SECONDS
         self.numbers = Numbers()
         self.rest = Rest()
-        # The partition of new ids, until when, and when it was asked for last.
+        # The partition for new ids, the time until which it is used, and when it was last asked
+        # for.
         self._chosen = self._next = random.randrange(1 << 15)
         self._chosen_until = 0.0
         self._chosen_at = 0.0
@@ -95,8 +99,10 @@ class KnownPartitions:
                 self.note(await self._read())
 
     def choose(self, count: int = 1) -> int:
-        """Return a partition for new ids. Ids that are made together share one, and partitions take
-        turns."""
+        """Return a partition for new ids.
+
+        Ids that are made together share a partition; the partitions take turns.
+        """
         minted = self.numbers.minted
         if minted == 1:
             return 0

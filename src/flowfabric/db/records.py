@@ -25,8 +25,8 @@ def reader(
 
     A field is filled from the column with the same name. The exception is `attempt`, which counts
     from 1: it is filled from `attempt_index`, which counts from 0. `converted` maps a field to the
-    function that converts its value. `given` lists fields that the caller passes after the row,
-    `default` lists fields that keep their default, and `unread` lists columns without a field. If a
+    function that converts its value. `given` lists fields that the caller passes after the row.
+    `default` lists fields that keep their default. `unread` lists columns without a field. If a
     field or a column is left over, the import of the calling module raises TypeError.
 
     The function is compiled for speed: a claim builds one record per execution.

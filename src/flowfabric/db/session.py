@@ -19,6 +19,7 @@ from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.db import call, functions
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.functions import HINT
+from flowfabric.db.kept import KeptConnections
 from flowfabric.db.migrate import verify
 from flowfabric.db.outage import Outage
 from flowfabric.db.partitions import KnownPartitions, Numbers
@@ -62,6 +63,10 @@ class _Connection(_Plain):
 class Database:
     """A pool of connections to one database. Call `open` before use; it verifies the schema."""
 
+    # Whether calls go through a server, which knows the namespace of its caller.
+    is_remote = False
+    namespace: str | None = None
+
     def __init__(self, url: str, *, size: int = 4, name: str = "flowfabric") -> None:
         self.url = url = plain_url(url)
         self.meter = Meter()
@@ -69,6 +74,7 @@ class Database:
         self._size = size
         self._name = name
         self._pool: asyncpg.Pool[Any] | None = None
+        self._kept: KeptConnections | None = None
         self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
         # Where the tables are distributed, the engine's own hints stay on the node that sends them.
@@ -101,10 +107,14 @@ class Database:
             )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise Unavailable(f"Cannot reach the database: {error}") from error
+        self._kept = KeptConnections(self._pool, timeout=CONNECT_TIMEOUT_SECONDS)
         return self
 
     async def close(self) -> None:
         pools, self._pool, self._lent = (self._lent, self._pool), None, None
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.close()
         for pool in pools:
             if pool is not None:
                 try:
@@ -122,28 +132,36 @@ class Database:
         args = statement.bind(arguments)
 
         async def attempt() -> call.Rows:
-            if (pool := self._pool) is None:
+            if (kept := self._kept) is None:
                 raise Unavailable("The connection pool is closed.")
             try:
-                connection = await pool.acquire(timeout=CONNECT_TIMEOUT_SECONDS)
+                connection = await kept.take()
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
                 raise call.gone(error) from error
             try:
-                return await call.invoke(connection, statement, args)
-            finally:
-                # The answer is valid even if the connection breaks here; the pool then discards the
-                # connection.
-                with contextlib.suppress(Exception):
-                    await pool.release(connection)
+                rows = await call.invoke(connection, statement, args)
+            except BaseException:
+                await kept.discard(connection)
+                raise
+            await kept.keep(connection)
+            return rows
 
         with self._outage.watched(patience):
             return await call.retrying(self.meter, statement, attempt, patience=patience)
+
+    @property
+    def pool_use(self) -> tuple[int, int]:
+        """How many connections of the pool are busy, and how many are open but idle."""
+        if self._pool is None or self._kept is None:
+            return 0, 0
+        idle = self._pool.get_idle_size() + self._kept.free
+        return max(self._pool.get_size() - idle, 0), idle
 
     @contextlib.asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
         """Lend a connection to user code.
 
-        Our own calls use other connections and never wait for these.
+        Our own calls use other connections and never wait for lent ones.
         """
         if self._lent is None:
             # create_pool() returns an unopened pool; the first acquire opens it.
@@ -168,15 +186,25 @@ class Database:
             self.meter,
             self._outage,
             options,
-            self._hint,
+            self._hint_from_elsewhere,
             is_distributed=self.is_distributed,
         )
 
     async def _read_partitions(self) -> Numbers:
         return _numbers((await self.call(functions.READ_PARTITIONS))[0])
 
-    async def _hint(self, channel: str, payload: str) -> None:
-        await self.call(HINT, channel=channel, payload=payload, patience=0.0)
+    async def _hint_from_elsewhere(self, channel: str, payload: str) -> None:
+        """Send a hint on another connection, not on the connection of the session that waits for
+        it."""
+        if self._pool is not None and self._pool.get_size():
+            await self.call(HINT, channel=channel, payload=payload, patience=0.0)
+            return
+        # Leave the pool empty: a process that only listens and reads needs one connection.
+        async with (
+            open_connection(self.url, statement_cache_size=0) as connection,
+            _answering(connection),
+        ):
+            await connection.fetch(HINT.text, channel, payload)
 
     def _connection_options(self, name: str) -> dict[str, Any]:
         return {
@@ -190,9 +218,9 @@ def _numbers(row: Any) -> Numbers:
 
 
 async def _reset_lent(connection: Any) -> None:
-    """Undo all settings that user code has made.
+    """Undo all settings that user code has made on a lent connection.
 
-    The reset of the driver does not reset the role.
+    The driver's own reset does not reset the role.
     """
     await connection.reset()
     await connection.execute("reset session authorization")

@@ -21,7 +21,7 @@ class Reads(StrEnum):
     DATABASE = "the database"
     """Always cheap: it uses an index."""
     EVERYTHING = "everything"
-    """Slow, and cannot be limited. Only a full pass runs it."""
+    """Slow, and cannot be limited. Only an examination of all executions runs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Check:
 
 @cache
 def installation_checks() -> tuple[Check, ...]:
-    """Return the checks of the installation, X01 to X07."""
+    """Return the checks of the installation, X01 to X08."""
     return tuple(map(_read, paths_in("installation")))
 
 

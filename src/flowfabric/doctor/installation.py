@@ -1,4 +1,4 @@
-"""X01 to X07: whether the server, the schema and the permissions support the guarantees."""
+"""X01 to X08: whether the server, the schema and the permissions support the guarantees."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Installation:
         return found
 
     async def _cluster(self, check: Check) -> list[Found]:
-        """Check the tables and functions of a cluster, if any of ours was distributed."""
+        """Check where the tables and functions are in a cluster, if any table was distributed."""
         if not self.has_schema or not await citus.has_citus(self._connection):
             return []
         if not any(table.placed for table in await citus.read_tables(self._connection)):
@@ -131,7 +131,7 @@ class Installation:
         rows = await look(self._connection, text_of("generations.sql"), list(self.partitions))
         return [*found, *(("error", row["problem"]) for row in rows)]
 
-    async def _subscriptions(self, check: Check) -> list[Found]:
+    async def _log_readers(self, check: Check) -> list[Found]:
         return await self._rows(check) if self.has_schema and self.is_readable else []
 
 
@@ -142,7 +142,8 @@ _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Foun
     "X04": Installation._tables,
     "X05": Installation._server,
     "X06": Installation._cluster,
-    "X07": Installation._subscriptions,
+    "X07": Installation._log_readers,
+    "X08": Installation._log_readers,
 }
 
 

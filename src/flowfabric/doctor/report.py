@@ -39,7 +39,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole examination. `executions` and `events` are None for a full pass."""
+    """A whole examination. `executions` and `events` are None if all executions were checked."""
 
     verdicts: tuple[Verdict, ...]
     duration: timedelta

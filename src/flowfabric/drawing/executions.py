@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from flowfabric.core.execution import AttemptInfo, Event, ExecutionInfo, ExecutionSummary
+from flowfabric.core.execution import (
+    AttemptInfo,
+    Event,
+    ExecutionInfo,
+    ExecutionSummary,
+    LimitOf,
+)
 from flowfabric.core.ids import PartitionedId
 from flowfabric.core.states import BlockingReason, PublicState, StepKind
 from flowfabric.core.step import SECRET, StepRecord
@@ -91,7 +97,7 @@ def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """Return a reason as plain data, including its other reasons."""
+    """Return the reason of a state as plain data, with the other reasons below it."""
     facts = {
         "dimension": why.dimension,
         "code": why.code,
@@ -104,7 +110,7 @@ def why_facts(why: Why) -> dict[str, Any]:
 
 
 def why_lines(why: Why) -> list[str]:
-    """Return a reason as sentences, the most important first."""
+    """Return the reasons of a state as sentences, the most important first."""
     return [printable(why.sentence), *(f"  also: {printable(str(other))}" for other in why.others)]
 
 
@@ -140,7 +146,7 @@ def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
 
 
 def step_facts(step: StepRecord, *, is_whole: bool) -> dict[str, Any]:
-    """Return a step as plain data. A long value needs `is_whole`; a secret is never shown."""
+    """Return a step as plain data. Show a long value only if `is_whole`, and a secret never."""
     facts = plain(step)
     facts.pop("value", None)
     is_shown = is_whole or len(step.value or b"") <= VALUE_SHOWN
@@ -256,6 +262,7 @@ class Portrait:
             reason = f": {info.cancellation_reason}" if info.cancellation_reason else ""
             yield "cancelled", f"by {info.cancelled_by}{reason}"
         yield "key", info.key
+        yield "limits", ", ".join(_limit(one) for one in info.limits)
         yield "tags", " ".join(f"{key}={value}" for key, value in info.tags.items())
         yield "trimmed", at(info.trim_at)
         for name, body, encoding in (
@@ -268,7 +275,7 @@ class Portrait:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return the end of a heading, and a table of the newest children."""
+        """Return a suffix for the heading, and a table of the newest children."""
         if not self.children:
             return []
         number = len(self.children)
@@ -322,7 +329,7 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """Return the end of a heading, and a table of the last records; [] if there are no records."""
+    """Return a suffix for the heading, and a table of the last records; [] without records."""
     if not records:
         return []
     head = f" (the last {number})" if len(records) > number else ""
@@ -330,10 +337,14 @@ def _last(
 
 
 def _category(info: ExecutionInfo) -> str | None:
-    """Return the category of a failure; None if the reason already begins with that class."""
+    """Return the category of a failure; None if the reason already begins with it."""
     category, reason = info.failure_category or "", info.failure_reason or ""
     name = category.rpartition(".")[2]
     return None if reason == category or reason.startswith(f"{name}: ") else category
+
+
+def _limit(one: LimitOf) -> str:
+    return f"{one.kind} {one.name}{f' of {one.key}' if one.key else ''}"
 
 
 def _progress(info: ExecutionInfo, now: datetime) -> str | None:

@@ -36,7 +36,7 @@ _ROW = 4
 _STAGES = 60
 _TASKS = 4
 _UNWELL = (PublicState.FAILED, PublicState.EXPIRED)
-# A merged line shows the first resolution in this order that one of its lines has.
+# A merged line shows the first of these resolutions that any of its lines has.
 _LIVELY = (Resolution.SATISFIED, Resolution.UNSATISFIED, Resolution.IMPOSSIBLE, None)
 _TAIL = re.compile(r"[\s\d\-_.,:;#/\\(\[{]+$")
 
@@ -48,10 +48,11 @@ def fold(
     most_boxes: int = MOST_BOXES,
     most_lines: int = MOST_LINES,
 ) -> Picture:
-    """Return the picture with similar boxes merged. The note says if the result is not exact.
+    """Return the picture with similar boxes merged. If the result is not exact, its note says so.
 
-    Siblings have the same task, upstreams and downstreams; at least `siblings` of them become one
-    box. A picture with more than `most_boxes` boxes is folded further.
+    Siblings are boxes with the same task, upstreams and downstreams. If there are at least
+    `siblings` of them, they become one box. A picture with more than `most_boxes` boxes is folded
+    further.
     """
     size = picture.size
     picture = _merged(picture, _siblings(picture), siblings)
@@ -70,7 +71,7 @@ def fold(
             break
     if not _fits(picture, most_boxes, most_lines):
         picture = _without_shortcuts(picture)
-        note += ", and only lines that no other path implies"
+        note += ", and lines that a longer path implies are omitted"
     return Picture(
         title=picture.title,
         state=picture.state,
@@ -99,7 +100,7 @@ def neighbours(picture: Picture) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> list[int]:
-    """Return the boxes, each after its upstreams, without the boxes of a cycle."""
+    """Return the boxes so that each comes after its upstreams. Boxes of a cycle are omitted."""
     waits = [len(boxes) for boxes in ups]
     order = [place for place, count in enumerate(waits) if not count]
     for place in order:
@@ -133,7 +134,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _siblings(picture: Picture) -> list[Hashable]:
-    """Return a key from the task, the upstreams by group, and the downstreams."""
+    """Return the key of every box, made of its task, its upstreams by group, and its downstreams.
+
+    Boxes with the same key are merged.
+    """
     ups: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     downs: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     for line in picture.lines:
@@ -147,7 +151,8 @@ def _siblings(picture: Picture) -> list[Hashable]:
 
 
 def _branches(picture: Picture) -> list[Hashable]:
-    """Return a key from the task and from the keys of all boxes above and below."""
+    """Return the key of every box, made of its task and the keys of all boxes above and below
+    it."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     joints = _policies(picture)
@@ -165,9 +170,9 @@ def _branches(picture: Picture) -> list[Hashable]:
 
 
 def _rows(picture: Picture) -> list[Hashable]:
-    """Return the same key for the boxes of a chain, without its two ends.
+    """Return one key for all boxes of a chain, except for its two ends.
 
-    Every box of a chain has one upstream and one downstream.
+    A box between the ends has one upstream and one downstream.
     """
     ups, downs = neighbours(picture)
     head = list(range(len(picture.boxes)))
@@ -181,9 +186,12 @@ def _rows(picture: Picture) -> list[Hashable]:
 
 
 def _stages(picture: Picture) -> list[Hashable]:
-    """Return a key from the stage and the task, or the stage alone if there are many of either."""
+    """Return the key of every box, made of its stage and its task.
+
+    If there are many stages or many tasks, the key is the stage alone.
+    """
     stages = _stages_alone(picture)
-    # If a key covers several stages, its boxes may wait for each other.
+    # With many stages, a key covers several of them, and its boxes may wait for each other.
     if len(set(stages)) >= _STAGES or len({box.task for box in picture.boxes}) > _TASKS:
         return stages
     return [(stage, box.task) for stage, box in zip(stages, picture.boxes, strict=True)]
@@ -199,7 +207,8 @@ def _stages_alone(picture: Picture) -> list[Hashable]:
 
 
 def _kind(box: Box) -> str:
-    """Return the kind of a box. Siblings have the same kind; a folded box has its own."""
+    """Return the kind of a box: its task or its name. A folded box has another kind than a
+    single box."""
     return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
 
 

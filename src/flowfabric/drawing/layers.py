@@ -28,7 +28,7 @@ COMPONENT_GAP = 56.0
 WIDEST_LAYER = 14
 # How far a box may move to make a line straight.
 _NUDGE = 10.0
-# The part of a gap that stays when a line is straightened, and the cost of a bent line.
+# The part of a gap that must stay free when a line is straightened, and the cost of a bent line.
 _TIGHT = 0.7
 _BENT = 40.0
 # The limit of work on crossings.
@@ -387,7 +387,7 @@ def _uncrossed(
     downs: Sequence[Sequence[int]],
     sweeps: int,
 ) -> list[list[int]]:
-    """Return the order with the fewest crossings that sweeps up and down find.
+    """Sweep up and down, and return the best order found: the one with the fewest crossings.
 
     A sweep sorts each layer by medians, and swaps neighbours if that removes crossings.
     """
@@ -653,7 +653,7 @@ def _relaxed(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return packed positions near the mean of the neighbours, with lines as springs."""
+    """Return positions near the weighted mean of the neighbours: lines pull like springs."""
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
     for row, places in zip(rows, packed, strict=True):
@@ -687,7 +687,10 @@ def _relaxed(
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the nearest non-decreasing numbers, by averaging neighbours that decrease."""
+    """Return the nearest numbers that never decrease.
+
+    Numbers that would decrease are replaced by their weighted average.
+    """
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = value, weight, 1
@@ -787,7 +790,7 @@ def _straightened(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Move a vertex that is almost centred below its upstreams to their middle, if it fits."""
+    """Centre a vertex below its upstreams if it is almost there and there is room."""
     xs = list(xs)
     for row in (*rows, rows[0]):
         for at, vertex in enumerate(row):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -77,6 +77,8 @@ class Box:
     count: int = 1
     named: tuple[str, ...] = ()
     took: timedelta | None = None
+    # The address that a click on the box opens, on a page.
+    link: str = ""
 
     @property
     def is_folded(self) -> bool:
@@ -179,10 +181,12 @@ def picture_of(
     groups: Iterable[GroupInfo] = (),
     *,
     now: datetime | None = None,
+    link: Callable[[FlowMember], str] = lambda _: "",
 ) -> Picture:
     """Return the picture of a stored flow. Edges to trimmed members are omitted.
 
-    Without `now`, a node that has not ended has no duration.
+    Without `now`, a node that has not ended has no duration. `link` returns the address that a
+    click on a member opens.
     """
     boxes = []
     place = {}
@@ -194,6 +198,7 @@ def picture_of(
                 task=member.task,
                 state=member.public_state,
                 took=_took(member, now),
+                link=link(member),
             )
         )
     lines = [

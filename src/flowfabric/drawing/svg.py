@@ -1,10 +1,11 @@
-"""A picture as SVG: one file without scripts, fonts or links, for light and dark pages.
+"""A picture as SVG: one file that needs no scripts, fonts or other files, for light and dark pages.
 
 A sign and a word show each state, so that the picture is readable without colours.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -35,9 +36,15 @@ NAME_SIZE, SMALL_SIZE, TITLE_SIZE = 13.0, 11.0, 18.0
 DESCRIBED = 80
 
 _PREFIX = "ff-"
+_IN_SIGNS = (".solid", ".ring", ".glyph", ".mark")
+# The attribute of a picture in its own file, and of a picture inside a page. Inside a page, the
+# links of the picture must work, so it does not have the role of an image.
+_ALONE, _INSIDE = 'role="img"', 'class="drawing"'
+# The selectors of one rule. Rules are not nested, except inside @media.
+_RULE = re.compile(r"^([.a-z][^{}@]*?) *\{", re.MULTILINE)
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-# Styles of lines. A merged line has the first style in this order that one of its lines has.
-# Broken means impossible because of a failure.
+# Styles of lines. A merged line has the first of these styles that any of its lines has. Broken
+# means impossible because of a failure.
 _LIVELY = ("satisfied", "unsatisfied", "broken", "impossible", "")
 _FLOW_COLOURS = {
     "open": "waiting",
@@ -133,9 +140,34 @@ _SIGNS = {
 }
 
 
-def as_svg(picture: Picture, *, is_folded: bool = True) -> str:
-    """Return the picture as an SVG document. With `is_folded`, similar boxes are one box."""
-    return _Sheet(fold(picture) if is_folded else unfolded(picture)).document()
+def as_svg(
+    picture: Picture,
+    *,
+    is_folded: bool = True,
+    with_style: bool = True,
+    unfold_link: str = "",
+) -> str:
+    """Return the picture as an SVG document. With `is_folded`, similar boxes are one box.
+
+    Without `with_style`, the page must contain `drawing_style()`. A click on a folded box opens
+    `unfold_link`.
+    """
+    drawn = fold(picture) if is_folded else unfolded(picture)
+    return _Sheet(drawn, with_style=with_style, unfold_link=unfold_link).document()
+
+
+def drawing_style() -> str:
+    """Return the style of drawings inside a page. It changes nothing else on the page."""
+    rules = _RULE.sub(
+        lambda rule: ", ".join(_inside(one.strip()) for one in rule[1].split(",")) + " {", _style()
+    )
+    return f"{rules}.drawing a {{ color: inherit; }}\n"
+
+
+def _inside(selector: str) -> str:
+    """Limit a selector to drawings. Selectors of signs stay as they are: signs are used by
+    reference."""
+    return selector if selector in _IN_SIGNS else f".drawing {selector}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +304,10 @@ def _small_text(box: Box) -> str:
 class _Sheet:
     """Writes the parts of an SVG document in order."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: Picture, *, with_style: bool = True, unfold_link: str = "") -> None:
         self.picture = picture
+        self.with_style = with_style
+        self.unfold_link = unfold_link
         self.plan = plan(picture)
         self.parts: list[str] = []
 
@@ -299,12 +333,14 @@ class _Sheet:
             for state in PublicState
             if state in used
         )
+        style = f"<style>{_style()}</style>" if self.with_style else ""
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}" '
-            f'viewBox="0 0 {_n(width)} {_n(height)}" role="img">\n'
+            f'viewBox="0 0 {_n(width)} {_n(height)}" '
+            f"{_ALONE if self.with_style else _INSIDE}>\n"
             f"<title>{escaped(self._title())}</title>\n"
             f"<desc>{escaped(self._description())}</desc>\n"
-            f"<style>{_style()}</style>\n"
+            f"{style}\n"
             f"<defs>{signs}</defs>\n"
             f'<rect class="paper" x="0.5" y="0.5" width="{_n(width - 1)}" '
             f'height="{_n(height - 1)}" rx="12"/>\n'
@@ -504,11 +540,14 @@ class _Sheet:
             f'<g class="{_classes("node", _class(worst) if worst and not box.is_folded else "")}">'
             f"<title>{escaped(' · '.join(about))}</title>"
         )
+        link = self.unfold_link if box.is_folded else box.link
+        if link:
+            self.parts.append(f'<a href="{escaped(link)}">')
         if box.is_folded:
             self._folded(box, size, x, y)
         else:
             self._single(box, size, x, y)
-        self.parts.append("</g>")
+        self.parts.append("</a></g>" if link else "</g>")
 
     def _single(self, box: Box, size: Size, x: float, y: float) -> None:
         frame = (

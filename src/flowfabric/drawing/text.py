@@ -20,7 +20,7 @@ class Screen:
     is_ascii: bool = False
 
     def narrowed(self, indent: int) -> Screen:
-        """Return the screen without the columns of an indent."""
+        """Return a screen that is narrower by an indent."""
         return self if self.width is None else replace(self, width=self.width - indent)
 
 

@@ -9,7 +9,7 @@ A chain of boxes is not indented, so that a long flow stays narrow:
     ◌ total  ← price, tax
     ◌ send
 
-A join with nothing below it is the last branch.
+A join with nothing below it is drawn as the last branch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flowfabric.drawing.text import Screen, cell, cut, paint, printable, text_wi
 _NO_SIGN = ("•", "*")
 _FORK, _LAST, _PAST, _GAP = 0, 1, 2, 3
 _ARMS = (("├─ ", "|- "), ("└─ ", "`- "), ("│  ", "|  "), ("   ", "   "))
-# Deeper branches are not indented further.
+# The widest indent, in characters. Deeper branches are not indented further.
 _DEEPEST = 36
 _NAMES = 8
 

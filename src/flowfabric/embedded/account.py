@@ -1,7 +1,7 @@
 """The operating-system user that runs the server.
 
-This is the caller. If the caller is root, it is an existing unprivileged user, because PostgreSQL
-refuses to run as root.
+This is the user of the calling process. If that user is root, an existing unprivileged user runs
+the server instead, because PostgreSQL refuses to run as root.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Account:
             raise
 
     def can_enter(self, folder: Path) -> bool:
-        """Return whether this user can enter `folder`. Tries it, because modes may mislead."""
+        """Return whether this user can enter `folder`. Tries it, because mode bits may mislead."""
         if not self.switch:
             return os.access(folder, os.X_OK)
         return self.run([SHELL, "-c", 'cd "$1"', "sh", folder]).returncode == 0
@@ -79,7 +79,8 @@ def caller() -> Account:
 def choose(data: Path) -> Account:
     """Return the user for the server with its data in `data`.
 
-    PostgreSQL must own its data, so root runs existing data as its owner.
+    PostgreSQL must own its data. So if the caller is root and data exists, the owner of the data
+    runs the server.
     """
     if os.geteuid() != 0:
         return caller()
@@ -99,7 +100,7 @@ def choose(data: Path) -> Account:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for PostgreSQL programs: ours without PG*, in English and UTC."""
+    """Return the environment for PostgreSQL programs: ours, in English and UTC, and without PG*."""
     kept = {
         name: value
         for name, value in os.environ.items()

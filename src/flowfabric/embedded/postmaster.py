@@ -32,7 +32,7 @@ _STILL_IN_USE = "pre-existing shared memory block"
 
 
 class State(StrEnum):
-    """The state of the server, by its socket and its lock file."""
+    """The state of the server, as its socket and its lock file show it."""
 
     DOWN = "down"
     READY = "ready"
@@ -87,8 +87,10 @@ def clear_leftovers(folder: Folder) -> bool:
     """Remove the leftovers of a killed server, which would prevent the next start.
 
     Return False if the server is alive and about to listen. In this case only the process that
-    started it was killed. PostgreSQL itself trusts a leftover lock file if another process has the
-    same id by now, which is common after a container restarts.
+    started it was killed.
+
+    PostgreSQL itself does not remove a leftover lock file if another process has the same id by
+    now, which is common after a container restarts.
     """
     if not _can_see_processes():
         return True
@@ -153,7 +155,8 @@ def _listens(folder: Folder) -> bool:
 class _Listener:
     """The process that listens on the socket in a folder.
 
-    The kernel knows this process. A process id in a file may belong to another process by now.
+    We ask the kernel for this process, because a process id in a file may belong to another process
+    by now.
     """
 
     def __init__(self, folder: Path) -> None:

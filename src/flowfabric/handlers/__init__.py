@@ -14,6 +14,7 @@ from flowfabric.handlers.loops import (
     call_in_new_thread,
     check_no_loop,
 )
+from flowfabric.handlers.signals import AwaitedSignal
 from flowfabric.handlers.waits import (
     MAX_TARGETS,
     Pause,
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_TARGETS",
     "Approval",
     "ApprovalRequest",
+    "AwaitedSignal",
     "Context",
     "DryRun",
     "HandlerPaused",

@@ -1,4 +1,4 @@
-"""Approvals as a handler sees them: a question to several approvers, and what they decided."""
+"""Approvals in a handler: a question to several approvers, and their decision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_QUESTION_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What one approver gets: the question and a token, which only this approver may have."""
+    """The request to one approver: the question, and a token that nobody else may have."""
 
     approver: str
     question: str
@@ -74,7 +74,7 @@ class Approval:
 
 
 class ApprovalCondition(Condition[Approval]):
-    """So many approvals, or so many denials, each at a waitpoint of its own."""
+    """The condition of an approval: `need` approvals or `deny` denials at its waitpoints."""
 
     depth = 1
 
@@ -104,7 +104,7 @@ class ApprovalCondition(Condition[Approval]):
 
 @dataclass(frozen=True, slots=True)
 class OpenedApproval:
-    """An approval that was asked: what each approver gets, and when it is decided."""
+    """An open approval: the request to each approver, and the condition of the wait."""
 
     title: str
     requests: list[ApprovalRequest]
@@ -132,7 +132,7 @@ class OpenedApproval:
 def check_approval(
     question: str, approvers: Sequence[str], need: int | None, deny: int | None
 ) -> tuple[list[str], int, int]:
-    """Return the approvers, how many must approve, and how many denials deny it."""
+    """Return the approvers, how many must approve, and how many denials deny the approval."""
     check_text("question", question, MAX_QUESTION_BYTES)
     if isinstance(approvers, str) or not isinstance(approvers, Sequence):
         raise InvalidInput(field="approvers", problem="must be a list of names")
@@ -151,12 +151,18 @@ def check_approval(
                 field=what, problem=f"must be from 1 to the number of approvers ({len(names)})"
             )
     needed = len(names) if need is None else need
-    # Without a number, it is denied as soon as it cannot be granted any more.
-    return names, needed, len(names) - needed + 1 if deny is None else deny
+    most = len(names) - needed + 1
+    if deny is not None and deny > most:
+        raise InvalidInput(
+            field="deny",
+            problem=f"must be at most {most}: otherwise all may answer and decide nothing",
+        )
+    # Without `deny`, the approval is denied as soon as it cannot be granted any more.
+    return names, needed, most if deny is None else deny
 
 
 def encode_details(details: Any) -> bytes | None:
-    """Encode what the approvers have to know as JSON."""
+    """Encode the details for the approvers as JSON."""
     if details is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Conditions of a wait: signals and waitpoints, all of them or a number of them."""
+"""Conditions of a wait: signals and waitpoints, combined by `every` and `at_least`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Condition(ABC, Generic[T]):
 
     @abstractmethod
     def read(self, signals: Sequence[SignalRecord]) -> T:
-        """Return the values of the signals that satisfied it, in the shape of the condition."""
+        """Return the values of the signals that satisfied the condition, in the shape of the
+        condition."""
 
 
 class One(Condition[T]):
@@ -52,9 +53,14 @@ class One(Condition[T]):
 
     def to_json(self) -> dict[str, Any]:
         typed = {} if self.schema_id is None else {"schema": self.schema_id}
+        return {**dict([self.address]), **typed}
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """The signal or the waitpoint, whatever the type of its value."""
         if self._waitpoint is not None:
-            return {"waitpoint": str(self._waitpoint.id), **typed}
-        return {"signal": self._key, **typed}
+            return "waitpoint", str(self._waitpoint.id)
+        return "signal", self._key
 
     def leaves(self) -> Sequence[One[Any]]:
         return [self]
@@ -76,7 +82,7 @@ class One(Condition[T]):
 
 
 class Every(Condition[tuple[Any, ...]]):
-    """All of several conditions; one signal may serve several of them."""
+    """All of several conditions. One signal may satisfy several of them."""
 
     def __init__(self, members: Sequence[Condition[Any]]) -> None:
         self._members = _checked("every", members)
@@ -93,7 +99,7 @@ class Every(Condition[tuple[Any, ...]]):
 
 
 class AtLeast(Condition[list[Any]]):
-    """A number of signals among those of its members."""
+    """At least `n` signals for the member conditions."""
 
     depth = 1
 
@@ -111,8 +117,11 @@ class AtLeast(Condition[list[Any]]):
                     field="at_least", problem="its members must be signals or waitpoints"
                 )
             leaves.append(one)
-        if distinct == "waitpoints" and n > len(leaves):
-            raise InvalidInput(field="n", problem=f"is {n}, but there are {len(leaves)} members")
+        different = len({one.address for one in leaves})
+        if distinct == "waitpoints" and n > different:
+            raise InvalidInput(
+                field="n", problem=f"is {n}, but there are {different} different members"
+            )
         self._n, self._members, self._distinct = n, leaves, distinct
 
     def to_json(self) -> dict[str, Any]:
@@ -154,17 +163,18 @@ def answer(waitpoint: Waitpoint, type: Any = Any, /) -> Condition[Any]:
 
 
 def every(*members: Condition[Any]) -> Condition[tuple[Any, ...]]:
-    """Return the condition that all members are satisfied; its value is a tuple of theirs."""
+    """Return the condition that all members are satisfied. Its value is a tuple of their values."""
     return Every(members)
 
 
 def at_least(
     n: int, /, *members: Condition[Any], distinct: Distinct = "signals"
 ) -> Condition[list[Any]]:
-    """Return the condition that `n` signals of the members have come; its value is their list.
+    """Return a condition that holds when at least `n` signals for its members have come.
 
-    `distinct` says what has to differ: the signals, the members that they were sent to, or the
-    sources that sent them.
+    The value of the condition is the list of the values of these signals. `distinct` says what must
+    differ between the `n` signals: only their ids (`signals`), the waitpoint or name that each was
+    sent to (`waitpoints`), or the sender (`sources`).
     """
     return AtLeast(n, members, distinct)
 

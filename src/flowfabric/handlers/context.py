@@ -214,9 +214,9 @@ class Context(HandlerContext):
 
     @property
     def cancelled(self) -> bool:
-        """True once the lease is lost or the worker stops. Later results do not count.
+        """True once the lease is lost or the worker stops. From then on, results do not count.
 
-        flowfabric cancels an `async def` handler. A `def` handler must check this attribute.
+        flowfabric itself cancels an `async def` handler. A `def` handler must check this attribute.
         """
         return self._run.is_cancelled
 
@@ -299,11 +299,12 @@ class Context(HandlerContext):
         """Call a function once and record its value. A later run returns the recorded value.
 
         A plain function runs in a thread. The value is stored as JSON by the function's return
-        type. An error of the function is raised here; `retry` calls the function again without
-        restarting the handler. A call that takes longer than `timeout` raises TimeoutError. An
+        type. Give different names to steps that run concurrently.
+
+        If the function raises, its error is raised here. With `retry`, the function is called again
+        first, without restarting the handler. A call that takes longer than `timeout` raises
+        TimeoutError. An error that the handler catches is recorded: a later run raises it here. An
         error that fails the attempt is not recorded: the next attempt calls the function again.
-        An error that the handler catches is recorded: a later run raises it here. Give different
-        names to steps that run concurrently.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
         prepare = self._prepare_step
@@ -507,7 +508,7 @@ class Context(HandlerContext):
         return value if other is None else _recorded_value(step, other)
 
     def _perform_sync(self, prepare: Callable[..., StepCall], name: str, *call: Any) -> Any:
-        """Do as `_perform` does, in the thread of a plain handler."""
+        """Like `_perform`, in the thread of a plain handler."""
         step = prepare(name, *call)
         durable, is_own = step.durable, self._run.is_own_flow()
         begin = functools.partial(durable.begin_step, name, StepKind.STEP, is_own=is_own)
@@ -579,10 +580,12 @@ class Context(HandlerContext):
     ) -> Any:
         """Wait for a signal with this name and return its value, checked by `type`.
 
-        The worker is free meanwhile. Signals are kept until they are taken: one that came before
-        this call counts, and each is taken once, in the order in which they came. After `timeout`
-        returns `default`, or raises WaitTimeout without one. The timeout begins with the first call
-        and does not start again with a restart of the handler.
+        The wait takes no slot of the worker. Signals are kept until they are taken, so a signal
+        that came before this call counts. Signals are taken in the order in which they came, each
+        once.
+
+        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
+        The timeout begins with the first call; a restart of the handler does not extend it.
         """
         _check_loop(self._run, f"ctx.wait_for_signal({name!r})", "ctx.wait_for_signal_sync")
         return self._wait_for_signal(name, type, timeout, default)
@@ -628,7 +631,8 @@ class Context(HandlerContext):
     def signal(self, name: str, type: Any = Any, /) -> AwaitedSignal[Any]:
         """Return a wait for a signal, to await or to pass to `first`.
 
-        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it wins.
+        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it comes
+        first.
         """
         signal_codec(name, type)
         return AwaitedSignal(name, lambda: self._wait_for_signal(name, type, None, NO_DEFAULT))
@@ -642,7 +646,7 @@ class Context(HandlerContext):
         """Yield the values of all signals with this name, as they come.
 
         The position is durable: a later run of the handler yields the same values in the same
-        order. The loop ends when the handler leaves it.
+        order. The loop does not end by itself: leave it with `break` or `return`.
         """
         while True:
             yield await self._wait_for_signal(name, type, None, NO_DEFAULT)
@@ -678,7 +682,9 @@ class Context(HandlerContext):
 
         `await ctx.wait_for(every(signal("a", int), at_least(1, signal("b"), signal("c"))))` returns
         a tuple of the value of `a` and a list of one value. It takes the signals that satisfied the
-        condition, and leaves the others. After `timeout` returns `default`, or raises WaitTimeout.
+        condition, and leaves the others. After `timeout` it returns `default`, or raises
+        WaitTimeout. It does not wait for the timeout if the condition can never hold because
+        waitpoints are closed.
         """
         _check_loop(self._run, "ctx.wait_for(...)", "ctx.wait_for_sync")
         return self._wait_for(condition, timeout, default)
@@ -727,6 +733,7 @@ class Context(HandlerContext):
             functools.partial(durable.signals.declare, condition),
             limit,
             is_own=self._run.is_own_flow(),
+            has_default=default is not NO_DEFAULT,
             needs_ids=True,
             reason_code=reason_code,
         )
@@ -744,11 +751,12 @@ class Context(HandlerContext):
     async def waitpoint(
         self, key: str, /, *, expires_in: timedelta | float | None = None
     ) -> Waitpoint:
-        """Make an address for one answer: its token now, `await waitpoint.wait(...)` later.
+        """Make an address for one answer. Send its token now, `await waitpoint.wait(...)` later.
 
-        Anyone with the token may answer, by `app.signal(token, value)` or by its link. A signal by
-        the name `key` answers as well. A later run of the handler gets the same waitpoint. With
-        `expires_in` the token dies after that time, unless the handler waits for it by then.
+        Anyone with the token may answer, by `app.signal(token, value)` or by its link. A signal
+        with the name `key` answers, too. A later run of the handler gets the same waitpoint. With
+        `expires_in` the waitpoint is closed after that time, unless the handler is already waiting
+        for it.
         """
         durable = self._run.begin(f"waitpoint({key!r})")
         check_signal_name(key)
@@ -823,11 +831,13 @@ class Context(HandlerContext):
     ) -> Any:
         """Ask several approvers a question, and wait until they have decided.
 
-        `need` of them must approve; default: all. `deny` denials deny it; default: as many as make
-        `need` impossible, so `deny=1` is a veto. Each approver answers once, with a token of their
-        own: `ask` is called for each, as a step, to send it. An operator answers with
-        `flowfabric approvals approve`. Who answered comes from the token or from the operator,
-        never from the answer. After `timeout` returns `default`, or raises WaitTimeout.
+        `need` approvers must approve (default: all). After `deny` denials the approval is denied
+        (default: as many as make `need` impossible); `deny=1` is a veto. Each approver answers
+        once, with their own token. `ask` is called for each approver, as a step, to send the token.
+        Which approver answers is decided by the token, never by the text of the answer. An operator
+        can answer for an approver with `flowfabric approvals approve`.
+
+        After `timeout` the call returns `default`, or raises WaitTimeout.
         """
         _check_loop(self._run, f"ctx.approval({question!r})", "ctx.approval_sync")
         return self._approval(question, approvers, need, deny, details, ask, timeout, default)
@@ -883,7 +893,7 @@ class Context(HandlerContext):
         deny: int | None,
         details: Any,
     ) -> OpenedApproval:
-        """Ask the question, or find the waitpoints that an earlier run has recorded."""
+        """Ask the question, or return the approval that an earlier run has opened."""
         durable = self._run.begin(f"approval({question!r})")
         names, needed, denying = check_approval(question, approvers, need, deny)
         stored = encode_details(details)
@@ -929,6 +939,7 @@ class Context(HandlerContext):
             functools.partial(durable.signals.declare_one, {"waitpoint": str(id)}, codec),
             limit,
             is_own=self._run.is_own_flow(),
+            has_default=default is not NO_DEFAULT,
         )
         return read_answer(durable, key, answer, codec, default)
 
@@ -937,7 +948,7 @@ class Context(HandlerContext):
     ) -> Any:
         durable = self._run.begin(f"wait_for_signal({name!r})")
         codec = signal_codec(name, type)
-        # Nobody could send it, and the handler would wait for ever.
+        # Nobody can send a signal that the task has not declared. The handler would wait forever.
         check_declared(name, self._run.spec.signals, task=self._run.spec.name)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
         answer = await durable.signals.wait(
@@ -945,6 +956,7 @@ class Context(HandlerContext):
             functools.partial(durable.signals.declare_one, {"signal": name}, codec),
             limit,
             is_own=self._run.is_own_flow(),
+            has_default=default is not NO_DEFAULT,
         )
         return read_answer(durable, name, answer, codec, default)
 
@@ -963,11 +975,11 @@ class Context(HandlerContext):
 
     @_awaited
     def patched(self, name: str) -> Awaitable[bool]:
-        """Return True if this run takes the new code, False if it keeps the old code.
+        """Return True if this execution takes the new code, False if it keeps the old code.
 
-        A run that passed this point with the old code keeps it. The answer is recorded, so it is
-        the same in every run of the handler. In a loop, each call gets its own answer. Write
-        `if await ctx.patched("name"):`.
+        An execution that passed this point with the old code keeps the old code. The answer is
+        recorded, so it is the same in every run of the handler. In a loop, each call gets its own
+        answer. Write `if await ctx.patched("name"):`.
         """
         return PatchAnswer(
             lambda: self._run.begin(f"patched({name!r})").is_patched(
@@ -987,7 +999,7 @@ class Context(HandlerContext):
     async def deprecate_patch(self, name: str) -> None:
         """Keep the name of a patch after its old code was removed.
 
-        Holds a run that needs the old code.
+        An execution that took the old code is held.
         """
         durable = self._run.begin(f"deprecate_patch({name!r})")
         await durable.deprecate_patch(name, is_own=self._run.is_own_flow())
@@ -1027,15 +1039,15 @@ class Context(HandlerContext):
     async def usage(
         self, *, tokens: int | None = None, usd: Money | None = None, **amounts: int
     ) -> None:
-        """Report what this execution used, to all its budgets.
+        """Report the usage of this execution to all its budgets.
 
         `await ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a whole number, never
         a float; other dimensions are whole numbers. If a budget has no room, nothing is counted:
         the call raises BudgetExceeded, or the execution waits for the budget (`on_exceed`).
 
-        A report is recorded like a step: a later run of the handler does not count it again.
-        Inside the function of a step it is not recorded, because each call of the function uses up
-        what it reports.
+        A report is recorded like a step: a later run of the handler does not count it again. Inside
+        the function of a step it is not recorded: each call of the function is counted, because
+        each call spends again.
         """
         _check_loop(self._run, "ctx.usage(...)", "ctx.usage_sync", in_steps=True)
         usage = dimensions("usage", tokens=tokens, usd=usd, **amounts)
@@ -1084,7 +1096,8 @@ class Context(HandlerContext):
         durable = self._run.begin(f"submit of {task.name}")
         if task.options.via is not None:
             raise InvalidInput(
-                field="via", problem="a child is stored by itself: use task.submit(..., via=...)"
+                field="via",
+                problem="a child is stored in its own transaction: use task.submit(..., via=...)",
             )
         submission = task.submission(args, kwargs)
         submission.with_parent = task.options.with_parent
@@ -1138,7 +1151,7 @@ class Context(HandlerContext):
         await durable.sleep(entry.record or await _record(durable, entry, **facts))
 
     def _call_sync(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run an async twin on the worker's loop and wait for it in this thread."""
+        """Run the async form of a call on the worker's loop, and wait for it in this thread."""
         check_no_loop(instead)
         return self._run.call_sync(work)
 
@@ -1277,7 +1290,7 @@ def _transaction_call(
 
 
 def _title(question: str) -> str:
-    """Return the part of a question or a name that names its steps."""
+    """Return the part of a question or a name that is used in the names of its steps."""
     words = " ".join(question.split())
     printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
     return printable.encode()[:200].decode(errors="ignore")

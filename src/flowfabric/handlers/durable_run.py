@@ -18,7 +18,6 @@ from flowfabric.core.errors import (
     BudgetExceeded,
     ExecutionNotActive,
     FlowFabricError,
-    InvalidInput,
     LeaseLost,
     RetryExhausted,
     TooManySteps,
@@ -57,8 +56,8 @@ T = TypeVar("T")
 
 # The pause between two tries to write a locked row. Each try also waits 2 s for the lock.
 _LOCKED_SECONDS = 0.05
-# What a run records about a patch: it took the old path, it took the new path, or the code had only
-# the new path. In the third case, later code may drop the patch.
+# What a run records about a patch: the run took the old path, it took the new path, or the code had
+# only the new path. In the third case, later code may drop the patch.
 _OLD_PATH, _NEW_PATH, _ONLY_PATH = b"false", b"true", b'"deprecated"'
 # A handler that replays recorded steps lets other tasks run after this many steps.
 _REPLAYED_AT_ONCE = 200
@@ -115,7 +114,8 @@ class OnceCall:
 
 
 class DurableRun:
-    """The durable part of a handler run, made for its first step, sleep or child.
+    """The durable part of a handler run. It is made when the handler first needs it: for a step, a
+    sleep or a child.
 
     `root` is the asyncio task of an async handler. It is None for a plain handler, which runs in a
     thread.
@@ -278,7 +278,7 @@ class DurableRun:
         )
 
     def recorded(self, entry: Entry, record: StepRecord) -> None:
-        """Note that a step was recorded."""
+        """Remember that a step was recorded."""
         self._time_seen = (record.recorded_at, monotonic())
         if self._journal is not None:
             self._journal.recorded(entry)
@@ -334,7 +334,7 @@ class DurableRun:
         return self._worker.public_url
 
     def asked(self, entry: Entry, at: datetime) -> None:
-        """Note that a wait is open, since a time of the database."""
+        """Remember that a wait has been open since `at`, by the clock of the database."""
         if entry.record is None:
             self._time_seen = max(self._time_seen, (at, monotonic()), key=lambda seen: seen[0])
         if self._journal is not None:
@@ -351,7 +351,7 @@ class DurableRun:
         self._failures.append(StepFailure(entry, value, task, caller))
 
     def end_step(self) -> None:
-        """Note that a step was recorded or has failed."""
+        """Remember that a step is no longer in flight: it was recorded or has failed."""
         self._waits.end_work()
 
     def end_step_from_thread(self) -> None:
@@ -403,14 +403,14 @@ class DurableRun:
         return answer.outcome
 
     def usage_key(self) -> str:
-        """Return the key under which the next report of usage counts once.
+        """Return the key of the next report of usage. Reports with the same key count once.
 
-        It is the same in every run of the handler. In a step it is new for each call of the step's
-        function, because each call uses up what it reports.
+        The key is the same in every run of the handler. In a step, the key is new for each call of
+        the step's function, because each call spends again.
         """
         claimed = self._claimed
         if in_step.get() is not None:
-            # Counted apart: a later run may not call the function of this step.
+            # Use another counter: a later run might not call the function of this step.
             self._step_usages += 1
             return f"{claimed.lease_id}/{self._step_usages}"
         self._usages += 1
@@ -441,7 +441,7 @@ class DurableRun:
         try:
             journal.begin_child(is_own=is_own)
         except Mismatch as error:
-            # If the child exists, an earlier run submitted it before it reached the patch.
+            # If the child exists, an earlier run submitted it before that run reached the patch.
             if await self.query(self._worker.client.executions.state(id)) is None:
                 raise self._hold_at(error) from None
             self.check_running()
@@ -452,19 +452,9 @@ class DurableRun:
     async def _place_keyed(self, child: Submission) -> ExecutionId:
         """Put a child with a key into the partition of the key, where its duplicates are found.
 
-        In another partition than its parent it has no parent, and the handler waits for it in its
-        slot.
+        If that is not the partition of its parent, the child has no parent.
         """
-        client = self._worker.client
-        if child.with_parent and (await self.query(client.database.partitions.current())).keyed > 1:
-            raise InvalidInput(
-                field="with_parent",
-                problem="does not go with a key where there are several partitions: a child with "
-                "a key lives in the partition of its key",
-            )
-        await self.query(client.executions.place([child]))
-        if child.id.partition_key != self._claimed.partition_key:
-            child.parent_id = None
+        await self.query(self._worker.client.executions.place([child]))
         return child.id
 
     async def _store_child(self, submission: Submission) -> Submitted:
@@ -473,10 +463,10 @@ class DurableRun:
     async def once(
         self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
     ) -> Any:
-        """Call `work` and record the JSON value that it returns in the first run.
+        """Call `work` in every run.
 
-        Later runs pass the recorded value to `work`. After a replay of the execution, `work` starts
-        without a recorded value.
+        The JSON value that it returns in the first run is recorded, and later runs give that value
+        to `work`. After a replay of the execution, `work` gets no recorded value.
         """
         step = f"{RESERVED_PREFIX}{name}"
         check_step_name(step)
@@ -503,20 +493,22 @@ class DurableRun:
     async def is_patched(self, name: str, *, is_own: bool) -> bool:
         """Decide whether this run takes the new path of a patch. Later runs decide the same.
 
-        A run keeps the old path if an earlier version of the code has already passed this point.
+        The old path is kept if a run with earlier code has already passed this point.
         """
         journal, entry = await self._begin_patch(name, is_own, may_precede=True)
         if entry.record is not None:
             return entry.record.value != _OLD_PATH
         if is_own and journal.takes_patch_at(entry.position):
-            # The run has already taken a later patch. Either this patch was added in front of
-            # that one, or this code is older than the run and must record nothing.
+            # An earlier run took a later patch. Either newer code has added this patch in front of
+            # that one, or this code is older than the code of that run. Older code must record
+            # nothing.
             return False
         value = _OLD_PATH if journal.is_replaying else _NEW_PATH
         return await self._decide_patch(entry, value) != _OLD_PATH
 
     async def _decide_patch(self, entry: Entry, value: bytes) -> bytes | None:
-        """Record an answer and return it. If another run recorded one first, return that."""
+        """Record the decision about a patch, and return it. If another run recorded it first,
+        return that decision."""
         self._waits.begin_work()
         try:
             record = await self.record(entry, value=value)
@@ -525,10 +517,11 @@ class DurableRun:
         return record.value
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
-        """Hold a run that took the old path of a patch, because that code was removed.
+        """Hold an execution that took the old path of a patch, because that code was removed.
 
-        Such a run recorded the old path, or passed this point before the patch existed. A run that
-        reaches this point for the first time records that only the new path was left.
+        Such an execution recorded the old path, or passed this point before the patch existed. An
+        execution that comes to this point for the first time records that only the new path was
+        left.
         """
         journal, entry = await self._begin_patch(name, is_own)
         if entry.record is not None:
@@ -538,7 +531,9 @@ class DurableRun:
         else:
             value = await self._decide_patch(entry, _ONLY_PATH)
         if value == _OLD_PATH:
-            raise self.hold(entry.name, "took the old path of this patch, which was removed")
+            raise self.hold(
+                entry.name, "an earlier run took the old path of this patch, which was removed"
+            )
 
     async def _begin_patch(
         self, name: str, is_own: bool, *, may_precede: bool = False
@@ -566,19 +561,7 @@ class DurableRun:
 
     def can_pause_for(self, id: ExecutionId) -> bool:
         """Tell whether the handler can pause and free its slot while it waits for a run."""
-        return id.partition_key == self._claimed.partition_key and self._can_wait_for(id)
-
-    def is_elsewhere(self, id: ExecutionId) -> bool:
-        """Tell whether the handler waits in its slot only because a run is in another partition."""
-        return id.partition_key != self._claimed.partition_key and self._can_wait_for(id)
-
-    def _can_wait_for(self, id: ExecutionId) -> bool:
         return in_step.get() is None and not self.is_over and not self.ends.is_unrecorded(id)
-
-    async def prepare_to_wait(self, ids: Sequence[ExecutionId], *, is_own: bool) -> None:
-        """Record what came before a wait in the slot, and refuse runs that do not exist."""
-        await self._continue(is_own)
-        await self.ends.check_exist(ids)
 
     async def wait_for_ends(
         self, ids: Sequence[ExecutionId], needed: int, *, is_own: bool
@@ -729,7 +712,7 @@ class DurableRun:
             self._waits.end_work()
         self._failures.remove(failure)
         if record.value != failure.value:
-            # The value of the step was recorded, but the answer was lost. Run again with the value.
+            # The step has a recorded value, whose answer was lost. Run again with that value.
             self.pause_with(PauseUntil(self.now()))
             raise self.interruption()
 

@@ -78,7 +78,8 @@ class HandlerRun:
     def is_restarted_on_change(self) -> bool:
         """Whether the execution starts over if the code does not fit its journal.
 
-        The number of restarts is limited: a handler that differs in every run would never end.
+        The number of restarts is limited, because a handler that takes other steps in every run
+        would never end.
         """
         return self.spec.on_change == "restart" and self.claimed.generation < MAX_RESTARTS
 
@@ -173,18 +174,17 @@ class HandlerRun:
     # The methods below serve objects of the app that a handler uses, such as runs and flows.
 
     def is_durable_with(self, client: FlowFabric) -> bool:
-        """Tell whether a call with this client, made here, belongs in the handler's journal."""
+        """Tell whether a call that is made here, with this client, belongs in the handler's
+        journal."""
         worker = self._worker
         return worker is not None and worker.client is client and in_step.get() is None
 
     async def wait_for_end(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
-        """Wait for a run, and let the handler pause. Return None if it must wait in its slot."""
+        """Wait for a run, and let the handler pause. Return None if the handler cannot pause."""
         if self._worker is None or self._worker.client is not client:
             return None
         durable = self.make_durable()
         if not durable.can_pause_for(id):
-            if durable.is_elsewhere(id):
-                await durable.prepare_to_wait([id], is_own=self.is_own_flow())
             return None
         return await durable.wait_for_end(id, is_own=self.is_own_flow())
 
@@ -196,8 +196,6 @@ class HandlerRun:
             return None
         durable = self.make_durable()
         if not all(durable.can_pause_for(id) for id in ids):
-            if all(durable.can_pause_for(id) or durable.is_elsewhere(id) for id in ids):
-                await durable.prepare_to_wait(ids, is_own=self.is_own_flow())
             return None
         return await durable.wait_for_ends(ids, needed, is_own=self.is_own_flow())
 
@@ -210,12 +208,16 @@ class HandlerRun:
         """Wait for an answer of the database. The handler does not pause during this time."""
         return await self.make_durable().query(question)
 
+    async def keep_slot(self, awaited: Awaitable[T], client: FlowFabric) -> T:
+        """Wait in the slot of the handler. Meanwhile the handler does not pause."""
+        return await (self.query(awaited) if self.is_durable_with(client) else awaited)
+
     def note_existing(self, ids: Iterable[ExecutionId]) -> None:
-        """Note runs that are known to exist."""
+        """Remember runs that are known to exist."""
         self.make_durable().ends.note_existing(ids)
 
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
-        """Note runs that the handler submitted without its context.
+        """Remember runs that the handler submitted without its context.
 
         The next run of the handler would submit them again, so the handler waits for them in its
         slot.

@@ -57,7 +57,8 @@ class Entry:
 class Unbegun:
     """Recorded steps that this run has not begun, in their order.
 
-    `first` stays fast after many steps were taken out; reading the first item of a dict gets slow.
+    `first` stays fast after many steps were taken out; in a plain dict, reading the first item
+    would get slow.
     """
 
     __slots__ = ("_left", "_order")
@@ -98,7 +99,7 @@ class Journal:
             for one in steps
             if one.kind in (StepKind.STEP, StepKind.FAILURE) or one.taken_as is not None
         )
-        # A run that took the new code of a patch must reach the patch again.
+        # If an earlier run took the new code of a patch, this run must reach that patch, too.
         self._patched = Unbegun(
             one for one in in_order if one.name.startswith(PATCH_PREFIX) and one.value == b"true"
         )
@@ -146,9 +147,9 @@ class Journal:
     def begin_patch(self, name: str, *, is_own: bool, is_alone: bool, may_precede: bool) -> Entry:
         """Begin the decision about a patch.
 
-        The decision takes no position, because an old run may make it between two recorded steps.
-        With `may_precede`, it may come before a patch that the run took: newer code may have added
-        it.
+        The decision takes no position of its own: newer code may decide between two steps that
+        older code recorded next to each other. With `may_precede`, the decision may come before a
+        patch that an earlier run took, because newer code may have added this decision there.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
@@ -161,14 +162,15 @@ class Journal:
         return Entry(name, occurrence, position, is_sequential, StepKind.STEP, record, self._last)
 
     def begin_child(self, *, is_own: bool) -> None:
-        """Refuse a child if the run took a patch at this point that the code does not have."""
+        """Refuse a child if this run skipped a patch that an earlier run took before this point."""
         if is_own:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether an earlier run took a patch up to `position` that this run has not reached.
+        """Tell whether an earlier run took a patch, at `position` or before, that this run has not
+        reached.
 
-        Patches of branches do not count: they have no order.
+        Patches that concurrent branches took do not count, because they have no order.
         """
         patch = self._patched.first
         return patch is not None and patch.is_sequential and patch.position <= position
@@ -182,12 +184,14 @@ class Journal:
     def is_catching_up(self) -> bool:
         """Whether the run will come to recorded steps that it has not begun yet.
 
-        A run may skip a sleep or an open wait of a branch that loses a race. It does not count.
+        Sleeps and open waits of concurrent branches do not count: a run skips them if their branch
+        loses a race.
         """
         return self._unreached.first is not None or self._sequential.first is not None
 
     def recorded(self, entry: Entry) -> None:
-        """Note that a step of this run was recorded. A patch takes no position."""
+        """Remember that a step of this run was recorded. The decision about a patch takes no
+        position."""
         if not entry.is_recorded:
             entry.is_recorded = True
             self.recorded_count += 1
@@ -213,7 +217,8 @@ class Journal:
         return Mismatch(record.name, problem)
 
     def _check_order(self, name: str, position: int) -> None:
-        """Refuse a new step at or after the position of a recorded step that was not reached."""
+        """Refuse a new step at or after the position of a recorded step that this run has not
+        reached."""
         first = self._sequential.first
         if first is not None and first.position <= position:
             raise self._mismatch(first, f"the code runs {_short(name)} where this was recorded")
@@ -234,7 +239,7 @@ class Journal:
 
 
 def _older(patch: StepRecord) -> Mismatch:
-    problem = "took the new path of this patch, which the code does not have"
+    problem = "an earlier run took the new path of this patch, which this code does not have"
     return Mismatch(patch.name, problem, is_older=True)
 
 

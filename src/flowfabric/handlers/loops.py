@@ -27,10 +27,10 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def check_no_loop(instead: str) -> None:
-    """Refuse a blocking call on a thread that runs an event loop."""
+def check_no_loop(instead: str, how: str = "await") -> None:
+    """Refuse a blocking call on a thread that runs an event loop; say how to use `instead`."""
     if running_loop() is not None:
-        raise RuntimeError(f"This would block the event loop. In async code use: await {instead}")
+        raise RuntimeError(f"This would block the event loop. In async code use: {how} {instead}")
 
 
 def not_awaited(call: str, instead: str) -> RuntimeError:

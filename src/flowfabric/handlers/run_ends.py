@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -16,6 +18,40 @@ from flowfabric.handlers.waits import EndedWait, RunsWait, RunWait, Waits
 
 # How many results one call reads.
 _READ_AT_ONCE = 1000
+
+# A run of another partition cannot wake an execution. The handler waits for it in its slot for a
+# moment. Then the handler leaves the slot, and looks again after 1 s, 2 s, 4 s and so on.
+MOMENT_SECONDS = 2.0
+_FIRST_POLL = timedelta(seconds=1)
+_LAST_POLL = timedelta(seconds=30)
+
+
+class Looks:
+    """Counts how often an execution of this process has looked for the end of a run in another
+    partition.
+
+    Only the latest counts are kept. A count starts again at 0 if it was dropped, or if another
+    process claims the execution.
+    """
+
+    most = 10_000
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[UUID, UUID], int] = OrderedDict()
+
+    def count(self, waiter: UUID, target: UUID) -> int:
+        """Count one more look; return how many there were before."""
+        before = self._counts.pop((waiter, target), 0)
+        self._counts[waiter, target] = before + 1
+        if len(self._counts) > self.most:
+            self._counts.popitem(last=False)
+        return before
+
+    def forget(self, waiter: UUID, target: UUID) -> None:
+        self._counts.pop((waiter, target), None)
+
+
+_looks = Looks()
 
 
 class RunEnds:
@@ -38,14 +74,15 @@ class RunEnds:
         self._existing: set[UUID] = set()
         # Runs submitted without the context. The next run of the handler submits other runs.
         self._unrecorded: set[UUID] = set()
-        self._reading: dict[UUID, asyncio.Future[Ending | None]] = {}
+        self._reading: dict[ExecutionId, asyncio.Future[Ending | None]] = {}
 
     def note_existing(self, ids: Iterable[ExecutionId]) -> None:
-        """Note runs that are known to exist."""
+        """Remember runs that are known to exist."""
         self._existing.update(id.uuid for id in ids)
 
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
-        """Note runs for which the handler cannot pause, because its next run submits other runs."""
+        """Remember runs that the handler cannot pause for: its next run would submit new runs
+        instead."""
         self._unrecorded.update(id.uuid for id in ids)
 
     def is_unrecorded(self, id: ExecutionId) -> bool:
@@ -58,8 +95,16 @@ class RunEnds:
         if ending is None and await self._have_ended_since([id]):
             ending = await self._read_ending(id)
         self._check_running()
+        watch = partial(self._watch, id)
+        poll = self._count_look([id]) if ending is None else None
+        if poll == timedelta(0):
+            poll = _FIRST_POLL
+            await self._wait_in_slot(watch)
+            self._check_running()
+            ending = await self._read_ending(id)
+            self._check_running()
         if ending is None:
-            ending = await self._waits.wait(RunWait(id, partial(self._watch, id)))
+            ending = await self._waits.wait(RunWait(id, watch, poll))
         else:
             await self._waits.wait(EndedWait(ending.terminal_at))
         self._check_running()
@@ -82,20 +127,50 @@ class RunEnds:
                 return ended
             missing = needed - len(ended)
             watch = partial(self._watch_several, open_, missing)
-            await self._waits.wait(RunsWait(tuple(open_), missing, watch))
+            poll = self._count_look(open_)
+            if poll == timedelta(0):
+                await self._wait_in_slot(watch)
+            else:
+                here = tuple(id for id in open_ if not self._is_away(id))
+                # The runs of other partitions may end first.
+                least = max(missing - (len(open_) - len(here)), 1)
+                await self._waits.wait(RunsWait(here, least, watch, poll))
             self._check_running()
+
+    def _is_away(self, id: ExecutionId) -> bool:
+        return id.partition_key != self._claimed.partition_key
+
+    def _count_look(self, ids: Sequence[ExecutionId]) -> timedelta | None:
+        """Return how long to wait before the next look at runs of other partitions.
+
+        It is zero before the first look, and None if all runs are in the partition of the handler.
+        """
+        waiter = self._claimed.execution_id
+        counts = [_looks.count(waiter, id.uuid) for id in ids if self._is_away(id)]
+        if not counts:
+            return None
+        before = min(counts)
+        return min(_FIRST_POLL * 2 ** min(before - 1, 10), _LAST_POLL) if before else timedelta(0)
+
+    async def _wait_in_slot(self, watch: Callable[[asyncio.Future[Any]], None]) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waits.begin_work()
+        try:
+            watch(future)
+            async with asyncio.timeout(MOMENT_SECONDS):
+                await future
+        except TimeoutError:
+            future.cancel()
+        finally:
+            self._waits.end_work()
 
     def _check_other(self, field: str, ids: Sequence[ExecutionId]) -> None:
         if any(id.uuid == self._claimed.execution_id for id in ids):
             raise InvalidInput(field=field, problem="a handler cannot wait for its own execution")
 
-    async def check_exist(self, ids: Sequence[ExecutionId]) -> None:
-        """Refuse runs that do not exist."""
-        await self._have_ended_since(ids)
-        self._check_running()
-
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
-        """Refuse runs that do not exist, and tell whether any of the others have ended by now."""
+        """Tell whether any of the runs have ended by now; raise an error if a run does not
+        exist."""
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:
             return False
@@ -116,9 +191,9 @@ class RunEnds:
 
     async def _read_ending(self, id: ExecutionId) -> Ending | None:
         """Return the ending of a run, or None if it runs. Concurrent branches share one call."""
-        reading = self._reading.get(id.uuid)
+        reading = self._reading.get(id)
         if reading is None:
-            reading = self._reading[id.uuid] = asyncio.get_running_loop().create_future()
+            reading = self._reading[id] = asyncio.get_running_loop().create_future()
             if len(self._reading) == 1:
                 self._waits.begin_query()
                 task = asyncio.create_task(self._read())
@@ -127,19 +202,29 @@ class RunEnds:
 
     async def _read(self) -> None:
         reading, self._reading = self._reading, {}
-        ids, endings = list(reading), []
-        read = self._client.executions.read_results
-        try:
-            for start in range(0, len(ids), _READ_AT_ONCE):
-                page = ids[start : start + _READ_AT_ONCE]
-                endings += await read(self._claimed.partition_key, page)
-        except Exception as error:
-            for future in reading.values():
-                future.set_exception(error)
-            return
-        found = {ending.execution_id: ending for ending in endings}
-        for uuid, future in reading.items():
-            future.set_result(found.get(uuid))
+        partitions: dict[int, list[ExecutionId]] = {}
+        for id in reading:
+            partitions.setdefault(id.partition_key, []).append(id)
+        for partition, ids in partitions.items():
+            try:
+                found = await self._read_partition(partition, ids)
+            except Exception as error:
+                for id in ids:
+                    reading[id].set_exception(error)
+                continue
+            for id in ids:
+                reading[id].set_result(found.get(id.uuid))
+
+    async def _read_partition(
+        self, partition: int, ids: Sequence[ExecutionId]
+    ) -> dict[UUID, Ending]:
+        found = {}
+        for start in range(0, len(ids), _READ_AT_ONCE):
+            page = [id.uuid for id in ids[start : start + _READ_AT_ONCE]]
+            for ending in await self._client.executions.read_results(partition, page):
+                found[ending.execution_id] = ending
+                _looks.forget(self._claimed.execution_id, ending.execution_id)
+        return found
 
     def _watch(self, id: ExecutionId, future: asyncio.Future[Any]) -> None:
         self._on_blocking_wait(self._claimed)

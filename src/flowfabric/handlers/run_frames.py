@@ -1,8 +1,8 @@
 """The frames of one handler run, and how they fit the journal.
 
-Frames are stored before the next journal entry is. So a run that starts again after the last
-recorded entry sends the frames again that came after it, and no others: what it sends before it has
-reached all recorded entries again is dropped.
+Frames are stored before the next journal entry. When a handler starts again, the frames before its
+last recorded entry are therefore stored already. The new run drops all frames until it has reached
+that entry.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RunFrames:
         return self._put_into(queue, journal, frame)
 
     async def put(self, frame: OutgoingFrame) -> None:
-        """Send a frame; wait for the journal, or while the queue is full."""
+        """Send a frame. Wait while the journal is read, or while the queue is full."""
         queue, journal = await self._open()
         self._check_running()
         if not self._put_into(queue, journal, frame):
@@ -103,7 +103,7 @@ class RunFrames:
                 raise self._refused(error) from None
 
     def close(self, *, is_lost: bool) -> None:
-        """Refuse further frames. If the lease is lost, drop those that are not stored."""
+        """Refuse further frames. If the lease is lost, drop the frames that are not stored."""
         self._is_closed = True
         self._sender.close_queue(self._claimed, is_lost=is_lost)
 
@@ -124,7 +124,7 @@ class RunFrames:
         try:
             await self._open()
         except (FlowFabricError, asyncio.CancelledError):
-            # The lines are lost with the run; its next call of the database raises.
+            # Drop the lines. The run is over, too: its next call of the database raises.
             self._early.clear()
 
     async def _open(self) -> tuple[FrameQueue, Journal]:

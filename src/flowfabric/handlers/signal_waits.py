@@ -1,4 +1,4 @@
-"""Waits of a handler for signals: asked for in the database, watched, or suspended for."""
+"""Waits of a handler for signals: ask the database, watch for a signal, or suspend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowfabric.handlers.durable_run import DurableRun
     from flowfabric.tasks.codec import Codec
 
-# How often a wait looks for its signal while the handler does something else beside it.
+# How often a wait looks for its signal while other work of the handler is in flight.
 _LOOK_SECONDS = 0.5
 
 _SIGNAL = f"{RESERVED_PREFIX}signal "
@@ -45,15 +45,20 @@ class SignalWaits:
         timeout: timedelta | None,
         *,
         is_own: bool,
+        has_default: bool,
         needs_ids: bool = False,
         reason_code: str = "waiting_for_signal",
     ) -> StepRecord | WaitAnswer:
-        """Wait until the answer is taken and return it; the handler may pause meanwhile.
+        """Wait until the answer is taken, and return it. The handler may pause meanwhile.
 
-        A wait of the handler's own flow takes its answer at the first ask. A branch only looks, and
-        takes when it is its turn: a branch that loses a race must leave the signal to others.
-        `declare` returns the condition, after it has registered the types of its values. With
-        `needs_ids` a taken wait is asked again, because its record does not name the signals.
+        The handler itself takes the answer as soon as there is one. A branch (concurrent code of
+        the handler) first only looks, and takes the answer when its turn comes: a branch that loses
+        a race must leave the signal to other waits.
+
+        `declare` returns the condition, after it has registered the types of its values.
+        `has_default` is stored, so that `flowfabric why` can say what happens at the timeout. With
+        `needs_ids`, a wait whose answer an earlier run took is asked again, because its record does
+        not name the signals.
         """
         durable = self._durable
         entry = await durable.begin_step(name, StepKind.WAIT, is_own=is_own)
@@ -69,7 +74,7 @@ class SignalWaits:
                 occurrence=entry.occurrence,
                 position=entry.position,
                 is_sequential=entry.is_sequential,
-                condition=await declare(),
+                condition={**await declare(), "default": has_default},
                 timeout=timeout,
                 follows=entry.follows,
                 code_version=durable.code_version,
@@ -77,14 +82,14 @@ class SignalWaits:
             while True:
                 answer = await self._ask(wait, take=is_own, entry=entry)
                 if is_begun:
-                    # The wait is open: the handler may pause from here on.
+                    # The wait is open, so the handler may pause from now on.
                     is_begun = False
                     durable.end_step()
                 if answer.word in ("ready", "timed_out"):
                     assert answer.ready_at is not None
                     await durable.waits.wait(EndedWait(answer.ready_at))
                     durable.check_running()
-                    # Another branch may have taken the signal: then this one goes on waiting.
+                    # Another branch may have taken the signal; then this branch waits again.
                     answer = await self._ask(wait, take=True, entry=entry)
                 if answer.word == "taken":
                     return answer
@@ -104,7 +109,9 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Return the condition for a value of a type at an address, and register the type."""
+        """Register a type; return the condition that a signal with a value of this type comes to
+        the address.
+        """
         schema = signal_schema(codec)
         if schema is None:
             return address
@@ -112,7 +119,8 @@ class SignalWaits:
         return {**address, "schema": id}
 
     async def declare(self, condition: Condition[Any]) -> dict[str, Any]:
-        """Return a condition for the engine, and register the types of its values."""
+        """Register the types of a condition's values, and return the condition as the engine stores
+        it."""
         leaves = [one for one in condition.leaves() if one.schema is not None]
         if leaves:
             ids = await self._register([one.schema for one in leaves if one.schema is not None])
@@ -139,7 +147,9 @@ class SignalWaits:
         return answer
 
     def _watch(self, wait: Wait, entry: Entry, future: asyncio.Future[Any]) -> None:
-        """Look for the signal from time to time: work in flight keeps the handler from pausing."""
+        """Look for the signal now and then, because the handler cannot pause while work is in
+        flight.
+        """
 
         async def look() -> None:
             while not future.done():

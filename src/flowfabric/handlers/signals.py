@@ -1,4 +1,4 @@
-"""Signals as a handler sees them: one to await, and several to iterate over."""
+"""Signals in a handler: await one signal, or iterate over several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _NoDefault:
-    """The default of a wait that has none: None is a value like any other."""
+    """The type of the marker for a wait without a default. None is a valid default."""
 
     def __repr__(self) -> str:
         return "no default"
@@ -63,7 +63,10 @@ def read_answer(
     codec: Codec,
     default: Any,
 ) -> Any:
-    """Return the value of a taken wait, or its default; hold the execution if it does not fit."""
+    """Return the value of a taken wait, or its default.
+
+    Hold the execution if the value does not fit.
+    """
     if answer.taken_as != "signals":
         return default_or_error(f"signal {name!r}", answer, default)
     try:

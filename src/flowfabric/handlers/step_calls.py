@@ -69,7 +69,7 @@ class StepCall:
         return value, None if record.value == stored else record
 
     def do_sync(self, entry: Entry) -> Done:
-        """Do as `do` does, in the thread of a plain handler."""
+        """Like `do`, in the thread of a plain handler."""
         value = self.call_sync()
         stored, encoding = self.codec.write(value, self._name), self.codec.encoding
         record = self._run.call_sync(
@@ -78,7 +78,8 @@ class StepCall:
         return value, None if record.value == stored else record
 
     async def call(self) -> Any:
-        """Call the function until it returns or no retry is left. Calls a `def` in a thread."""
+        """Call the function until it returns or no retry is left. A `def` function runs in a
+        thread."""
         failures = 0
         while True:
             try:
@@ -91,7 +92,7 @@ class StepCall:
             await asyncio.sleep(delay)
 
     def call_sync(self) -> Any:
-        """Do as `call` does, in the thread of a plain handler."""
+        """Like `call`, in the thread of a plain handler."""
         failures = 0
         while True:
             try:

@@ -57,7 +57,8 @@ def error_of(record: StepRecord) -> Exception:
 
 
 def _size(value: object) -> int:
-    """Return the length of a value as JSON, or 0 if it is too long or does not round-trip."""
+    """Return the length of a value as JSON, or 0 if it is too long or cannot be read back
+    unchanged."""
     try:
         text = json.dumps(value, allow_nan=False)
         return len(text) if len(text) <= _VALUE_BYTES and json.loads(text) == value else 0

@@ -39,11 +39,14 @@ class StepCodec:
 
     @property
     def encoding(self) -> str | None:
-        """The mark of stored values. It says whether a value is secret and must not be shown."""
+        """The encoding that is stored with each value. It marks a secret value, which must not be
+        shown."""
         return SECRET if self._codec.has_secrets else None
 
     def write(self, value: Any, step: str) -> bytes:
-        """Encode a value. Raises `InvalidInput` with the step's name if it does not round-trip."""
+        """Encode a value. If the value cannot be read back unchanged, raise `InvalidInput`, which
+        names the step.
+        """
         try:
             return self._codec.write(value)
         except EncodingError as unfit:

@@ -1,4 +1,4 @@
-"""The stream of a handler: what it tells the outside world while it runs."""
+"""The stream of a handler: the frames that it sends to readers while it runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class HandlerStream:
 
     Frames are stored about every 20 ms, in the order in which they were sent, and all of them
     before the attempt ends. Sending waits only while the database does not keep up. A handler that
-    starts again sends only what comes after its last recorded step; readers are told to forget what
-    is sent again.
+    starts again sends only frames after its last recorded step. Readers are told to forget the
+    frames that are sent again.
     """
 
     __slots__ = ("_run",)
@@ -45,7 +45,7 @@ class HandlerStream:
     ) -> None:
         """Send a frame: text, bytes, or a value that is stored as JSON.
 
-        `kind` says what it is, for readers: "stdout", "delta", "progress", ... The default is
+        `kind` tells readers what the frame is: "stdout", "delta", "progress", ... The default is
         "text", "blob" or "event".
         """
         await self._put("send", self._frame(value, kind, correlation_id))
@@ -59,17 +59,19 @@ class HandlerStream:
         correlation_id: str | None = None,
         ttl: timedelta | float = 10.0,
     ) -> None:
-        """Send a frame that is not kept for long: only about twice what comes in `ttl` is stored.
+        """Send a frame that is kept only for a while.
 
-        For what is soon outdated, such as the position of a cursor.
+        About twice as many frames are kept as are sent within `ttl`.
+
+        Use it for data that is soon outdated, such as the position of a cursor.
         """
         await self._put("best_effort", self._fleeting(value, kind, correlation_id, ttl))
 
     async def summary(self, patch: Mapping[str, Any], /) -> None:
         """Change the summary of the execution, a JSON document, by a merge patch (RFC 7396).
 
-        A key with None is deleted; objects are merged; other values replace. To store a null, send
-        the text "__ff_null__". `await run.summary()` reads the document.
+        A key with None is deleted, objects are merged, and any other value replaces the old one. To
+        store a null, send the text "__ff_null__". `await run.summary()` reads the document.
         """
         await self._put("summary", _patch_frame(patch))
 
@@ -99,10 +101,10 @@ class HandlerStream:
     def logs(
         self, logger: logging.Logger | str | None = None, *, level: int = logging.INFO
     ) -> Iterator[None]:
-        """Send what the handler logs as frames of kind "log", inside a `with` block.
+        """Send the log lines of the handler as frames of kind "log", inside a `with` block.
 
-        Only lines of this handler, not of others in the process, and not of flowfabric itself. A
-        line that finds the buffer full is dropped; a later frame says how many were.
+        Only lines of this handler are sent, not lines of other handlers or of flowfabric itself. If
+        the buffer is full, a line is dropped; a later frame says how many lines were dropped.
         """
         if not isinstance(logger, logging.Logger):
             logger = logging.getLogger(logger)
@@ -196,7 +198,8 @@ class _LogLines:
             if not self._put(told):
                 self._dropped += 1
         except (FlowFabricError, RuntimeError, HandlerPaused, asyncio.CancelledError):
-            # The lease is lost or the handler is ending: its next call raises, not its log.
+            # The lease is lost or the handler is ending. Logging must not raise; the handler's next
+            # call does.
             self._dropped += 1
 
     def _put(self, value: Mapping[str, Any]) -> bool:
@@ -204,7 +207,7 @@ class _LogLines:
         return self._durable.frames.put_soon(frame)
 
 
-# The loggers that the running handler has asked for, and where its lines go.
+# The loggers that the running handler has asked for, and the object that gets its lines.
 _lines: ContextVar[tuple[tuple[logging.Logger, _LogLines], ...]] = ContextVar(
     "flowfabric_log_lines", default=()
 )
@@ -226,10 +229,10 @@ class _Tap(logging.Handler):
 
 
 class _Taps:
-    """The loggers that some handler listens to: their taps, and their levels of before.
+    """The loggers that handlers listen to, with their taps and their original levels.
 
-    All handlers share one tap per logger. Removing one from a logger that is in use would make it
-    skip another.
+    All handlers share one tap per logger. If each handler had its own tap, removing it while the
+    logger is in use could make the logger skip another tap.
     """
 
     def __init__(self) -> None:
@@ -252,7 +255,7 @@ class _Taps:
                 self._used[logger] = (count - 1, before, tap)
                 return
             logger.setLevel(before)
-            # A new list: another thread may be going through the old one.
+            # Make a new list, because another thread may be iterating over the old one.
             logger.handlers = [one for one in logger.handlers if one is not tap]
 
 

@@ -1,8 +1,9 @@
 """Transactional steps. The writes of the step and its record commit in one transaction.
 
 The transaction calls the function first and records the step last. Only the record locks the
-execution, so no other session waits for user code. If the record answers `recorded`, the
-transaction commits. Every other answer rolls back, including the function's writes.
+execution, so no other session waits for user code. If the engine answers `recorded`, the
+transaction commits. After every other answer it is rolled back, together with the function's
+writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waitpoints as a handler sees them: a token to hand out now, and a wait for its answer later."""
+"""Waitpoints in a handler: a token to send now, and a wait for its answer later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Waiter = Callable[[str, UUID, Any, Any, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Waitpoint:
-    """An address for one answer. Everybody who has the token may answer: send it, do not log it."""
+    """An address for one answer. Everybody who has the token may answer, so do not log it."""
 
     key: str
     id: UUID
@@ -60,9 +60,9 @@ class Waitpoint:
         timeout: timedelta | float | None = None,
         default: Any = NO_DEFAULT,
     ) -> Any:
-        """Wait for the answer, as `ctx.wait_for_signal` does. The token is dead afterwards.
+        """Wait for the answer, as `ctx.wait_for_signal` does. Afterwards the token is refused.
 
-        A wait that begins when the token is dead already ends at once, as with its timeout.
+        If the waitpoint is closed without an answer, the wait times out at once.
         """
         return await self._wait(self.key, self.id, type, timeout, default)
 

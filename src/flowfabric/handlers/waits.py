@@ -1,4 +1,7 @@
-"""The waits of a handler. When all its branches wait, its execution pauses."""
+"""The waits of a handler. When all its branches wait, its execution pauses.
+
+A branch is one of the concurrent parts of a handler, for example one coroutine of `asyncio.gather`.
+"""
 
 from __future__ import annotations
 
@@ -112,10 +115,10 @@ class PauseOnHold:
 
 @dataclass(frozen=True, slots=True)
 class PauseForBudget:
-    """Stay paused: the report of usage has ended the lease, and a budget has to get room first."""
+    """Stay paused until a budget has room. The report of usage has already ended the lease."""
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
-        """Do nothing: the execution waits already."""
+        """Do nothing, because the execution already waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class PauseToRestart:
 
 @dataclass(frozen=True, slots=True)
 class PauseForNewerCode:
-    """Leave the execution to a worker with newer code. If there is none, pause as `otherwise`."""
+    """Leave the execution to a worker with newer code. If there is none, do `otherwise`."""
 
     step: str
     otherwise: Pause
@@ -163,27 +166,37 @@ class SleepWait:
 
 @dataclass(frozen=True, slots=True)
 class RunWait:
-    """A branch of a handler waits for one run. `watch` resolves a future when the run ends."""
+    """A branch of a handler waits for one run. `watch` resolves a future when the run ends.
+
+    `poll` is set if the run cannot wake the execution. The handler then looks again after this
+    time.
+    """
 
     target: ExecutionId
     watch: Callable[[asyncio.Future[Any]], None]
+    poll: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunsWait:
-    """A branch of a handler waits until `needed` of several runs have ended."""
+    """A branch of a handler waits until `needed` of several runs have ended.
+
+    `poll` is set if some of the runs cannot wake the execution. The handler then looks again after
+    this time.
+    """
 
     targets: tuple[ExecutionId, ...]
     needed: int
     watch: Callable[[asyncio.Future[Any]], None]
+    poll: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EndedWait:
-    """A branch of a handler waits for something that has already ended, at `at`.
+    """A branch of a handler waits for something that has already ended, at the time `at`.
 
-    Such branches continue in the order of `at`, so that a race between branches has the same
-    winner in every run of the handler.
+    If several branches wait like this, they continue in the order of `at`. So a race between
+    branches has the same winner in every run of the handler.
     """
 
     at: datetime
@@ -206,7 +219,8 @@ Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait | SignalWait
 class Waits:
     """The waiting branches of one handler.
 
-    When every branch waits and nothing is in flight, it calls `pause` with the way to pause.
+    When every branch waits and nothing is in flight, it calls `pause` with a `Pause` that says what
+    the execution waits for.
     """
 
     def __init__(
@@ -227,7 +241,7 @@ class Waits:
         self.in_flight = 0
 
     def begin_work(self) -> None:
-        """Note work that must end before the handler may pause."""
+        """Count work that must end before the handler may pause."""
         self.in_flight += 1
 
     def end_work(self) -> None:
@@ -235,7 +249,10 @@ class Waits:
         self._schedule_check()
 
     def begin_query(self) -> None:
-        """Note a query. Until it is answered, branches with an ended wait do not continue."""
+        """Count a query as work in flight.
+
+        Until it is answered, branches whose waits have ended do not continue.
+        """
         self._queries += 1
         self.begin_work()
 
@@ -311,7 +328,8 @@ class Waits:
                 self._pause(self._pause_for(list(self._waits.values())))
 
     def _watch(self) -> None:
-        """Watch for ends and signals while work is in flight: they may come before it ends."""
+        """Watch for ends and signals while work is in flight, because they may come before the work
+        ends."""
         for future, wait in self._waits.items():
             if isinstance(wait, RunWait | RunsWait | SignalWait) and future not in self._watched:
                 self._watched.add(future)
@@ -319,16 +337,20 @@ class Waits:
 
     def _pause_for(self, waits: Sequence[Wait]) -> Pause:
         sleeps = [one for one in waits if isinstance(one, SleepWait)]
-        targets = dict.fromkeys(one.target for one in waits if isinstance(one, RunWait))
-        groups = [one for one in waits if isinstance(one, RunsWait)]
+        runs = [one for one in waits if isinstance(one, RunWait | RunsWait)]
+        targets = dict.fromkeys(
+            one.target for one in runs if isinstance(one, RunWait) and one.poll is None
+        )
+        groups = [one for one in runs if isinstance(one, RunsWait) and one.targets]
         # No branch can continue before this many runs have ended.
         needed = 1 if targets else min((one.needed for one in groups), default=1)
         for one in groups:
             targets.update(dict.fromkeys(one.targets))
         signals = [one for one in waits if isinstance(one, SignalWait)]
-        until = min((one.until for one in sleeps), default=None)
+        polls = [self._now() + one.poll for one in runs if one.poll is not None]
+        until = min((*(one.until for one in sleeps), *polls), default=None)
         several = tuple(targets)[:MAX_TARGETS]
-        if signals or (sleeps and targets):
+        if signals or (until is not None and targets):
             return PauseSuspended(
                 tuple((one.name, one.occurrence) for one in signals),
                 several,

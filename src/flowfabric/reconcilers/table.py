@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from flowfabric.client import FlowFabric
+from flowfabric.client.passes import Due
 
 # The answer of a pass: how many rows it handled, and the time until the next timer is due.
 Pass = tuple[int, timedelta | None]
@@ -18,18 +19,36 @@ Pass = tuple[int, timedelta | None]
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """A reconciler. `run_once` handles up to `batch` rows, and runs at least every `cadence`."""
+    """A reconciler. `run_once` handles up to `batch` rows.
+
+    Each process looks at the reconciler at least every `cadence`, and calls `run_once`. With `due`,
+    it calls `run_once` only if one query over all partitions has found due work of that kind.
+    """
 
     name: str
     cadence: timedelta
     batch: int
     run_once: Callable[[FlowFabric, int], Awaitable[Pass]]
+    due: Due | None = None
 
 
 async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
-    """Drop the time of the next timer, because the cadence is soon enough."""
+    """Ignore when the next row is due: the cadence of the reconciler is soon enough."""
     handled, _ = await answer
     return handled, None
+
+
+async def _balance(client: FlowFabric, batch: int) -> Pass:
+    if len(await client.database.partitions.all()) == 1:
+        return 0, None
+    return await client.quotas.balance(limit=batch)
+
+
+async def _roll_up(client: FlowFabric, batch: int) -> Pass:
+    """Count a batch of events. Wait at least a second before the next batch, so that counting
+    does not take time from executions."""
+    handled, due_in = await client.minutes.roll_up(limit=batch)
+    return min(handled, batch - 1), None if due_in is None else max(due_in, timedelta(seconds=1))
 
 
 RECONCILERS: tuple[Reconciler, ...] = (
@@ -38,6 +57,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         timedelta(seconds=1.5),
         500,
         lambda client, batch: client.leases.expire(limit=batch),
+        Due.TIMER,
     ),
     # Expires attempts that timed out and executions past their deadline.
     Reconciler(
@@ -45,12 +65,14 @@ RECONCILERS: tuple[Reconciler, ...] = (
         timedelta(seconds=2),
         500,
         lambda client, batch: client.executions.expire(limit=batch),
+        Due.TIMER,
     ),
     Reconciler(
         "delayed_promoter",
         timedelta(seconds=0.75),
         500,
         lambda client, batch: client.executions.promote_delayed(limit=batch),
+        Due.TIMER,
     ),
     # Finishes the propagation of an end if a process died before it could.
     Reconciler(
@@ -58,39 +80,46 @@ RECONCILERS: tuple[Reconciler, ...] = (
         timedelta(seconds=1),
         500,
         lambda client, batch: client.executions.resolve_wakes(limit=batch),
+        Due.WAKE,
     ),
-    # Notices signals to executions that were busy, and signals of the senders' transactions.
+    # Notices signals to executions that were busy, and signals that senders stored in their own
+    # transactions.
     Reconciler(
         "signal_notices",
         timedelta(seconds=1),
         500,
         lambda client, batch: client.signals.notice(limit=batch),
+        Due.SIGNAL,
     ),
     Reconciler(
         "suspension_timeouts",
         timedelta(seconds=2),
         500,
         lambda client, batch: client.signals.expire_suspensions(limit=batch),
+        Due.SUSPENSION,
     ),
     Reconciler(
         "waitpoint_expiry",
         timedelta(seconds=5),
         500,
         lambda client, batch: client.signals.expire_waitpoints(limit=batch),
+        Due.WAITPOINT,
     ),
-    # Removes frames that expire before their execution.
+    # Removes frames that expire before their execution does.
     Reconciler(
         "stream_expiry",
         timedelta(seconds=5),
         100,
         lambda client, batch: client.streams.expire(limit=batch),
+        Due.STREAM,
     ),
-    # Cancels members of cancelled flows if the cancelling call could not.
+    # Cancels members of cancelled flows that the cancelling call could not cancel.
     Reconciler(
         "cancel_backlog",
         timedelta(seconds=15),
         500,
         lambda client, batch: client.flows.cancel_backlog(limit=batch),
+        Due.FLOW_CANCEL,
     ),
     # Cancels flow members that are no longer needed and could not be cancelled at once.
     Reconciler(
@@ -98,12 +127,14 @@ RECONCILERS: tuple[Reconciler, ...] = (
         timedelta(seconds=1),
         500,
         lambda client, batch: client.executions.cancel_siblings(limit=batch),
+        Due.SIBLING,
     ),
     Reconciler(
         "edge_cancel_reconciler",
         timedelta(seconds=10),
         50,
         lambda client, batch: client.executions.reconcile_siblings(limit=batch),
+        Due.SIBLING,
     ),
     # Unblocks executions that a registered worker can run, if its registration did not unblock
     # them.
@@ -112,26 +143,30 @@ RECONCILERS: tuple[Reconciler, ...] = (
         timedelta(seconds=5),
         500,
         lambda client, batch: client.executions.unblock_all(limit=batch),
+        Due.ROUTE,
     ),
     Reconciler(
         "grant_reaper",
         timedelta(seconds=5),
         500,
         lambda client, batch: _at_cadence(client.grants.reap(limit=batch)),
+        Due.GRANT,
     ),
-    # Opens what a claim could not: slots that ran out, rates and budgets that have room again.
+    # Does what no claim has done: ends expired slots, and opens rates and budgets that have room
+    # again.
     Reconciler(
         "gate_sweep",
         timedelta(seconds=1),
         500,
         lambda client, batch: _at_cadence(client.quotas.sweep(limit=batch)),
+        Due.GATE,
     ),
-    # Moves shares of limits to partitions in which executions wait. Idle with one partition.
+    # Moves shares of limits to partitions in which executions wait.
     Reconciler(
         "gate_balance",
         timedelta(seconds=1),
         100,
-        lambda client, batch: client.quotas.balance(limit=batch),
+        _balance,
     ),
     Reconciler(
         "budget_reset",
@@ -139,7 +174,8 @@ RECONCILERS: tuple[Reconciler, ...] = (
         100,
         lambda client, batch: client.budgets.reset_due(limit=batch),
     ),
-    # Returns a next timer only while old rows are left. Otherwise a minute is soon enough.
+    # Returns the time of the next timer only while old rows are left. Otherwise the cadence of a
+    # minute is soon enough.
     Reconciler(
         "retention_trimmer",
         timedelta(seconds=60),
@@ -152,6 +188,8 @@ RECONCILERS: tuple[Reconciler, ...] = (
         500,
         lambda client, batch: _at_cadence(client.retention.trim_events(limit=batch)),
     ),
+    # Counts events by minute, for percentiles over hours and days.
+    Reconciler("event_roll_up", timedelta(seconds=5), 5000, _roll_up, Due.MINUTE),
     Reconciler(
         "key_trimmer",
         timedelta(seconds=60),

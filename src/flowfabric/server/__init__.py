@@ -1,8 +1,8 @@
 """HTTP for every language: `server(app)` is an ASGI application with all operations of the engine.
 
-Only this package and the programs of users import FastAPI. A route is validation, one call of the
-client and one rendering. Each route declares the scope that it needs; without one it does not
-start.
+Only this package and the programs of users import FastAPI. A route validates the request, calls the
+client once, and renders the answer. Each route declares the scope that it needs, or that it needs
+none; a route that declares neither cannot be defined.
 """
 
 from __future__ import annotations

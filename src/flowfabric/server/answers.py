@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,11 +19,22 @@ from flowfabric.server.problems import Problem
 
 JSON = "application/json"
 # Only the answer to a claim has leases, inside signed tokens.
-_SECRET = {"lease_id", "attempt_id", "lease_ids"}
+SECRET = {"lease_id", "attempt_id", "lease_ids"}
+
+
+# Fields of records that hold JSON of users. It is shown as it is.
+_OF_USERS = {"arguments", "data", "details", "document", "result", "signals"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A JSON value of a user, such as a result. It is shown as it is, with its nulls."""
+
+    value: Any
 
 
 def shown(value: Any) -> Any:
-    """Return a value as JSON data, without leases and, in records, without nulls."""
+    """Return a value as JSON data. Leases are left out, and so are the nulls of records."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -33,10 +45,12 @@ def shown(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, bytes):
         return body_text(value)
+    if isinstance(value, Verbatim):
+        return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return shown(plain(value))
+        return _record(value)
     if isinstance(value, Mapping):
-        return {str(name): shown(one) for name, one in plain(value).items() if name not in _SECRET}
+        return {str(name): shown(one) for name, one in plain(value).items() if name not in SECRET}
     if isinstance(value, set | frozenset):
         return sorted(map(shown, value), key=str)
     if isinstance(value, Sequence):
@@ -44,24 +58,52 @@ def shown(value: Any) -> Any:
     return str(value)
 
 
-def stored_json(body: bytes | None) -> Any:
-    """Return a stored payload or result: the JSON value, or its text if it is not JSON."""
+def _record(value: Any) -> dict[str, Any]:
+    facts = plain({one.name: getattr(value, one.name) for one in fields(value)})
+    return {name: _field(name, one) for name, one in facts.items() if name not in SECRET}
+
+
+def _field(name: str, value: Any) -> Any:
+    if name in _OF_USERS and not isinstance(value, bytes):
+        return value
+    return _data(value) if isinstance(value, Mapping) else shown(value)
+
+
+def _data(value: Any) -> Any:
+    """Return a document of a record. It keeps its nulls."""
+    if isinstance(value, Mapping):
+        return {str(name): _data(one) for name, one in value.items() if name not in SECRET}
+    if isinstance(value, list | tuple):
+        return [_data(one) for one in value]
+    return shown(value)
+
+
+def stored_json(body: bytes | None) -> Verbatim | None:
+    """Return a stored payload or result: the JSON value, or its text if it is not
+    JSON or is nested too deeply."""
     if body is None:
         return None
     try:
-        return json.loads(body)
-    except ValueError:
-        return {"base64_or_text": body_text(body)}
+        return Verbatim(json.loads(body, parse_constant=_number, parse_float=_number))
+    except (ValueError, RecursionError):
+        return Verbatim({"base64_or_text": body_text(body)})
+
+
+def _number(text: str) -> float:
+    """Return a number of JSON. Python also reads NaN and infinite numbers, which are not JSON."""
+    if not isfinite(number := float(text)):
+        raise ValueError(text)
+    return number
 
 
 def answer(value: Any, status: int = 200, **headers: str) -> Response:
-    """Return a value as a JSON answer. Underscores in names of headers mean hyphens."""
+    """Return a value as a JSON answer. In names of headers, an underscore stands for a hyphen."""
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     return Response(json.dumps(shown(value)), status, media_type=JSON, headers=named)
 
 
 def raw(text: str, status: int = 200, **headers: str) -> Response:
-    """Return JSON text that needs no change."""
+    """Return an answer of JSON text, unchanged."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(text, status, media_type=JSON, headers=named)
 
@@ -83,7 +125,7 @@ def etag(version: int) -> str:
 
 
 def wanted_version(request: Request) -> int | None:
-    """Return the version that the header If-Match names; None if there is none."""
+    """Return the version in the header If-Match; None without the header."""
     given = request.headers.get("if-match")
     if given is None or given.strip() == "*":
         return None
@@ -93,8 +135,8 @@ def wanted_version(request: Request) -> int | None:
     return int(number)
 
 
-def steered(request: Request, done: Steered) -> Response:
-    """Return the answer to an operation; 412 if the execution has moved on from If-Match."""
+def operation_answer(request: Request, done: Steered) -> Response:
+    """Return the answer to an operation; 412 if the version is not the one in If-Match."""
     if done.outcome == "already_applied" and wanted_version(request) is not None:
         raise Problem(
             412,

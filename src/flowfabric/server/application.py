@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -22,19 +23,23 @@ from flowfabric.app.task import Task
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError, Forbidden, InvalidInput
 from flowfabric.core.task import TaskInfo
+from flowfabric.doctor import Report
 from flowfabric.server import (
     bulk,
+    calls,
     dashboard,
     events,
     executions,
     flows,
     health,
+    minutes,
     operating,
     streams,
     tokens,
     waitpoints,
     workers,
 )
+from flowfabric.server.dashboard.shared import Shared
 from flowfabric.server.guard import Guard, request_id_of
 from flowfabric.server.metrics import ServerMetrics
 from flowfabric.server.principals import Auth, Authenticate, NoAuth, TokenAuth
@@ -42,7 +47,7 @@ from flowfabric.server.problems import Problem, answer, from_http, from_validati
 from flowfabric.server.routing import GuardedRoute
 
 LOGGER = logging.getLogger("flowfabric.server")
-# How long the server remembers what is registered about a task, and how many tasks.
+# How long the server remembers what is registered about a task, and for how many tasks.
 TASK_SECONDS = 5.0
 KNOWN_TASKS = 10_000
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -52,12 +57,14 @@ GROUPS = (
     flows.routes,
     waitpoints.routes,
     operating.routes,
+    minutes.routes,
     workers.routes,
     events.routes,
     streams.routes,
     tokens.routes,
+    calls.routes,
     health.routes,
-    dashboard.routes,
+    *dashboard.GROUPS,
 )
 
 
@@ -75,9 +82,15 @@ class Backend:
         self._sees_all: bool | None = None
         self._registered: dict[tuple[str, str], tuple[float, TaskInfo]] = {}
         self.metrics = ServerMetrics()
+        # The reads that open pages share.
+        self.shared = Shared()
+        # The report of the doctor that was last asked for on a page of this process.
+        self.report: Report | None = None
+        # How many streams each caller has open.
+        self.open_streams: Counter[str] = Counter()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
-        """Return a task of the app, for submissions to a namespace; None if it has no such task."""
+        """Return a task of the app, for submissions to a namespace, or None."""
         task = self.app.tasks.get(name)
         if task is None:
             return None
@@ -87,7 +100,8 @@ class Backend:
         return known
 
     async def registered_task(self, client: FlowFabric, name: str) -> TaskInfo:
-        """Return what an app or a worker registered about a task, as it was seconds ago at most."""
+        """Return what an app or a worker has registered about a task. The answer may be seconds
+        old."""
         key = (client.namespace or "", name)
         until, known = self._registered.get(key, (0.0, None))
         if known is not None and monotonic() < until:
@@ -99,7 +113,10 @@ class Backend:
         return found
 
     async def any_namespace(self) -> FlowFabric:
-        """Return a client of all namespaces, or of the app's if the login may use no other."""
+        """Return a client of all namespaces.
+
+        If the login is bound to one namespace, return a client of the app's namespace.
+        """
         client = await self.app.client()
         if self._sees_all is None:
             try:
@@ -182,10 +199,13 @@ def server(
 ) -> Server:
     """Return the HTTP server of an app, as an ASGI application that can be mounted.
 
-    `auth="tokens"` wants a token of `flowfabric token new`. `auth="none"` takes every request of
-    this machine, and no other. A function gets the request and returns its `Principal`. With
-    `hosts`, only requests with one of these Host headers are taken. `cors_origins` are the origins
-    whose pages may call the server. `closes_app` closes the app when the server stops.
+    `auth="tokens"` requires a token of `flowfabric token new`. `auth="none"` accepts every request
+    from this machine and refuses all others. If `auth` is a function, it gets the request and
+    returns its `Principal`.
+
+    With `hosts`, the server accepts only requests with one of these Host headers. `cors_origins`
+    are the origins whose pages may call the server. `closes_app` closes the app when the server
+    stops.
     """
     if isinstance(hosts, str) or isinstance(cors_origins, str):
         raise InvalidInput(field="hosts", problem="must be a list of names, not one text")

@@ -6,25 +6,27 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import Field
 from starlette.responses import Response
 
+from flowfabric.client.filters import Where
 from flowfabric.core.errors import FlowFabricError, InvalidInput, Unavailable
-from flowfabric.core.execution import ExecutionSummary, Steered
+from flowfabric.core.execution import ExecutionFilter, ExecutionSummary, Steered
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import answer
 from flowfabric.server.executions import filter_of, where_of
 from flowfabric.server.paths import Reason
-from flowfabric.server.problems import facts_of
+from flowfabric.server.problems import ProblemFacts, facts_of
 from flowfabric.server.routing import Call, CurrentCall, Routes
 
 routes = Routes("bulk")
 AT_ONCE = 8
 _ENDED = frozenset(state for state in PublicState if state.is_terminal)
-_STATES: dict[str, frozenset[PublicState]] = {
+STATES: dict[str, frozenset[PublicState]] = {
     "cancel": frozenset(PublicState) - _ENDED,
     "replay": _ENDED,
     "retry": _ENDED | {PublicState.DELAYED, PublicState.WAITING},
@@ -34,45 +36,87 @@ Verb = Literal["cancel", "replay", "retry", "revoke-lease"]
 
 
 class Bulk(Reason):
-    """Which executions, and whether to change them."""
+    """The executions to change, and whether the request is a dry run."""
 
     where: str = Field(description="The filter language of lists, with at least one condition.")
     dry_run: bool = True
     limit: int = Field(default=1000, ge=1, le=10_000, description="Change at most this many.")
 
 
-@routes.post("/v1/bulk/{verb}", Scope.OPERATE)
+class Matched(TypedDict):
+    """What a dry run counted."""
+
+    dry_run: bool
+    matches: int
+    is_more: bool
+
+
+class RefusedOne(TypedDict):
+    """An execution that was not changed, and why."""
+
+    id: ExecutionId
+    problem: ProblemFacts
+
+
+class Handled(TypedDict):
+    """What was done. If `next`, more executions match."""
+
+    dry_run: bool
+    handled: int
+    outcomes: dict[str, int]
+    refused: list[RefusedOne]
+    next: bool
+
+
+@routes.post("/v1/bulk/{verb}", Scope.OPERATE, answers=Matched | Handled)
 async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
     """Change all executions that match, newest first. `dry_run` (the default) only counts them.
 
-    If `next` is true, more match than the limit: call again.
+    If `next` is true, more executions match than the limit allows: call again.
     """
-    where = where_of([body.where])
-    if where.is_everything:
-        raise InvalidInput(field="where", problem="must contain at least one condition")
-    if where.states is None:
-        where = replace(where, states=tuple(sorted(_STATES[verb])), is_state_meant=False)
-    filter, partition = await filter_of(call, where)
+    filter, partition = await filter_of(call, bulk_where(verb, body.where))
     if body.dry_run:
         total = await call.client.executions.count(filter, partition=partition)
         return answer({"dry_run": True, "matches": total.number, "is_more": total.is_more})
     now = await call.client.executions.server_time()
     filter = replace(filter, created_before=min(filter.created_before or now, now))
+    found, has_more = await matching(call, filter, partition, body.limit)
+    done = await act_on(call, verb, body.reason, found)
+    return answer({"dry_run": False, **done, "next": has_more})
+
+
+def bulk_where(verb: str, text: str) -> Where:
+    """Return the conditions for an act on all matching executions in states that allow the act."""
+    where = where_of([text])
+    if where.is_everything:
+        raise InvalidInput(field="where", problem="must contain at least one condition")
+    if where.states is None:
+        where = replace(where, states=tuple(sorted(STATES[verb])), is_state_meant=False)
+    return where
+
+
+async def matching(
+    call: Call, filter: ExecutionFilter, partition: int | None, limit: int
+) -> tuple[list[ExecutionSummary], bool]:
+    """Return the newest executions of a filter, and whether there may be more."""
     found: list[ExecutionSummary] = []
     cursor = None
-    while len(found) < body.limit:
+    while len(found) < limit:
         page = await call.client.executions.list(
-            filter, cursor=cursor, limit=min(500, body.limit - len(found)), partition=partition
+            filter, cursor=cursor, limit=min(500, limit - len(found)), partition=partition
         )
         found += page.executions
         cursor = page.cursor
         if cursor is None:
             break
-    return answer({"dry_run": False, **await _act(call, verb, body, found), "next": bool(cursor)})
+    return found, cursor is not None
 
 
-async def _act(call: Call, verb: str, body: Bulk, found: list[ExecutionSummary]) -> dict[str, Any]:
-    act = _action(call, verb, body.reason)
+async def act_on(
+    call: Call, verb: str, reason: str | None, found: list[ExecutionSummary]
+) -> dict[str, Any]:
+    """Apply an act to each of the executions that has not changed since it was found."""
+    act = _action(call, verb, reason)
     outcomes: Counter[str] = Counter()
     refused: list[dict[str, Any]] = []
     gate = asyncio.Semaphore(AT_ONCE)
@@ -87,7 +131,11 @@ async def _act(call: Call, verb: str, body: Bulk, found: list[ExecutionSummary])
                 refused.append({"id": summary.id, "problem": facts_of(error)})
 
     await asyncio.gather(*map(one, found))
-    return {"handled": len(found), "outcomes": dict(outcomes), "refused": refused[:100]}
+    return {
+        "handled": len(found),
+        "outcomes": dict(outcomes),
+        "refused": refused[:100],
+    }
 
 
 def _action(

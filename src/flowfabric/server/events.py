@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -24,15 +24,17 @@ from flowfabric.core.states import EventKind
 from flowfabric.core.times import past, when
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import page, shown
-from flowfabric.server.routing import CurrentCall, Routes, may_go_on
+from flowfabric.server.routing import CurrentCall, Routes, may_still_read
+from flowfabric.server.shapes import PageOf, Text
 
 LOGGER = logging.getLogger("flowfabric.server")
 routes = Routes("events")
 # A comment keeps a silent stream alive.
 SILENCE_SECONDS = 15.0
-# A stream that has so many pages unread is closed.
+# A stream with this many unread pages is closed.
 BEHIND = 1000
 MEDIA_TYPE = "text/event-stream"
+EVENTS = PageOf(Event, {"has_more": bool})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Feed:
             self.queues.clear()
 
 
-@routes.get("/v1/events", Scope.READ)
+@routes.get("/v1/events", Scope.READ, answers=(EVENTS, Text(MEDIA_TYPE)), refuses=(410,))
 async def events(
     call: CurrentCall,
     request: Request,
@@ -108,10 +110,11 @@ async def events(
     position = request.headers.get("last-event-id") or cursor or await _open(call.client, since)
     wanted = Wanted(frozenset(kind), frozenset(lane), frozenset(task))
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        first = await call.client.events.read(position)  # a bad cursor is refused here
+        call.check_may_stream()
+        first = await call.client.events.read(position)  # an invalid cursor is refused here
         feed = call.backend.feed(call.client)
         frames = _stream(request, call.client, feed, first, wanted)
-        return StreamingResponse(frames, media_type=MEDIA_TYPE)
+        return StreamingResponse(call.counted(frames), media_type=MEDIA_TYPE)
     found = await call.client.events.read(position, limit=limit)
     items = [one for one in found.events if wanted(one)]
     return page(request, items, found.cursor, has_more=found.has_more)
@@ -130,19 +133,19 @@ async def _stream(
     feed: Feed,
     one: EventPage,
     wanted: Callable[[Event], bool],
-) -> AsyncIterator[bytes]:
-    """Yield what has happened since the cursor, then what happens, while the token is valid."""
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events since the cursor, then new events, while the token is valid."""
     queue = feed.join(one.cursor)
     seen: set[tuple[str, int]] = set()
     try:
-        while await may_go_on(request):
+        while await may_still_read(request):
             yield _frames(one, wanted, seen)
             if not one.has_more:
                 break
             one = await client.events.read(one.cursor)
-        # The feed may have begun at another place: read once more up to the present.
+        # The feed may have started at a later position: read the events in between.
         found: EventPage | None = await client.events.read(one.cursor)
-        while await may_go_on(request):
+        while await may_still_read(request):
             yield _frames(found, wanted, seen) if found is not None else b":\n\n"
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
@@ -159,7 +162,11 @@ async def _stream(
 
 
 def _frames(one: EventPage, wanted: Callable[[Event], bool], seen: set[tuple[str, int]]) -> bytes:
-    """Return a page as frames. The id follows the last event: a page comes again as a whole."""
+    """Return a page as frames.
+
+    A page has one id, which is sent after its last event: the cursor of the page. So a client that
+    reconnects inside a page gets the whole page again.
+    """
     lines = []
     for event in one.events:
         name = (str(event.id), event.version)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 from pydantic import Field
 from starlette.requests import Request
@@ -12,24 +13,35 @@ from starlette.responses import Response
 from flowfabric.client.filters import Where, from_flags
 from flowfabric.client.portraits import located, read_portrait
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
-from flowfabric.core.execution import ExecutionFilter
+from flowfabric.core.execution import (
+    AttemptInfo,
+    Ending,
+    Event,
+    ExecutionFilter,
+    ExecutionInfo,
+    ExecutionSummary,
+    Steered,
+)
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.signal import Signal
+from flowfabric.core.signal import Delivered, Signal
+from flowfabric.core.states import FailureClass, PublicState
+from flowfabric.core.step import StepRecord
 from flowfabric.core.token import Scope
 from flowfabric.drawing.executions import attempt_facts, step_facts, why_facts
 from flowfabric.server.answers import (
+    Verbatim,
     answer,
     etag,
+    operation_answer,
     page,
-    shown,
-    steered,
     stored_json,
     wait_seconds,
     wanted_version,
 )
 from flowfabric.server.paths import Id, Limit, Reason, Words, existing, find, why_of
-from flowfabric.server.problems import Problem, facts_of
+from flowfabric.server.problems import Problem, ProblemFacts, facts_of
 from flowfabric.server.routing import BATCH, LARGE, MEDIUM, Call, CurrentCall, Routes
+from flowfabric.server.shapes import MISSING, Like, ListOf, PageOf
 from flowfabric.server.submissions import Body, Submit, submission, submissions
 
 routes = Routes("executions")
@@ -47,7 +59,9 @@ class Items(Body):
 class Replay(Reason):
     """How an ended execution runs again."""
 
-    from_step: str | None = Field(default=None, description="Forget this step and all that follow.")
+    from_step: str | None = Field(
+        default=None, description="Forget this step and all steps that started after it."
+    )
     from_occurrence: int = Field(default=0, ge=0)
     fresh: bool = Field(default=False, description="Forget all steps.")
 
@@ -59,7 +73,7 @@ class Priority(Reason):
 
 
 class Revoke(Reason):
-    """Which lease to revoke; without a worker, the present one."""
+    """The lease to revoke: the current one. With a worker, only if this worker holds it."""
 
     worker_instance_id: str | None = None
 
@@ -70,22 +84,146 @@ class NewSignal(Body):
     name: str
     value: Any = None
     key: str | None = Field(
-        default=None, description="A second signal with this key is a duplicate."
+        default=None, description="A second signal with this key and name has no effect."
     )
 
 
-@routes.post("/v1/executions", Scope.SUBMIT, limit=LARGE, status_code=201)
+class Stored(TypedDict):
+    """A stored execution. `is_duplicate` means that its key was used before."""
+
+    id: ExecutionId
+    task: str
+    is_duplicate: bool
+
+
+class StoredItem(TypedDict, total=False):
+    """The answer to one item of a batch: an id or a problem."""
+
+    id: ExecutionId
+    is_duplicate: bool
+    problem: ProblemFacts
+
+
+class StoredItems(TypedDict):
+    """The answers to a batch, in the order of its items."""
+
+    items: list[StoredItem]
+
+
+class Count(TypedDict):
+    """A number of executions. If `is_more`, there are more than that."""
+
+    count: int
+    is_more: bool
+
+
+class OneState(TypedDict):
+    """The state of an execution."""
+
+    id: ExecutionId
+    public_state: PublicState | None
+
+
+class Reasons(TypedDict):
+    """Why an execution is in its state. `others` holds further reasons."""
+
+    dimension: str
+    code: str
+    sentence: str
+    evidence: dict[str, Any]
+    changes_at: datetime | None
+    others: list[Reasons] | None
+
+
+class Explained(Reasons):
+    """Why an execution is in its state."""
+
+    id: ExecutionId
+
+
+FailureFacts = TypedDict(
+    "FailureFacts",
+    {"class": FailureClass | None, "category": str | None, "reason": str | None},
+)
+
+
+class End(TypedDict):
+    """How an execution ended: with a result, or with a failure."""
+
+    id: ExecutionId
+    public_state: PublicState
+    ended_at: datetime
+    result: Verbatim | None
+    failure: FailureFacts | None
+
+
+class Child(TypedDict):
+    """A child of an execution."""
+
+    id: ExecutionId
+    task: str
+    public_state: PublicState
+    attempt: int
+    created_at: datetime
+    terminal_at: datetime | None
+    failure_reason: str | None
+
+
+class Tags(TypedDict):
+    """All tags of an execution."""
+
+    id: ExecutionId
+    tags: dict[str, str]
+
+
+_BODY = {"payload": str | None, "payload_base64": str | None, "payload_bytes": int | None}
+ATTEMPT = Like(AttemptInfo, "Attempt", ("failure_detail",), {"trace": str | None})
+STEP = Like(
+    StepRecord,
+    "RecordedStep",
+    ("value",),
+    {"value": str | None, "value_base64": str | None, "value_bytes": int | None},
+)
+PORTRAIT = Like(
+    ExecutionInfo,
+    "Execution",
+    ("payload", "result"),
+    {
+        **_BODY,
+        **{name.replace("payload", "result"): kind for name, kind in _BODY.items()},
+        "why": Reasons,
+        "attempts": ListOf(ATTEMPT),
+        "steps": ListOf(STEP, is_optional=True),
+        "children": list[Child] | None,
+        "events": list[Event],
+    },
+)
+
+
+@routes.post(
+    "/v1/executions",
+    Scope.SUBMIT,
+    limit=LARGE,
+    status_code=201,
+    answers=Stored,
+    also={200: Stored},
+    refuses=(404,),
+)
 async def submit(call: CurrentCall, request: Request, body: Submit) -> Response:
-    """Submit an execution. 200 instead of 201: the key was used before, this is its execution."""
+    """Submit an execution.
+
+    The status is 200 instead of 201 if the key was used before; then the answer is the existing
+    execution.
+    """
     item = await submission(call, _with_key(request, body))
     await call.client.executions.place([item])
     done = await call.client.executions.submit(item)
-    facts = {"id": done.id, "task": body.task, "is_duplicate": done.is_duplicate}
+    facts: Stored = {"id": done.id, "task": body.task, "is_duplicate": done.is_duplicate}
     status = 200 if done.is_duplicate else 201
     return answer(facts, status, Location=_address(request, done.id))
 
 
-@routes.post("/v1/executions/batch", Scope.SUBMIT, limit=BATCH)
+@routes.post("/v1/executions/batch", Scope.SUBMIT, limit=BATCH, answers=StoredItems)
 async def submit_batch(call: CurrentCall, body: Items) -> Response:
     """Submit up to 1000 executions. The answer has one item for each: an id or a problem."""
     items = await submissions(call, body.items)
@@ -96,7 +234,7 @@ async def submit_batch(call: CurrentCall, body: Items) -> Response:
     return answer({"items": list(map(_item, answers))})
 
 
-@routes.get("/v1/executions", Scope.READ)
+@routes.get("/v1/executions", Scope.READ, answers=PageOf(ExecutionSummary, MISSING))
 async def list_executions(
     call: CurrentCall,
     request: Request,
@@ -119,7 +257,7 @@ async def list_executions(
     return page(request, found.executions, found.cursor, **missing)
 
 
-@routes.get("/v1/executions/count", Scope.READ)
+@routes.get("/v1/executions/count", Scope.READ, answers=Count)
 async def count_executions(
     call: CurrentCall,
     where: Words = [],  # noqa: B006
@@ -130,16 +268,18 @@ async def count_executions(
     return answer({"count": total.number, "is_more": total.is_more})
 
 
-@routes.get(_FROM, Scope.READ)
+@routes.get(_FROM, Scope.READ, answers=PORTRAIT)
 async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = False) -> Response:
     """Show everything about an execution. Payload and result only with `payload=true`."""
+    if payload:
+        call.check_sees_payloads()
     portrait = await read_portrait(
         call.client, await find(call, id), with_payload=payload, with_trace=trace
     )
     return answer(portrait.facts(), ETag=etag(portrait.info.version))
 
 
-@routes.get(_FROM + "/state", Scope.READ)
+@routes.get(_FROM + "/state", Scope.READ, answers=OneState)
 async def state(call: CurrentCall, id: Id) -> Response:
     """Return the state of an execution in one word."""
     info = await call.client.executions.info(await find(call, id))
@@ -148,37 +288,40 @@ async def state(call: CurrentCall, id: Id) -> Response:
     return answer({"id": info.id, "public_state": info.public_state}, ETag=etag(info.version))
 
 
-@routes.get(_FROM + "/attempts", Scope.READ)
+@routes.get(_FROM + "/attempts", Scope.READ, answers=PageOf(ATTEMPT))
 async def attempts(call: CurrentCall, request: Request, id: Id) -> Response:
     """List the attempts of an execution, oldest first."""
     found = await call.client.executions.attempts(await existing(call, id))
     return page(request, [attempt_facts(one) for one in found], None)
 
 
-@routes.get(_FROM + "/steps", Scope.READ)
+@routes.get(_FROM + "/steps", Scope.READ, answers=PageOf(STEP))
 async def steps(call: CurrentCall, request: Request, id: Id, payload: bool = False) -> Response:
     """List the recorded steps of an execution. Values of secret types are hidden."""
+    if payload:
+        call.check_sees_payloads()
     found = await call.client.steps.list(await existing(call, id))
     return page(request, [step_facts(one, is_whole=payload) for one in found], None)
 
 
-@routes.get(_FROM + "/events", Scope.READ)
+@routes.get(_FROM + "/events", Scope.READ, answers=PageOf(Event))
 async def events(call: CurrentCall, request: Request, id: Id) -> Response:
     """List the events of an execution in order."""
     found = await call.client.executions.events(await existing(call, id))
     return page(request, found, None)
 
 
-@routes.get(_FROM + "/why", Scope.READ)
+@routes.get(_FROM + "/why", Scope.READ, answers=Explained)
 async def why(call: CurrentCall, id: Id) -> Response:
-    """Explain why an execution is not running, or say that it is."""
+    """Explain why an execution is not running, or say that it runs."""
     found = await find(call, id)
     return answer({"id": found, **why_facts(await call.client.executions.why(found))})
 
 
-@routes.get(_FROM + "/result", Scope.READ)
+@routes.get(_FROM + "/result", Scope.READ, answers=End, also={202: OneState})
 async def result(call: CurrentCall, request: Request, id: Id) -> Response:
     """Return how an execution ended, or 202 if it has not. `Prefer: wait=20` waits for the end."""
+    call.check_sees_payloads()
     found = await existing(call, id)
     try:
         async with asyncio.timeout(wait_seconds(request)):
@@ -192,7 +335,7 @@ async def result(call: CurrentCall, request: Request, id: Id) -> Response:
     return answer(_ending(found, ending))
 
 
-@routes.post(_FROM + "/cancel", Scope.OPERATE)
+@routes.post(_FROM + "/cancel", Scope.OPERATE, answers=Steered, refuses=(412,))
 async def cancel(
     call: CurrentCall, request: Request, id: Id, body: Reason | None = None
 ) -> Response:
@@ -203,10 +346,10 @@ async def cancel(
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
-    return steered(request, done)
+    return operation_answer(request, done)
 
 
-@routes.post(_FROM + "/replay", Scope.OPERATE)
+@routes.post(_FROM + "/replay", Scope.OPERATE, answers=Steered, refuses=(412,))
 async def replay(
     call: CurrentCall, request: Request, id: Id, body: Replay | None = None
 ) -> Response:
@@ -217,10 +360,10 @@ async def replay(
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
-    return steered(request, done)
+    return operation_answer(request, done)
 
 
-@routes.post(_FROM + "/retry", Scope.OPERATE)
+@routes.post(_FROM + "/retry", Scope.OPERATE, answers=Steered, refuses=(412,))
 async def retry(
     call: CurrentCall, request: Request, id: Id, body: Reason | None = None
 ) -> Response:
@@ -231,10 +374,10 @@ async def retry(
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
-    return steered(request, done)
+    return operation_answer(request, done)
 
 
-@routes.put(_FROM + "/priority", Scope.OPERATE)
+@routes.put(_FROM + "/priority", Scope.OPERATE, answers=Steered, refuses=(412,))
 async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) -> Response:
     """Change the priority of a waiting execution."""
     done = await call.client.executions.change_priority(
@@ -244,10 +387,10 @@ async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) 
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
-    return steered(request, done)
+    return operation_answer(request, done)
 
 
-@routes.post(_FROM + "/revoke-lease", Scope.OPERATE)
+@routes.post(_FROM + "/revoke-lease", Scope.OPERATE, answers=Steered, refuses=(412,))
 async def revoke_lease(
     call: CurrentCall, request: Request, id: Id, body: Revoke | None = None
 ) -> Response:
@@ -258,18 +401,18 @@ async def revoke_lease(
         actor=call.principal.name,
         if_version=wanted_version(request),
     )
-    return steered(request, done)
+    return operation_answer(request, done)
 
 
-@routes.put(_FROM + "/tags", Scope.SUBMIT)
+@routes.put(_FROM + "/tags", Scope.SUBMIT, answers=Tags)
 async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
-    """Set tags of an execution, all or none; other tags stay."""
+    """Set tags of an execution, all or none. Tags that are not given stay."""
     found = await existing(call, id)
     await call.client.executions.set_tags(found, body)
     return answer({"id": found, "tags": await call.client.executions.tags(found)})
 
 
-@routes.post(_FROM + "/signal", Scope.SIGNAL, limit=MEDIUM)
+@routes.post(_FROM + "/signal", Scope.SIGNAL, limit=MEDIUM, answers=Delivered)
 async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -> Response:
     """Send a signal to an execution. The first wait for this name takes it, now or later."""
     found = await find(call, id)
@@ -321,7 +464,7 @@ def _same(given: str | None, header: str | None) -> str | None:
     return header if given is None else given
 
 
-def _item(one: Any) -> dict[str, Any]:
+def _item(one: Any) -> StoredItem:
     if not isinstance(one, Exception):
         return {"id": one.id, "is_duplicate": one.is_duplicate}
     if isinstance(one, Problem):
@@ -329,13 +472,20 @@ def _item(one: Any) -> dict[str, Any]:
     return {"problem": facts_of(one)}  # type: ignore[arg-type]
 
 
-def _ending(id: ExecutionId, ending: Any) -> dict[str, Any]:
-    facts = {"id": id, "public_state": ending.public_state, "ended_at": ending.terminal_at}
-    if ending.public_state == "completed":
-        return {**shown(facts), "result": stored_json(ending.result)}
-    names = ("failure_class", "failure_category", "failure_reason")
-    failure = {name.removeprefix("failure_"): getattr(ending, name) for name in names}
-    return {**facts, "failure": failure}
+def _ending(id: ExecutionId, ending: Ending) -> End:
+    is_completed = ending.public_state == PublicState.COMPLETED
+    failure: FailureFacts = {
+        "class": ending.failure_class,
+        "category": ending.failure_category,
+        "reason": ending.failure_reason,
+    }
+    return {
+        "id": id,
+        "public_state": ending.public_state,
+        "ended_at": ending.terminal_at,
+        "result": (stored_json(ending.result) or Verbatim(None)) if is_completed else None,
+        "failure": None if is_completed else failure,
+    }
 
 
 def _address(request: Request, id: ExecutionId) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
 from fastapi import Query
@@ -12,7 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from flowfabric.client.portraits import read_flow
-from flowfabric.core.flow import Policy
+from flowfabric.core.flow import (
+    DependencyApplied,
+    EdgeInfo,
+    EdgeStaged,
+    FlowCancellation,
+    FlowCreated,
+    FlowInfo,
+    FlowListed,
+    FlowMember,
+    FlowRetried,
+    MemberAdded,
+    Policy,
+)
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import DependencyKind, FlowCancelPolicy, OnSatisfied, PublicState
 from flowfabric.core.token import Scope
 from flowfabric.drawing.flows import flow_facts
@@ -32,6 +45,7 @@ from flowfabric.server.paths import (
     why_of,
 )
 from flowfabric.server.routing import LARGE, CurrentCall, Routes
+from flowfabric.server.shapes import Like, PageOf, Text
 from flowfabric.server.submissions import Body
 
 routes = Routes("flows")
@@ -82,12 +96,37 @@ class GroupRule(Body):
 
 
 class CancelFlow(Reason):
-    """What to cancel: all members, those that have not started, or only the flow itself."""
+    """Which members to cancel: all members, the members that are not running, or none."""
 
     policy: FlowCancelPolicy = FlowCancelPolicy.CANCEL_ALL
 
 
-@routes.post("/v1/flows", Scope.SUBMIT, limit=LARGE, status_code=201)
+class StoredFlow(TypedDict):
+    """A stored flow, with the ids of its members by name."""
+
+    id: FlowId
+    is_duplicate: bool
+    nodes: dict[str, ExecutionId]
+
+
+class PolicySet(TypedDict):
+    """The policy of a group: `set` now, or `unchanged`."""
+
+    outcome: Literal["set", "unchanged"]
+    policy: dict[str, Any]
+
+
+FLOW = Like(FlowInfo, "Flow", plus={"counts": dict[str, int]})
+GRAPH = Like(
+    FlowInfo,
+    "FlowGraph",
+    plus={"counts": dict[str, int], "nodes": list[FlowMember], "edges": list[EdgeInfo]},
+)
+
+
+@routes.post(
+    "/v1/flows", Scope.SUBMIT, limit=LARGE, status_code=201, answers=StoredFlow, refuses=(404,)
+)
 async def submit(call: CurrentCall, body: NewFlow) -> Response:
     """Store a whole flow, or nothing. Nodes wait for each other by name."""
     graph = await graph_of(call, body)
@@ -96,7 +135,7 @@ async def submit(call: CurrentCall, body: NewFlow) -> Response:
     return answer({"id": done.id, "is_duplicate": done.is_duplicate, "nodes": nodes}, 201)
 
 
-@routes.post("/v1/flows/empty", Scope.SUBMIT, status_code=201)
+@routes.post("/v1/flows/empty", Scope.SUBMIT, status_code=201, answers=FlowCreated)
 async def create(call: CurrentCall, body: Empty) -> Response:
     """Create a flow without members."""
     made = await call.client.flows.create(
@@ -105,15 +144,17 @@ async def create(call: CurrentCall, body: Empty) -> Response:
     return answer(made, 201)
 
 
-@routes.post(_FROM + "/members", Scope.SUBMIT, status_code=201)
+@routes.post(
+    _FROM + "/members", Scope.SUBMIT, status_code=201, answers=MemberAdded, also={200: MemberAdded}
+)
 async def add_member(call: CurrentCall, id: Id, body: Member) -> Response:
-    """Add an execution to a flow. Both must be in one partition."""
+    """Add an execution to a flow. Both must be in the same partition."""
     member = await existing(call, body.execution_id)
     done = await call.client.flows.add_execution(await find_flow(call, id), member, name=body.name)
     return answer(done, 201 if done.is_new else 200)
 
 
-@routes.post(_FROM + "/edges", Scope.SUBMIT, status_code=201)
+@routes.post(_FROM + "/edges", Scope.SUBMIT, status_code=201, answers=EdgeStaged)
 async def stage_edge(call: CurrentCall, id: Id, body: NewEdge) -> Response:
     """Stage a dependency between two members."""
     done = await call.client.flows.stage_dependency_edge(
@@ -129,7 +170,7 @@ async def stage_edge(call: CurrentCall, id: Id, body: NewEdge) -> Response:
     return answer(done, 201)
 
 
-@routes.post(_FROM + "/edges/apply", Scope.SUBMIT)
+@routes.post(_FROM + "/edges/apply", Scope.SUBMIT, answers=DependencyApplied)
 async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
     """Apply a staged edge, so that it blocks its downstream member."""
     done = await call.client.flows.apply_dependency_to_child(
@@ -141,7 +182,7 @@ async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
     return answer(done)
 
 
-@routes.put(_FROM + "/policies", Scope.SUBMIT)
+@routes.put(_FROM + "/policies", Scope.SUBMIT, answers=PolicySet)
 async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
     """Set the policy of a group of edges, before its first edge is staged."""
     given = {"kind": body.kind, "k": body.k, "on_satisfied": body.on_satisfied}
@@ -152,7 +193,7 @@ async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
     return answer({"outcome": "set" if is_new else "unchanged", "policy": policy.to_json()})
 
 
-@routes.get("/v1/flows", Scope.READ)
+@routes.get("/v1/flows", Scope.READ, answers=PageOf(FlowListed), refuses=(404,))
 async def list_flows(
     call: CurrentCall,
     request: Request,
@@ -167,13 +208,13 @@ async def list_flows(
     return page(request, flows, found.after)
 
 
-@routes.get(_FROM, Scope.READ)
+@routes.get(_FROM, Scope.READ, answers=FLOW)
 async def show(call: CurrentCall, id: Id) -> Response:
     """Show a flow: its state, and its members counted by state."""
     return answer(flow_facts(*await read_flow(call.client, await find_flow(call, id))))
 
 
-@routes.get(_FROM + "/members", Scope.READ)
+@routes.get(_FROM + "/members", Scope.READ, answers=PageOf(FlowMember))
 async def members(
     call: CurrentCall,
     request: Request,
@@ -185,7 +226,7 @@ async def members(
     return page(request, await call.client.flows.members(flow, states=state or None), None)
 
 
-@routes.get(_FROM + "/graph", Scope.READ)
+@routes.get(_FROM + "/graph", Scope.READ, answers=GRAPH)
 async def graph(call: CurrentCall, id: Id) -> Response:
     """Return a flow with all nodes and edges."""
     flow = await find_flow(call, id)
@@ -194,7 +235,7 @@ async def graph(call: CurrentCall, id: Id) -> Response:
     return answer({**facts, "nodes": nodes, "edges": edges})
 
 
-@routes.get(_FROM + "/graph.svg", Scope.READ)
+@routes.get(_FROM + "/graph.svg", Scope.READ, answers=Text("image/svg+xml"))
 async def picture(call: CurrentCall, id: Id, unfold: bool = False) -> Response:
     """Draw a flow as a picture. Similar nodes are drawn as one."""
     flow = await find_flow(call, id)
@@ -206,7 +247,7 @@ async def picture(call: CurrentCall, id: Id, unfold: bool = False) -> Response:
     return Response(as_svg(drawn, is_folded=not unfold), 200, headers, "image/svg+xml")
 
 
-@routes.post(_FROM + "/cancel", Scope.OPERATE)
+@routes.post(_FROM + "/cancel", Scope.OPERATE, answers=FlowCancellation, refuses=(504,))
 async def cancel(
     call: CurrentCall, request: Request, id: Id, body: CancelFlow | None = None
 ) -> Response:
@@ -222,9 +263,9 @@ async def cancel(
     return answer(done)
 
 
-@routes.post(_FROM + "/retry-failed", Scope.OPERATE)
+@routes.post(_FROM + "/retry-failed", Scope.OPERATE, answers=FlowRetried)
 async def retry_failed(call: CurrentCall, id: Id, body: Reason | None = None) -> Response:
-    """Run the failed members of a flow again, and those that were skipped because of them."""
+    """Run the failed members of a flow again, and the members that were skipped because of them."""
     done = await call.client.flows.retry_failed(
         await find_flow(call, id), reason=why_of(body), actor=call.principal.name
     )

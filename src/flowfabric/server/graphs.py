@@ -1,4 +1,4 @@
-"""Turn a JSON graph into a flow: nodes by name, what they wait for, and results as arguments."""
+"""Turn a JSON graph into a flow: nodes, their dependencies, and results as arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Join(Body):
     """Wait for some of several nodes."""
 
     of: list[str] = Field(min_length=1)
-    k: int = Field(default=1, ge=1, description="How many of them must succeed.")
+    k: int = Field(default=1, ge=1, description="How many of these nodes must succeed.")
     cancel_rest: bool = False
 
 
@@ -33,14 +33,16 @@ class NewNode(Submit):
         default_factory=list, description="Names of nodes that must succeed first, or joins."
     )
     inputs: dict[str, str] = Field(
-        default_factory=dict, description="Arguments that are results: argument to node."
+        default_factory=dict,
+        description="Arguments that are results of other nodes: the name of each argument, and the "
+        "name of its node.",
     )
 
 
 class NewFlow(Body):
     """A whole flow."""
 
-    kind: str = Field(description="What kind of flow it is, for people to read.")
+    kind: str = Field(description="A note for people: what kind of flow it is.")
     nodes: list[NewNode] = Field(min_length=1, max_length=MAX_NODES)
     tags: dict[str, str] = Field(default_factory=dict)
 
@@ -93,7 +95,9 @@ async def _node(call: Call, node: NewNode) -> Any:
 
 
 def _groups(node: NewNode, indexes: Mapping[str, int]) -> list[tuple[Policy | None, list[int]]]:
-    """Return the groups of nodes that a node waits for: one of all, then the joins."""
+    """Return the groups that a node waits for: first the nodes that must all succeed, then the
+    joins.
+    """
 
     def index(name: str, field: str) -> int:
         if name not in indexes:

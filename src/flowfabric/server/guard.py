@@ -1,5 +1,6 @@
-"""What surrounds every request: its id, hosts and origins, headers, one log line, and a net for
-errors that nothing else caught."""
+"""The layer around every request: it gives the request an id, checks host and origin, sets headers,
+writes one log line, and answers errors that no other code has caught.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from flowfabric.server.problems import Problem, answer
 LOGGER = logging.getLogger("flowfabric.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-# A metric counts any other method as one: a caller may send as many as it likes.
+# All other methods share one label of the metrics, because a caller can invent any number of
+# methods.
 _COUNTED = {*_SAFE, "POST", "PUT", "PATCH", "DELETE"}
 
 Methods: TypeAlias = set[str]
@@ -36,10 +38,10 @@ HEADERS = {
 
 
 class Guard:
-    """The outermost layer. Only known hosts are served if hosts are given.
+    """The outermost layer. If hosts are given, requests for other hosts are refused.
 
-    `is_open` means that requests need no token. Then a page of another site must not be able to
-    act: such a request is refused by its Origin, its Host or its content type.
+    `is_open` means that requests need no token. Then the guard refuses requests from pages of other
+    sites, which it recognises by the Origin, the Host or the content type.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Guard:
                 problem = Problem(500, "internal_error", "Something went wrong in the server.")
                 await answer(problem, request_id)(scope, receive, finish)
         finally:
-            # The route, not the path: a path may contain a token.
+            # Log the route and not the path, because a path may contain a token.
             route = scope.get("flowfabric.route") or "(no route)"
             seconds = perf_counter() - started
             if self._note is not None:
@@ -139,7 +141,7 @@ class Guard:
         ):
             return Problem(403, "cross_origin", "A page of another site may not call this server.")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        # A browser names the origin of a form; without it the form may come from another site.
+        # A browser sends the origin of a form. A form without an origin may come from another site.
         is_own_form = kind == "application/x-www-form-urlencoded" and origin is not None
         if scope["method"] not in _SAFE and kind != "application/json" and not is_own_form:
             return Problem(

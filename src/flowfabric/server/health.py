@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from flowfabric.core.token import Scope
-from flowfabric.server.answers import answer
+from flowfabric.server.answers import Verbatim, answer
 from flowfabric.server.metrics import CONTENT_TYPE
 from flowfabric.server.openapi import document
+from flowfabric.server.principals import NoAuth
 from flowfabric.server.problems import Problem
 from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.shapes import Text
 
 routes = Routes("health")
 # A database that does not answer within this time is not ready.
 READY_SECONDS = 2.0
 
 
-@routes.get("/livez", None)
+class Status(TypedDict):
+    """That all is well."""
+
+    status: str
+
+
+@routes.get("/livez", None, answers=Status)
 async def livez() -> Response:
-    """Say that the process runs. It asks nobody else."""
+    """Say that the process runs, without asking the database."""
     return answer({"status": "ok"})
 
 
-@routes.get("/readyz", None)
+@routes.get("/readyz", None, answers=Status)
 async def readyz(request: Request) -> Response:
     """Say whether the database answers: 200 or 503."""
     try:
@@ -37,19 +46,25 @@ async def readyz(request: Request) -> Response:
     return answer({"status": "ok"})
 
 
-@routes.get("/healthz", None)
+@routes.get("/healthz", None, answers=Status)
 async def healthz(request: Request) -> Response:
     """Say whether the database answers, as `/readyz` does."""
     return await readyz(request)
 
 
-@routes.get("/metrics", Scope.READ)
+@routes.get("/metrics", Scope.READ, answers=Text("text/plain"))
 async def metrics(call: CurrentCall) -> Response:
-    """Return the metrics of this process and of the caller's namespace, for Prometheus."""
-    return Response(await call.backend.metrics.text(call.client), media_type=CONTENT_TYPE)
+    """Return the metrics of the caller's namespace, for Prometheus.
+
+    The totals of the process are not included, because they count all namespaces:
+    `flowfabric serve --metrics-port` serves them.
+    """
+    is_alone = isinstance(call.backend.authenticate, NoAuth)
+    text = await call.backend.metrics.text(call.client, with_totals=is_alone)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
-@routes.get("/v1/openapi.json", None)
+@routes.get("/v1/openapi.json", None, answers=dict[str, Any])
 async def openapi(request: Request) -> Response:
     """Describe this API as an OpenAPI document."""
-    return answer(document(request.app))
+    return answer(Verbatim(document(request.app)))

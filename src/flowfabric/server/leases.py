@@ -1,7 +1,7 @@
 """Lease tokens: the fence of a claimed execution, signed and bound to the caller that claimed it.
 
-The server keeps nothing: the key is in the database, and the token has everything else. A token of
-another caller, of another namespace or with one changed bit is no token.
+The server stores nothing: the key is in the database, and the token contains everything else. The
+server refuses a token of another caller or namespace, and a token with one changed bit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def sign(key: bytes, principal: Principal, held: Claimed) -> str:
 
 
 def verify(key: bytes, principal: Principal, token: str) -> Claimed:
-    """Return the lease of a token; raise StaleLease, always the same, if it is not valid."""
+    """Return the lease of a token. Every invalid token raises the same StaleLease."""
     text = token.removeprefix(PREFIX)
     try:
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -49,7 +49,7 @@ def verify(key: bytes, principal: Principal, token: str) -> Claimed:
     expected = _digest(key, principal, body)
     canonical = urlsafe_b64encode(data).decode().rstrip("=") == text
     if not (hmac.compare_digest(digest, expected) and is_ours and canonical):
-        raise StaleLease("This is not a lease of this token; claim again.")
+        raise StaleLease("This lease was not given to this caller; claim again.")
     _, partition, execution, lease, epoch, attempt = _FORM.unpack(body)
     return Claimed(
         execution_id=UUID(bytes=execution),

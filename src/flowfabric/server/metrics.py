@@ -1,4 +1,4 @@
-"""Metrics in the text form of Prometheus: of a server, of a worker, and from the database.
+"""Metrics of a server, of a worker and of the database, in the text format of Prometheus.
 
 Labels are names of tasks, lanes, routes and operations, never ids or tenants. NAMES lists every
 metric, so that the dashboards and alerts in deploy/ can be tested against it.
@@ -7,7 +7,8 @@ metric, so that the dashboards and alerts in deploy/ can be tested against it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,18 +25,26 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flowfabric.client import FlowFabric
+from flowfabric.core.execution import ExecutionFilter
 from flowfabric.core.lane import LaneTraffic
+from flowfabric.core.minute import Counted
+from flowfabric.core.quota import BudgetInfo
+from flowfabric.telemetry import COUNTED
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.telemetry import Meter
+    from flowfabric.db.session import Database
 
-# Each counter would come with the time of its making, a second series.
+# Without this call, each counter would also export its creation time as a second series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # The values of one metric: labels, and the number.
 Values: TypeAlias = list[tuple[list[str], float]]
+# A metric: its name, its labels and its values.
+Family: TypeAlias = tuple[str, list[str], Values]
 
+# How often the lag of the event loop is measured.
+LAG_SECONDS = 1.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (
     0.001,
@@ -57,6 +66,8 @@ SECONDS = (
     1800,
 )
 
+ROWS = (0, 1, 3, 10, 30, 100, 300, 1000)
+
 # Every metric, and what it says.
 NAMES = {
     "flowfabric_http_requests_total": "Requests by method, route and status.",
@@ -70,7 +81,25 @@ NAMES = {
     "flowfabric_executions": "Executions by lane and state (waiting, delayed, active, in_line).",
     "flowfabric_oldest_waiting_seconds": "How long the oldest waiting execution waits, by lane.",
     "flowfabric_workers": "Live workers.",
-    "flowfabric_heartbeat_age_seconds": "Age of the oldest last heartbeat of a live worker.",
+    "flowfabric_heartbeat_age_seconds": (
+        "Time since the last heartbeat of the live worker that has been silent longest."
+    ),
+    "flowfabric_events": "Events of the last hour by lane, task and kind, such as retry_scheduled.",
+    "flowfabric_latency_seconds": (
+        "Percentiles of the last hour by lane, task and kind: waits if claimed, runs if completed."
+    ),
+    "flowfabric_suspended": "Executions that wait for a signal, up to 1000.",
+    "flowfabric_held": "Executions that are held because their code has changed, up to 10000.",
+    "flowfabric_feed_lag_seconds": "Age of the first event that a subscription has not read.",
+    "flowfabric_budget_used_ratio": "Usage of a budget without a key, divided by its hard limit.",
+    "flowfabric_loop_lag_seconds": "How late the event loop of this worker runs its timers.",
+    "flowfabric_pool_connections": (
+        "Connections of this process to the database by state (busy, idle)."
+    ),
+    "flowfabric_frames_total": "Frames that this process stored in streams, by mode.",
+    "flowfabric_quota_refusals_total": "Submissions that a quota refused in this process.",
+    "flowfabric_reconciler_runs_total": "Passes of reconcilers by name and outcome (ok or error).",
+    "flowfabric_call_rows": "How many rows a call of the database returned: the size of a batch.",
 }
 
 
@@ -84,15 +113,32 @@ class CallMetrics:
         self._seconds = Histogram(
             *_named("flowfabric_call_seconds"), ["operation"], buckets=SECONDS, registry=registry
         )
+        self._rows = Histogram(
+            *_named("flowfabric_call_rows"), ["operation"], buckets=ROWS, registry=registry
+        )
 
-    def listen(self, meter: Meter) -> None:
-        """Count the calls of a meter from now on; a second call changes nothing."""
+        self._counters = {
+            name: Counter(*_named(name), labels, registry=registry)
+            for name, labels in COUNTED.items()
+        }
+        self._pool = Gauge(*_named("flowfabric_pool_connections"), ["state"], registry=registry)
+
+    def listen(self, database: Database) -> None:
+        """Start to count the calls of a database. A second `listen` changes nothing."""
+        meter = database.meter
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)
+            meter.counters.append(self._count)
+            self._pool.labels("busy").set_function(lambda: database.pool_use[0])
+            self._pool.labels("idle").set_function(lambda: database.pool_use[1])
 
-    def _note(self, name: str, seconds: float, failure: str | None) -> None:
+    def _count(self, name: str, number: int, labels: Mapping[str, str]) -> None:
+        self._counters[name].labels(**labels).inc(number)
+
+    def _note(self, name: str, seconds: float, failure: str | None, rows: int) -> None:
         self._calls.labels(name, "ok" if failure is None else "error").inc()
         self._seconds.labels(name).observe(seconds)
+        self._rows.labels(name).observe(rows)
 
 
 class ServerMetrics:
@@ -117,34 +163,78 @@ class ServerMetrics:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    async def text(self, client: FlowFabric) -> bytes:
-        """Return all metrics, with those of the database for the namespace of the client."""
-        self.calls.listen(client.database.meter)
+    def serve(self, port: int, host: str = "127.0.0.1") -> int:
+        """Serve the totals of this process on a port (0: any free port). Return the port."""
+        self._server, _ = start_http_server(port, host, self.registry)
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    async def text(self, client: FlowFabric, *, with_totals: bool = False) -> bytes:
+        """Return the metrics of the database for the namespace of the client, and on request the
+        totals of this process."""
+        self.calls.listen(client.database)
         found = CollectorRegistry()
-        traffic, workers, now = await asyncio.gather(
-            client.lanes.traffic(), client.workers.list(), client.executions.server_time()
-        )
-        oldest = max((now - one.heartbeat_at for one in workers), default=None)
-        ages: Values = [] if oldest is None else [([], max(oldest.total_seconds(), 0.0))]
-        found.register(
-            _Gauges(
-                [
-                    ("flowfabric_executions", ["lane", "state"], list(_counts(traffic))),
-                    (
-                        "flowfabric_oldest_waiting_seconds",
-                        ["lane"],
-                        [
-                            ([one.lane], max((now - one.waiting_since).total_seconds(), 0.0))
-                            for one in traffic
-                            if one.waiting_since is not None
-                        ],
-                    ),
-                    ("flowfabric_workers", [], [([], float(len(workers)))]),
-                    ("flowfabric_heartbeat_age_seconds", [], ages),
-                ]
-            )
-        )
-        return generate_latest(self.registry) + generate_latest(found)
+        found.register(_Gauges([*await _work(client), *await _history(client)]))
+        # The totals of the process are of all namespaces.
+        totals = generate_latest(self.registry) if with_totals else b""
+        return totals + generate_latest(found)
+
+
+async def _work(client: FlowFabric) -> list[Family]:
+    """Read the workers, and how many executions wait, run or are held now."""
+    traffic, workers, now, suspended, held = await asyncio.gather(
+        client.lanes.traffic(),
+        client.workers.list(),
+        client.executions.server_time(),
+        client.signals.suspended(limit=1000),
+        client.executions.count(ExecutionFilter(is_held=True)),
+    )
+    beats = [_age(now, one.heartbeat_at) for one in workers]
+    waits: Values = [
+        ([one.lane], _age(now, one.waiting_since))
+        for one in traffic
+        if one.waiting_since is not None
+    ]
+    return [
+        ("flowfabric_executions", ["lane", "state"], list(_counts(traffic))),
+        ("flowfabric_oldest_waiting_seconds", ["lane"], waits),
+        ("flowfabric_workers", [], [([], float(len(workers)))]),
+        ("flowfabric_heartbeat_age_seconds", [], [([], max(beats))] if beats else []),
+        ("flowfabric_suspended", [], [([], float(len(suspended)))]),
+        ("flowfabric_held", [], [([], float(held.number))]),
+    ]
+
+
+async def _history(client: FlowFabric) -> list[Family]:
+    """Read the events of the last hour, the lag of subscriptions, and the usage of budgets."""
+    minutes, feeds, budgets, now = await asyncio.gather(
+        client.minutes.read(),
+        client.subscriptions.list(),
+        client.budgets.list(),
+        client.executions.server_time(),
+    )
+    events: Values = [([o.lane, o.task, o.kind], float(o.event_count)) for o in minutes]
+    lags: Values = [
+        ([one.name], _age(now, one.behind_at)) for one in feeds if one.behind_at is not None
+    ]
+    return [
+        ("flowfabric_events", ["lane", "task", "kind"], events),
+        (
+            "flowfabric_latency_seconds",
+            ["lane", "task", "kind", "quantile"],
+            list(_latencies(minutes)),
+        ),
+        ("flowfabric_feed_lag_seconds", ["subscription"], lags),
+        ("flowfabric_budget_used_ratio", ["budget", "dimension"], list(_budget_use(budgets))),
+    ]
+
+
+def _age(now: datetime, since: datetime) -> float:
+    return max((now - since).total_seconds(), 0.0)
 
 
 class WorkerMetrics:
@@ -161,22 +251,36 @@ class WorkerMetrics:
             *_named("flowfabric_run_seconds"), ["task"], buckets=SECONDS, registry=self.registry
         )
         self._running = Gauge(*_named("flowfabric_running"), registry=self.registry)
+        self._lag = Gauge(*_named("flowfabric_loop_lag_seconds"), registry=self.registry)
+        self._timer: asyncio.TimerHandle | None = None
         self._app = app
         app.middleware(self._around)
         app.on_startup(self._listen)
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Serve the metrics on a port, 0 for a free one; return the port."""
+        """Serve the metrics on a port (0: any free port). Return the port."""
         self._server, _ = start_http_server(port, host, self.registry)
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving and measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._server.shutdown()
         self._server.server_close()
 
     async def _listen(self) -> None:
-        self.calls.listen((await self._app.client()).database.meter)
+        self.calls.listen((await self._app.client()).database)
+        self._measure_lag(asyncio.get_running_loop(), None)
+
+    def _measure_lag(self, loop: asyncio.AbstractEventLoop, due_at: float | None) -> None:
+        """Record how late the event loop calls this method, and schedule the next call in a
+        second."""
+        if due_at is not None:
+            self._lag.set(max(loop.time() - due_at, 0.0))
+        self._timer = loop.call_later(
+            LAG_SECONDS, self._measure_lag, loop, loop.time() + LAG_SECONDS
+        )
 
     async def _around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
         task, started, outcome = context.task, perf_counter(), "paused"
@@ -198,7 +302,7 @@ class WorkerMetrics:
 class _Gauges(Collector):
     """Values that were read just now."""
 
-    def __init__(self, families: list[tuple[str, list[str], Values]]) -> None:
+    def __init__(self, families: list[Family]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -207,6 +311,20 @@ class _Gauges(Collector):
             for words, value in values:
                 family.add_metric(words, value)
             yield family
+
+
+def _latencies(minutes: Iterable[Counted]) -> Iterable[tuple[list[str], float]]:
+    for one in minutes:
+        for share in (0.5, 0.95, 0.99):
+            if (latency := one.percentile(share)) is not None:
+                yield [one.lane, one.task, one.kind, str(share)], latency.total_seconds()
+
+
+def _budget_use(budgets: Iterable[BudgetInfo]) -> Iterable[tuple[list[str], float]]:
+    # A key is no label: it may be a tenant, and there may be any number of keys.
+    for one in budgets:
+        for dimension, limit in one.hard_limits.items() if not one.key else ():
+            yield [one.budget, dimension], one.usage.get(dimension, 0) / max(limit, 1)
 
 
 def _counts(traffic: Iterable[LaneTraffic]) -> Iterable[tuple[list[str], float]]:

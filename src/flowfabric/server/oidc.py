@@ -1,4 +1,5 @@
-"""Callers with a token of an OpenID Connect provider: claims become scopes and a namespace.
+"""Callers with a token of an OpenID Connect provider: the claims in that token become scopes and a
+namespace.
 
     auth = Oidc(
         issuer="https://login.example.org", audience="flowfabric", namespace="acme",
@@ -29,7 +30,8 @@ from flowfabric.server.problems import Problem
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
 LEEWAY_SECONDS = 30
-# Keys are read again after this time, and at once for an unknown key, but not more often than that.
+# Keys are read again after KEYS_SECONDS. For an unknown key they are read at once, but at most
+# every LEAST_SECONDS.
 KEYS_SECONDS = 600.0
 LEAST_SECONDS = 30.0
 FETCH_SECONDS = 5.0
@@ -65,8 +67,9 @@ class Oidc:
     ) -> None:
         """Trust an issuer.
 
-        The values of `claim` (a list, or text with blanks) become scopes by `scopes`. The namespace
-        is `namespace`, or the text of `namespace_claim`.
+        `claim` names the claim whose values become scopes: a list, or words separated by blanks.
+        `scopes` maps each value to scopes. The namespace is `namespace`, or the text of the claim
+        `namespace_claim`.
         """
         if not issuer.startswith("https://"):
             raise InvalidInput(field="issuer", problem="must begin with https://")

@@ -1,21 +1,30 @@
-"""What operators look at and change: lanes, schedules, limits, workers, tasks, keys."""
+"""The routes of operators: lanes, schedules, limits, workers, tasks, keys."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from flowfabric.core.code_version import VersionInfo
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import LaneInfo
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.limit import Budget
 from flowfabric.core.limit import Limit as Quota
+from flowfabric.core.quota import BudgetInfo, GateInfo, QuotaChange, QuotaInfo, UsageAnswer
+from flowfabric.core.schedule import ScheduleInfo
+from flowfabric.core.signal import HmacKey, Rotation
+from flowfabric.core.task import TaskInfo, TaskName
 from flowfabric.core.token import Scope
+from flowfabric.core.worker import WorkerInfo
 from flowfabric.server.answers import answer, page
 from flowfabric.server.paths import Limit, Name, Reason, why_of
 from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.shapes import PageOf
 from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("operating")
@@ -38,7 +47,7 @@ class NewQuota(Body):
 
 
 class QuotaNumbers(Reason):
-    """Numbers that win over what code declares."""
+    """Numbers that override the declared numbers. `clear` names numbers to remove."""
 
     key: str | None = None
     concurrency: int | None = None
@@ -47,7 +56,7 @@ class QuotaNumbers(Reason):
 
 
 class Keyed(Reason):
-    """Which key is meant; none for all."""
+    """The key to change. Without it: all keys of a quota, or the budget without a key."""
 
     key: str = ""
 
@@ -79,22 +88,65 @@ class Usage(Body):
 
 
 class Dead(Reason):
-    """Whether the leases of the worker end at once."""
+    """Whether the leases of the dead worker end at once."""
 
     expire_leases: bool = False
 
 
 class Rotate(Body):
-    """The new key, and how long the old one still verifies."""
+    """The new key, and how long the old key still verifies tokens."""
 
     name: str
     grace: Duration = "1d"
 
 
+class ScheduleAndTimes(TypedDict):
+    """A schedule and its next times."""
+
+    schedule: ScheduleInfo
+    next: list[datetime]
+
+
+class Fired(TypedDict):
+    """The execution that was submitted."""
+
+    id: ExecutionId
+
+
+class QuotaAndGates(TypedDict):
+    """A quota and its counters by key."""
+
+    quota: QuotaInfo
+    gates: list[GateInfo]
+
+
+class QuotaDeleted(TypedDict):
+    """Whether this call deleted the quota."""
+
+    quota: str
+    outcome: Literal["deleted", "unchanged"]
+
+
+class MarkedDead(TypedDict):
+    """Whether this call removed the worker."""
+
+    worker_instance_id: str
+    outcome: Literal["marked", "unchanged"]
+
+
+class Capabilities(TypedDict):
+    """The caller, and the names of the operations of this server by scope."""
+
+    name: str
+    namespace: str
+    scopes: list[Scope]
+    operations: dict[str, list[str]]
+
+
 # Lanes
 
 
-@routes.get("/v1/lanes", Scope.READ)
+@routes.get("/v1/lanes", Scope.READ, answers=PageOf(LaneInfo))
 async def lanes(
     call: CurrentCall, request: Request, limit: Limit = 100, cursor: str | None = None
 ) -> Response:
@@ -103,13 +155,13 @@ async def lanes(
     return page(request, found, found[-1].lane if len(found) == limit else None)
 
 
-@routes.get("/v1/lanes/{name}", Scope.READ)
+@routes.get("/v1/lanes/{name}", Scope.READ, answers=LaneInfo)
 async def lane(call: CurrentCall, name: Name) -> Response:
     """Show one lane."""
     return answer(await call.client.lanes.get(name))
 
 
-@routes.post("/v1/lanes/{name}/pause", Scope.OPERATE)
+@routes.post("/v1/lanes/{name}/pause", Scope.OPERATE, answers=LaneInfo)
 async def pause_lane(call: CurrentCall, name: Name, body: Pause | None = None) -> Response:
     """Pause a lane: it takes submits, but allows no claims."""
     until = body.until if body else None
@@ -120,21 +172,21 @@ async def pause_lane(call: CurrentCall, name: Name, body: Pause | None = None) -
     )
 
 
-@routes.post("/v1/lanes/{name}/resume", Scope.OPERATE)
+@routes.post("/v1/lanes/{name}/resume", Scope.OPERATE, answers=LaneInfo)
 async def resume_lane(call: CurrentCall, name: Name, body: Reason | None = None) -> Response:
     """Make a lane active again."""
     lanes = call.client.lanes
     return answer(await lanes.resume(name, reason=why_of(body), actor=call.principal.name))
 
 
-@routes.post("/v1/lanes/{name}/drain", Scope.OPERATE)
+@routes.post("/v1/lanes/{name}/drain", Scope.OPERATE, answers=LaneInfo)
 async def drain_lane(call: CurrentCall, name: Name, body: Reason | None = None) -> Response:
     """Drain a lane: it allows claims, but refuses submits."""
     lanes = call.client.lanes
     return answer(await lanes.drain(name, reason=why_of(body), actor=call.principal.name))
 
 
-@routes.post("/v1/lanes/{name}/disable", Scope.OPERATE)
+@routes.post("/v1/lanes/{name}/disable", Scope.OPERATE, answers=LaneInfo)
 async def disable_lane(call: CurrentCall, name: Name, body: Reason | None = None) -> Response:
     """Disable a lane: it refuses submits and allows no claims."""
     lanes = call.client.lanes
@@ -144,13 +196,13 @@ async def disable_lane(call: CurrentCall, name: Name, body: Reason | None = None
 # Schedules
 
 
-@routes.get("/v1/schedules", Scope.READ)
+@routes.get("/v1/schedules", Scope.READ, answers=PageOf(ScheduleInfo))
 async def schedules(call: CurrentCall, request: Request, app: str | None = None) -> Response:
     """List schedules."""
     return page(request, await call.client.schedules.list(app=app), None)
 
 
-@routes.get("/v1/schedules/{name}", Scope.READ)
+@routes.get("/v1/schedules/{name}", Scope.READ, answers=ScheduleAndTimes)
 async def schedule(call: CurrentCall, name: Name, app: str | None = None) -> Response:
     """Show one schedule and its next five times."""
     found = await call.client.schedules.get(name, app=app)
@@ -158,7 +210,7 @@ async def schedule(call: CurrentCall, name: Name, app: str | None = None) -> Res
     return answer({"schedule": found, "next": next_at})
 
 
-@routes.post("/v1/schedules/{name}/pause", Scope.OPERATE)
+@routes.post("/v1/schedules/{name}/pause", Scope.OPERATE, answers=ScheduleInfo)
 async def pause_schedule(
     call: CurrentCall, name: Name, app: str | None = None, body: Reason | None = None
 ) -> Response:
@@ -169,7 +221,7 @@ async def pause_schedule(
     return answer(done)
 
 
-@routes.post("/v1/schedules/{name}/resume", Scope.OPERATE)
+@routes.post("/v1/schedules/{name}/resume", Scope.OPERATE, answers=ScheduleInfo)
 async def resume_schedule(
     call: CurrentCall, name: Name, app: str | None = None, body: Reason | None = None
 ) -> Response:
@@ -180,7 +232,7 @@ async def resume_schedule(
     return answer(done)
 
 
-@routes.post("/v1/schedules/{name}/run", Scope.OPERATE, status_code=201)
+@routes.post("/v1/schedules/{name}/run", Scope.OPERATE, status_code=201, answers=Fired)
 async def run_schedule(call: CurrentCall, name: Name, app: str | None = None) -> Response:
     """Submit the task of a schedule now."""
     made = await call.client.schedules.run(name, app=app, actor=call.principal.name)
@@ -190,7 +242,7 @@ async def run_schedule(call: CurrentCall, name: Name, app: str | None = None) ->
 # Quotas
 
 
-@routes.get("/v1/quotas", Scope.READ)
+@routes.get("/v1/quotas", Scope.READ, answers=PageOf(QuotaInfo))
 async def quotas(
     call: CurrentCall, request: Request, limit: Limit = 100, cursor: str | None = None
 ) -> Response:
@@ -199,9 +251,9 @@ async def quotas(
     return page(request, found, found[-1].quota if len(found) == limit else None)
 
 
-@routes.post("/v1/quotas", Scope.OPERATE, status_code=201)
+@routes.post("/v1/quotas", Scope.OPERATE, status_code=201, answers=QuotaInfo, also={200: QuotaInfo})
 async def create_quota(call: CurrentCall, body: NewQuota) -> Response:
-    """Create a quota. 200 instead of 201: there is one of this name; it stays as it is."""
+    """Create a quota. The status is 200 instead of 201 if it exists; then it is not changed."""
     made = Quota(
         body.name,
         concurrency=body.concurrency,
@@ -213,21 +265,21 @@ async def create_quota(call: CurrentCall, body: NewQuota) -> Response:
     return answer(await call.client.quotas.get(body.name), 201 if is_new else 200)
 
 
-@routes.get("/v1/quotas/{name}", Scope.READ)
+@routes.get("/v1/quotas/{name}", Scope.READ, answers=QuotaAndGates)
 async def quota(call: CurrentCall, name: Name, limit: Limit = 100) -> Response:
     """Show a quota and its counters by key."""
     found = await call.client.quotas.get(name)
     return answer({"quota": found, "gates": await call.client.quotas.gates(name, limit=limit)})
 
 
-@routes.put("/v1/quotas/{name}", Scope.OPERATE)
+@routes.put("/v1/quotas/{name}", Scope.OPERATE, answers=QuotaChange)
 async def set_quota(call: CurrentCall, name: Name, body: QuotaNumbers) -> Response:
-    """Set numbers of a quota. They win over what code declares until they are lifted."""
+    """Set numbers of a quota. They override the declared numbers until they are lifted."""
     done = await call.client.quotas.set(name, **body.model_dump(), actor=call.principal.name)
     return answer(done)
 
 
-@routes.post("/v1/quotas/{name}/lift", Scope.OPERATE)
+@routes.post("/v1/quotas/{name}/lift", Scope.OPERATE, answers=QuotaChange)
 async def lift_quota(call: CurrentCall, name: Name, body: Keyed | None = None) -> Response:
     """Remove the numbers that an operator set."""
     key = body.key or None if body else None
@@ -237,7 +289,7 @@ async def lift_quota(call: CurrentCall, name: Name, body: Keyed | None = None) -
     return answer(done)
 
 
-@routes.delete("/v1/quotas/{name}", Scope.OPERATE)
+@routes.delete("/v1/quotas/{name}", Scope.OPERATE, answers=QuotaDeleted)
 async def delete_quota(call: CurrentCall, name: Name, reason: str | None = None) -> Response:
     """Delete a quota: it limits nothing any more."""
     is_gone = await call.client.quotas.delete(name, reason=reason, actor=call.principal.name)
@@ -247,15 +299,17 @@ async def delete_quota(call: CurrentCall, name: Name, reason: str | None = None)
 # Budgets
 
 
-@routes.get("/v1/budgets", Scope.READ)
+@routes.get("/v1/budgets", Scope.READ, answers=PageOf(BudgetInfo))
 async def budgets(call: CurrentCall, request: Request, name: str | None = None) -> Response:
     """List budgets by name and key."""
     return page(request, await call.client.budgets.list(budget=name), None)
 
 
-@routes.post("/v1/budgets", Scope.OPERATE, status_code=201)
+@routes.post(
+    "/v1/budgets", Scope.OPERATE, status_code=201, answers=BudgetInfo, also={200: BudgetInfo}
+)
 async def create_budget(call: CurrentCall, body: NewBudget) -> Response:
-    """Create a budget. 200 instead of 201: there is one; it stays as it is."""
+    """Create a budget. The status is 200 instead of 201 if it exists; then it is not changed."""
     given = body.model_dump(exclude={"key"}, exclude_none=True)
     made = Budget(**given, key="key" if body.key else None)
     is_new = await call.client.budgets.create(made, key=body.key, actor=call.principal.name)
@@ -263,13 +317,13 @@ async def create_budget(call: CurrentCall, body: NewBudget) -> Response:
     return answer(found, 201 if is_new else 200)
 
 
-@routes.get("/v1/budgets/{name}", Scope.READ)
+@routes.get("/v1/budgets/{name}", Scope.READ, answers=BudgetInfo)
 async def budget(call: CurrentCall, name: Name, key: str = "") -> Response:
     """Show a budget: limits, usage and the next reset."""
     return answer(await call.client.budgets.get(name, key=key))
 
 
-@routes.put("/v1/budgets/{name}", Scope.OPERATE)
+@routes.put("/v1/budgets/{name}", Scope.OPERATE, answers=BudgetInfo)
 async def raise_budget(call: CurrentCall, name: Name, body: Amounts) -> Response:
     """Set hard limits of a budget."""
     await call.client.budgets.raise_limits(
@@ -282,7 +336,7 @@ async def raise_budget(call: CurrentCall, name: Name, body: Amounts) -> Response
     return answer(await call.client.budgets.get(name, key=body.key))
 
 
-@routes.post("/v1/budgets/{name}/usage", Scope.WORK)
+@routes.post("/v1/budgets/{name}/usage", Scope.WORK, answers=UsageAnswer)
 async def report_usage(call: CurrentCall, name: Name, body: Usage) -> Response:
     """Report usage from outside an execution."""
     done = await call.client.budgets.report_usage_admin(
@@ -291,7 +345,7 @@ async def report_usage(call: CurrentCall, name: Name, body: Usage) -> Response:
     return answer(done)
 
 
-@routes.post("/v1/budgets/{name}/reset", Scope.OPERATE)
+@routes.post("/v1/budgets/{name}/reset", Scope.OPERATE, answers=BudgetInfo)
 async def reset_budget(call: CurrentCall, name: Name, body: Keyed | None = None) -> Response:
     """Start a new period now."""
     key = body.key if body else ""
@@ -302,15 +356,15 @@ async def reset_budget(call: CurrentCall, name: Name, body: Keyed | None = None)
 # Workers, tasks, versions
 
 
-@routes.get("/v1/workers", Scope.READ)
+@routes.get("/v1/workers", Scope.READ, answers=PageOf(WorkerInfo))
 async def workers(call: CurrentCall, request: Request, dead: bool = False) -> Response:
     """List workers, at most 1000."""
     return page(request, await call.client.workers.list(with_dead=dead), None)
 
 
-@routes.post("/v1/workers/{name}/mark-dead", Scope.OPERATE)
+@routes.post("/v1/workers/{name}/mark-dead", Scope.OPERATE, answers=MarkedDead)
 async def mark_dead(call: CurrentCall, name: Name, body: Dead | None = None) -> Response:
-    """Remove a worker instance from the registry, and end its leases if asked to."""
+    """Remove a worker instance from the registry. With `expire_leases`, its leases end at once."""
     is_gone = await call.client.workers.mark_dead(
         name,
         why_of(body) or "marked over HTTP",
@@ -320,7 +374,7 @@ async def mark_dead(call: CurrentCall, name: Name, body: Dead | None = None) -> 
     return answer({"worker_instance_id": name, "outcome": "marked" if is_gone else "unchanged"})
 
 
-@routes.get("/v1/tasks", Scope.READ)
+@routes.get("/v1/tasks", Scope.READ, answers=PageOf(TaskName))
 async def tasks(
     call: CurrentCall, request: Request, limit: Limit = 100, cursor: str | None = None
 ) -> Response:
@@ -329,13 +383,13 @@ async def tasks(
     return page(request, found, found[-1].task if len(found) == limit else None)
 
 
-@routes.get("/v1/tasks/{name}", Scope.READ)
+@routes.get("/v1/tasks/{name}", Scope.READ, answers=TaskInfo)
 async def task(call: CurrentCall, name: Name) -> Response:
     """Show a task with the JSON Schemas of its arguments and its result."""
     return answer(await call.client.tasks.describe(name))
 
 
-@routes.get("/v1/versions", Scope.READ)
+@routes.get("/v1/versions", Scope.READ, answers=PageOf(VersionInfo))
 async def versions(call: CurrentCall, request: Request, task: str | None = None) -> Response:
     """List code versions with their executions in flight."""
     return page(request, await call.client.workers.versions(task), None)
@@ -344,13 +398,13 @@ async def versions(call: CurrentCall, request: Request, task: str | None = None)
 # Keys and namespaces: for administrators
 
 
-@routes.get("/v1/keys", Scope.ADMIN)
+@routes.get("/v1/keys", Scope.ADMIN, answers=PageOf(HmacKey))
 async def keys(call: CurrentCall, request: Request) -> Response:
     """List the keys that sign waitpoint tokens, without their secrets."""
     return page(request, await call.client.signals.keys(), None)
 
 
-@routes.post("/v1/keys/rotate", Scope.ADMIN)
+@routes.post("/v1/keys/rotate", Scope.ADMIN, answers=Rotation)
 async def rotate_key(call: CurrentCall, body: Rotate) -> Response:
     """Sign new waitpoint tokens with a new key, whose secret the database makes."""
     grace = duration(body.grace, "grace")
@@ -358,9 +412,9 @@ async def rotate_key(call: CurrentCall, body: Rotate) -> Response:
     return answer(await call.client.signals.rotate_key(body.name, grace=grace))
 
 
-@routes.get("/v1/capabilities", Scope.READ)
+@routes.get("/v1/capabilities", Scope.READ, answers=Capabilities)
 async def capabilities(call: CurrentCall) -> Response:
-    """Say what the caller may do, where, and which operations this server has."""
+    """Return the caller's scopes and namespace, and the operations that this server has."""
     principal = call.principal
     operations = sorted(
         {(route.access.scope, route.name) for route in call.backend.routes if route.access.scope}

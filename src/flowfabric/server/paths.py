@@ -21,18 +21,20 @@ Words = Annotated[list[str], Query()]
 
 
 class Reason(Body):
-    """Why an operation happens; recorded with it."""
+    """The reason for an operation, recorded with it."""
 
     reason: str | None = Field(default=None, max_length=256)
 
 
 async def find(call: Call, id: str) -> ExecutionId:
-    """Return the id of an execution that may be given in part."""
+    """Return the whole id of an execution. The caller may give only the end of it."""
     return await call.client.executions.find(checked_id(id))
 
 
 async def existing(call: Call, id: str) -> ExecutionId:
-    """Return the id of an execution; raise ExecutionNotFound if the caller has none such."""
+    """Return the id of an execution; raise ExecutionNotFound if the caller's namespace does not
+    have it.
+    """
     found = await find(call, id)
     if await call.client.executions.state(found) is None:
         raise ExecutionNotFound(id=id)
@@ -44,7 +46,7 @@ async def find_flow(call: Call, id: str) -> FlowId:
 
 
 async def existing_flow(call: Call, id: str) -> FlowId:
-    """Return the id of a flow; raise FlowNotFound if the caller has none such."""
+    """Return the id of a flow; raise FlowNotFound if the caller's namespace does not have it."""
     found = await find_flow(call, id)
     if await call.client.flows.summary(found) is None:
         raise FlowNotFound(id=id)
@@ -52,7 +54,7 @@ async def existing_flow(call: Call, id: str) -> FlowId:
 
 
 def checked_id(text: str, field: str = "id") -> str:
-    """Refuse a text that is no id, with the forms that are."""
+    """Refuse a text that is not an id. The error lists the accepted forms."""
     try:
         return parse_id(text)
     except InvalidInput as error:

@@ -15,10 +15,10 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.token import Scope, TokenUse, is_token, token_hash
 from flowfabric.server.problems import Problem
 
-# A revoked token is refused after at most this time.
+# A revoked token is accepted for at most this long.
 CACHE_SECONDS = 4.0
 _CACHED = 10_000
-# So many wrong tokens from one address within a minute; then the address has to wait.
+# After this many wrong tokens within a minute, an address has to wait.
 FAILURES = 20
 WINDOW_SECONDS = 60.0
 _ADDRESSES = 10_000
@@ -34,8 +34,15 @@ class Principal:
     name: str
     scopes: frozenset[Scope]
     namespace: str
-    # The id of the token; None if the caller has none.
+    # The id of the token; None for a caller without a token.
     token_id: str | None = None
+    # When the token expires, by the clock of this process (time.monotonic); None means never.
+    expires_at: float | None = None
+
+    @property
+    def identity(self) -> str:
+        """A name for this caller that no other caller has."""
+        return self.token_id or f"{self.namespace} {self.name}"
 
 
 Authenticate: TypeAlias = Callable[[Request], Awaitable[Principal]]
@@ -45,7 +52,7 @@ Auth: TypeAlias = Literal["tokens", "none"] | Authenticate
 def bearer(request: Request) -> str:
     """Return the token of a request; refuse a request without one.
 
-    Pages of the dashboard have it in a cookie. No other path takes the cookie.
+    Pages of the dashboard have the token in a cookie. All other paths ignore the cookie.
     """
     path = str(request.scope.get("flowfabric.route") or "")
     if path.startswith(PAGES) and (token := request.cookies.get(COOKIE)):
@@ -78,7 +85,8 @@ class TokenAuth:
             return principal
         address = request.client.host if request.client else ""
         if principal is None:
-            # Behind a proxy, all callers have one address: a stranger must not lock out the others.
+            # Behind a proxy all callers may have the same address. Known tokens are exempt, so that
+            # a stranger cannot lock them out.
             self._check_failures(address)
         found = None
         if is_token(token):
@@ -95,6 +103,7 @@ class TokenAuth:
             found.scopes,
             found.namespace,
             str(found.token_id),
+            None if found.expires_in is None else monotonic() + found.expires_in,
         )
         valid = CACHE_SECONDS if found.expires_in is None else min(CACHE_SECONDS, found.expires_in)
         self._known[digest] = monotonic() + valid, principal
@@ -126,7 +135,7 @@ class TokenAuth:
 
 
 class NoAuth:
-    """Takes every request of this machine, with all scopes. For development only."""
+    """Accepts every request from this machine, with all scopes. For development only."""
 
     def __init__(self, namespace: str) -> None:
         self._principal = Principal("anonymous", frozenset(Scope), namespace)

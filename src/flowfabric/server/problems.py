@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457): the one mapping from our errors to HTTP.
+"""Errors as problem+json (RFC 9457): the only mapping from our errors to HTTP.
 
 `type` is stable: `urn:flowfabric:` and the name of the error. `field` names what is wrong in the
 request. No answer of the framework itself reaches a client.
@@ -7,7 +7,6 @@ request. No answer of the framework itself reaches a client.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from flowfabric.core import errors
-from flowfabric.core.errors import FlowFabricError, InvalidInput
+from flowfabric.core.errors import FlowFabricError, InvalidInput, name_of
 from flowfabric.core.ids import with_bare_ids
 
 MEDIA_TYPE = "application/problem+json"
@@ -35,6 +34,7 @@ STATUS: tuple[tuple[type[FlowFabricError], int], ...] = (
     (errors.ReadOnlyServer, 503),
     (errors.Refused, 409),
     (errors.Forbidden, 403),
+    (errors.NotOverHttp, 501),
     (errors.LeaseLost, 409),
     (errors.Unavailable, 503),
     (errors.SchemaError, 503),
@@ -45,9 +45,13 @@ STATUS: tuple[tuple[type[FlowFabricError], int], ...] = (
 )
 # Seconds after which a client should try again.
 _RETRY_AFTER = {429: 1, 503: 1}
-# Facts that no answer may have: they would let another caller act as the holder of a lease.
+# Facts that are removed from every answer, because a caller could use them to act as the holder of
+# a lease.
 _SECRET = {"lease_id", "attempt_id", "token"}
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class ProblemFacts(dict[str, Any]):
+    """The facts of a problem, as JSON data."""
 
 
 class Problem(Exception):
@@ -72,12 +76,7 @@ def status_of(error: FlowFabricError) -> int:
     return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
 
 
-def name_of(error: FlowFabricError) -> str:
-    """Return the name of an error: ExecutionNotFound is execution_not_found."""
-    return _WORD.sub("_", type(error).__name__).lower()
-
-
-def facts_of(error: FlowFabricError) -> dict[str, Any]:
+def facts_of(error: FlowFabricError) -> ProblemFacts:
     """Return an error as the facts of a problem."""
     facts = {
         name: value
@@ -85,13 +84,13 @@ def facts_of(error: FlowFabricError) -> dict[str, Any]:
         if value is not None and value != "" and name not in _SECRET
     }
     facts.pop("problem", None)
-    return {
-        **facts,
-        "type": TYPE + name_of(error),
-        "title": _title(name_of(error)),
-        "status": status_of(error),
-        "detail": with_bare_ids(str(error)),
-    }
+    return ProblemFacts(
+        facts,
+        type=TYPE + name_of(type(error)),
+        title=_title(name_of(type(error))),
+        status=status_of(error),
+        detail=with_bare_ids(str(error)),
+    )
 
 
 def answer(problem: Problem | FlowFabricError, request_id: str = "") -> Response:

@@ -1,13 +1,15 @@
-"""Routes that say who may call them, and how large a body they take.
+"""Routes that declare who may call them and how large their bodies may be.
 
-A route without a scope cannot be made: access is denied unless it is declared.
+Every route must declare a scope, or None; otherwise it cannot be defined.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends
@@ -16,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from flowfabric.client import FlowFabric
+from flowfabric.core.errors import Forbidden
 from flowfabric.core.token import Scope
 from flowfabric.server.principals import Principal
 from flowfabric.server.problems import Problem
@@ -23,10 +26,13 @@ from flowfabric.server.problems import Problem
 if TYPE_CHECKING:
     from flowfabric.server.application import Backend
 
-# Bodies, in bytes: submissions, signals, everything else. A batch holds many submissions.
+# The limits of bodies, in bytes: batches of submissions; submissions and results; signals and
+# answers; everything else.
 BATCH, LARGE, MEDIUM, CONTROL = 16 * 1_048_576, 1_048_576, 262_144, 65_536
-# A client that sends its body slower than this gives up its request.
+# A body that takes longer than this to arrive is refused.
 BODY_SECONDS = 30.0
+# How many streams of server-sent events one caller may have open at a time, in one process.
+MAX_STREAMS = 200
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
@@ -35,12 +41,18 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may call a route (None: everybody, the route checks by itself), and its body limit."""
+    """The scope that a caller needs, and how large the body of a request may be.
+
+    With the scope None, the route is public, or it checks its callers itself.
+    """
 
     scope: Scope | None
     limit: int = CONTROL
     # The media type of the body.
     media_type: str = JSON
+    # The shapes of the answers by status (server/shapes.py), and further statuses of refusals.
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    refuses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +63,50 @@ class Call:
     client: FlowFabric
     backend: Backend
 
+    def check_sees_payloads(self) -> None:
+        """Raise Forbidden if this caller may only read, and the server hides payloads from callers
+        who may only read.
+        """
+        if self.is_blind:
+            raise Forbidden("This server shows payloads to callers who may do more than read.")
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether payloads, results and values are hidden from this caller."""
+        return self.backend.hides_payloads and self.principal.scopes == {Scope.READ}
+
+    def check_may_stream(self) -> None:
+        """Raise a Problem if the caller already has the allowed number of open streams."""
+        if self.backend.open_streams[self.principal.identity] >= MAX_STREAMS:
+            raise Problem(
+                429,
+                "too_many_streams",
+                f"This token has {MAX_STREAMS} open streams. Close some.",
+                limit=MAX_STREAMS,
+            )
+
+    async def counted(self, frames: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """Yield the frames of a stream. Meanwhile the stream counts as open."""
+        with self.streaming():
+            async with aclosing(frames) as items:
+                async for one in items:
+                    yield one
+
+    @contextmanager
+    def streaming(self) -> Iterator[bool]:
+        """Count a stream or a long wait while it is open. Tell whether the limit allows it."""
+        who, open_streams = self.principal.identity, self.backend.open_streams
+        open_streams[who] += 1
+        try:
+            yield open_streams[who] <= MAX_STREAMS
+        finally:
+            open_streams[who] -= 1
+            if not open_streams[who]:
+                del open_streams[who]
+
 
 class GuardedRoute(APIRoute):
-    """Checks the caller and the body before the framework reads anything."""
+    """A route that checks the caller and the body before the framework reads the request."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         self.access = _access(endpoint)
@@ -93,19 +146,21 @@ def _access(endpoint: Callable[..., Any]) -> Access:
 
 
 class Routes:
-    """A group of routes. Every method wants the scope that the route needs."""
+    """A group of routes. Each method requires the scope of the route as an argument."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
-        self._routes: list[tuple[str, Callable[..., Any], dict[str, Any]]] = []
+        self._made = APIRouter()
 
     def add_to(self, router: APIRouter) -> None:
-        """Add the routes to a router, in the order in which they were declared."""
-        for path, endpoint, settings in self._routes:
-            router.add_api_route(path, endpoint, route_class_override=GuardedRoute, **settings)
+        """Add the routes to a router, in the order in which they were declared.
+
+        All servers of a process share the routes: they have no state, and making them takes long.
+        """
+        router.routes.extend(self._made.routes)
 
     def get(self, path: str, scope: Scope | None, **more: Any) -> Callable[[_Endpoint], _Endpoint]:
-        return self._add("GET", path, scope, CONTROL, more)
+        return self._add("GET", path, Access(scope), **more)
 
     def post(
         self,
@@ -116,36 +171,53 @@ class Routes:
         is_form: bool = False,
         **more: Any,
     ) -> Callable[[_Endpoint], _Endpoint]:
-        return self._add("POST", path, scope, limit, more, FORM if is_form else JSON)
+        return self._add("POST", path, Access(scope, limit, FORM if is_form else JSON), **more)
 
     def put(self, path: str, scope: Scope | None, **more: Any) -> Callable[[_Endpoint], _Endpoint]:
-        return self._add("PUT", path, scope, CONTROL, more)
+        return self._add("PUT", path, Access(scope), **more)
 
     def delete(
         self, path: str, scope: Scope | None, **more: Any
     ) -> Callable[[_Endpoint], _Endpoint]:
-        return self._add("DELETE", path, scope, CONTROL, more)
+        return self._add("DELETE", path, Access(scope), **more)
 
     def _add(
         self,
         method: str,
         path: str,
-        scope: Scope | None,
-        limit: int,
-        more: dict[str, Any],
-        media_type: str = JSON,
+        access: Access,
+        *,
+        answers: Any = None,
+        status_code: int = 200,
+        also: Mapping[int, Any] = MappingProxyType({}),
+        refuses: tuple[int, ...] = (),
+        include_in_schema: bool = True,
     ) -> Callable[[_Endpoint], _Endpoint]:
+        """Declare a route. `answers` is the shape of its usual answer, with `status_code`. `also`
+        has the shapes of its other answers by status."""
+        if include_in_schema and answers is None:
+            raise TypeError(f"{method} {path} does not declare what it answers")
+        shapes = {status_code: answers, **also}
+
         def add(endpoint: _Endpoint) -> _Endpoint:
-            cast(Any, endpoint).flowfabric_access = Access(scope, limit, media_type)
-            settings = {"methods": [method], "response_model": None, "tags": [self._tag], **more}
-            self._routes.append((path, endpoint, settings))
+            cast(Any, endpoint).flowfabric_access = replace(access, answers=shapes, refuses=refuses)
+            self._made.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                response_model=None,
+                tags=[self._tag],
+                status_code=status_code,
+                include_in_schema=include_in_schema,
+                route_class_override=GuardedRoute,
+            )
             return endpoint
 
         return add
 
 
 async def _read_body(request: Request, access: Access) -> None:
-    """Read the body up to the limit, before anything else does; refuse another media type."""
+    """Read the body up to the limit, before the framework reads it. Refuse a wrong media type."""
     limit = access.limit
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdecimal() and int(length[:18]) > limit:
@@ -181,9 +253,10 @@ def too_large(limit: int) -> Problem:
     )
 
 
-async def may_go_on(request: Request) -> bool:
-    """Return whether a caller still may have what it began to get. A stream asks before it sends:
-    the token may have been revoked, or may have expired."""
+async def may_still_read(request: Request) -> bool:
+    """Return whether a caller may still read a stream: its token may have been revoked or have
+    expired since the stream began.
+    """
     call = cast(Call, request.state.call)
     try:
         principal = await call.backend.authenticate(request)

@@ -1,14 +1,13 @@
-"""What executions stream and ask: frames as pages and as server-sent events, summaries, approvals,
-subscriptions."""
+"""Streams of executions as pages and as server-sent events; summaries, approvals, subscriptions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
 from fastapi import Query
@@ -17,12 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from flowfabric.core.errors import ExecutionNotFound
-from flowfabric.core.stream import Frame, Rewind
+from flowfabric.core.signal import ApprovalInfo, Delivered
+from flowfabric.core.stream import Frame, Rewind, Summary, Truncated
+from flowfabric.core.subscription import SubscriptionInfo
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import answer, page, shown
 from flowfabric.server.events import MEDIA_TYPE, SILENCE_SECONDS
 from flowfabric.server.paths import Id, Limit, Name, Reason, existing
-from flowfabric.server.routing import CurrentCall, Routes, may_go_on
+from flowfabric.server.routing import CurrentCall, Routes, may_still_read
+from flowfabric.server.shapes import MISSING, AnyOf, Like, PageOf, Text
 
 routes = Routes("streams")
 
@@ -36,12 +38,29 @@ class Decision(Reason):
 
 
 class Reset(Reason):
-    """Where a subscription goes on: at a time, or after the last event."""
+    """The new position of a subscription: a time, or after the last event."""
 
     since: datetime | None = None
 
 
-@routes.get("/v1/executions/{id}/stream", Scope.READ)
+class Removed(TypedDict):
+    """The subscription that was removed."""
+
+    name: str
+    outcome: Literal["removed"]
+
+
+FRAMES = PageOf(
+    AnyOf(
+        Like(Frame, "StreamFrame", ("payload",), {"type": Literal["frame"]}),
+        Like(Rewind, "StreamRewind", plus={"type": Literal["rewind"]}),
+        Like(Truncated, "StreamTruncated", plus={"type": Literal["truncated"]}),
+    ),
+    {"is_ended": bool},
+)
+
+
+@routes.get("/v1/executions/{id}/stream", Scope.READ, answers=(FRAMES, Text(MEDIA_TYPE)))
 async def stream(
     call: CurrentCall,
     request: Request,
@@ -51,42 +70,49 @@ async def stream(
     limit: Limit = 100,
 ) -> Response:
     """Return the frames of an execution after a cursor, or stream them until it has ended."""
+    call.check_sees_payloads()
     found = await existing(call, id)
     since = request.headers.get("last-event-id") or cursor
-    items, is_ended = await call.client.streams.read(
+    items, is_ended, last = await call.client.streams.read(
         found, since=since, kinds=kind or None, limit=limit
     )
     if MEDIA_TYPE in request.headers.get("accept", ""):
+        call.check_may_stream()
         follow = call.client.streams.follow(found, since=since, kinds=kind or None)
-        return StreamingResponse(_frames(request, follow), media_type=MEDIA_TYPE)
-    last = getattr(items[-1], "id", None) if items else None
-    return page(request, list(map(_item, items)), last or since, is_ended=is_ended)
+        frames = call.counted(frame_events(request, follow))
+        return StreamingResponse(frames, media_type=MEDIA_TYPE)
+    return page(request, list(map(_item, items)), last, is_ended=is_ended)
 
 
-@routes.get("/v1/executions/{id}/summary", Scope.READ)
+@routes.get("/v1/executions/{id}/summary", Scope.READ, answers=Summary)
 async def summary(call: CurrentCall, id: Id) -> Response:
-    """Return the document that the summary frames of an execution have built."""
+    """Return the summary of an execution: the document that its summary frames have built."""
+    call.check_sees_payloads()
     found = await call.client.streams.summary(await existing(call, id))
     if found is None:
         raise ExecutionNotFound("The execution has sent no summary.", id=id)
     return answer(found)
 
 
-@routes.get("/v1/approvals", Scope.READ)
+@routes.get("/v1/approvals", Scope.READ, answers=PageOf(ApprovalInfo, MISSING))
 async def approvals(call: CurrentCall, request: Request, limit: Limit = 100) -> Response:
     """List open approvals, the longest open first."""
-    return page(request, await call.client.approvals.list(limit=limit), None)
+    call.check_sees_payloads()
+    found = await call.client.approvals.list(limit=limit)
+    missing = {"missing_partitions": found.missing} if found.missing else {}
+    return page(request, found, None, **missing)
 
 
-@routes.get("/v1/executions/{id}/approvals", Scope.READ)
+@routes.get("/v1/executions/{id}/approvals", Scope.READ, answers=PageOf(ApprovalInfo))
 async def approvals_of(call: CurrentCall, request: Request, id: Id) -> Response:
     """List the approvals of an execution, open or not."""
+    call.check_sees_payloads()
     return page(request, await call.client.approvals.of(await existing(call, id)), None)
 
 
-@routes.post("/v1/executions/{id}/approvals/answer", Scope.OPERATE)
+@routes.post("/v1/executions/{id}/approvals/answer", Scope.OPERATE, answers=Delivered)
 async def answer_approval(call: CurrentCall, id: Id, body: Decision) -> Response:
-    """Answer an approval as an operator. The answer has the name of the token."""
+    """Answer an approval as an operator. The name of the token is recorded with the answer."""
     done = await call.client.approvals.answer(
         await existing(call, id),
         is_approved=body.approve,
@@ -97,21 +123,21 @@ async def answer_approval(call: CurrentCall, id: Id, body: Decision) -> Response
     return answer(done)
 
 
-@routes.get("/v1/subscriptions", Scope.READ)
+@routes.get("/v1/subscriptions", Scope.READ, answers=PageOf(SubscriptionInfo))
 async def subscriptions(call: CurrentCall, request: Request) -> Response:
-    """List subscriptions with how far they are behind."""
+    """List subscriptions, each with its lag."""
     return page(request, await call.client.subscriptions.list(), None)
 
 
-@routes.get("/v1/subscriptions/{name}", Scope.READ)
+@routes.get("/v1/subscriptions/{name}", Scope.READ, answers=SubscriptionInfo)
 async def subscription(call: CurrentCall, name: Name) -> Response:
     """Show one subscription."""
     return answer(await call.client.subscriptions.get(name))
 
 
-@routes.post("/v1/subscriptions/{name}/reset", Scope.OPERATE)
+@routes.post("/v1/subscriptions/{name}/reset", Scope.OPERATE, answers=SubscriptionInfo)
 async def reset_subscription(call: CurrentCall, name: Name, body: Reset | None = None) -> Response:
-    """Let a subscription go on at another place."""
+    """Move a subscription to another position."""
     given = body or Reset()
     await call.client.subscriptions.get(name)
     await call.client.subscriptions.reset(
@@ -120,7 +146,7 @@ async def reset_subscription(call: CurrentCall, name: Name, body: Reset | None =
     return answer(await call.client.subscriptions.get(name))
 
 
-@routes.delete("/v1/subscriptions/{name}", Scope.OPERATE)
+@routes.delete("/v1/subscriptions/{name}", Scope.OPERATE, answers=Removed)
 async def remove_subscription(call: CurrentCall, name: Name) -> Response:
     """Delete a subscription with its position."""
     await call.client.subscriptions.get(name)
@@ -129,7 +155,7 @@ async def remove_subscription(call: CurrentCall, name: Name) -> Response:
 
 
 def _item(one: Any) -> dict[str, Any]:
-    """Return a frame, a rewind or a gap as JSON data. `type` says which."""
+    """Return a frame, a rewind or a truncation as JSON data. `type` says which of them it is."""
     if isinstance(one, Frame):
         facts: dict[str, Any] = shown(one)
         facts.pop("payload", None)
@@ -139,15 +165,20 @@ def _item(one: Any) -> dict[str, Any]:
     return {"type": "rewind" if isinstance(one, Rewind) else "truncated", **shown(one)}
 
 
-async def _frames(request: Request, follow: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
-    """Yield frames as server-sent events, a comment in silence, and at last `end`. A caller whose
-    token is no longer valid gets no more."""
-    async with aclosing(follow) as items:  # type: ignore[type-var]
+async def frame_events(
+    request: Request, follow: AsyncGenerator[Any, None]
+) -> AsyncGenerator[bytes, None]:
+    """Yield frames as server-sent events, then `end`.
+
+    While there are no frames, yield a comment now and then. Stop when the token of the caller is no
+    longer valid.
+    """
+    async with aclosing(follow) as items:
         coming = asyncio.ensure_future(anext(items, None))
         try:
             while True:
                 done, _ = await asyncio.wait([coming], timeout=SILENCE_SECONDS)
-                if not await may_go_on(request):
+                if not await may_still_read(request):
                     return
                 if not done:
                     yield b":\n\n"

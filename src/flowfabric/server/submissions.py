@@ -1,4 +1,4 @@
-"""Turn a JSON object into a submission: by the task of the app, or by the registry of tasks."""
+"""Turn a JSON object into a submission, by the task of the app or by the registry of tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from flowfabric.app.task import Task
-from flowfabric.core.errors import InvalidInput, TaskNotFound
+from flowfabric.core.errors import ExecutionNotFound, InvalidInput, TaskNotFound
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
     DEFAULT_LANE,
@@ -22,7 +22,7 @@ from flowfabric.core.execution import (
     Submission,
     check_text,
 )
-from flowfabric.core.ids import mint
+from flowfabric.core.ids import ExecutionId, mint
 from flowfabric.core.limit import Budget, Gate, Limit, key_text
 from flowfabric.core.states import KeyScope
 from flowfabric.core.task import TaskInfo
@@ -70,6 +70,21 @@ async def submission(call: Call, body: Submit) -> Submission:
         return replace(_by_task(task, body), creator=call.principal.name[:256])
     known = await call.backend.registered_task(call.client, body.task)
     return replace(_by_registry(known, body), creator=call.principal.name[:256])
+
+
+async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
+    """Return the payload for the edited arguments of an execution, checked as for a submit."""
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(field="input", problem=f"is not JSON: {error}") from error
+    if not isinstance(arguments, dict | list):
+        raise InvalidInput(field="input", problem="must be an object or a list of arguments")
+    context = await call.client.executions.context(id)
+    if context is None:
+        raise ExecutionNotFound(id=str(id))
+    made = await submission(call, Submit(task=context.task, arguments=arguments))
+    return made.payload or b"null"
 
 
 async def submission_with_inputs(call: Call, body: Submit, payload: bytes) -> Submission:
@@ -169,9 +184,9 @@ def _by_registry(known: TaskInfo, body: Submit) -> Submission:
 
 
 def _check_schema(known: TaskInfo, arguments: dict[str, Any]) -> None:
-    """Refuse arguments that the schema does not name, and missing ones that it requires.
+    """Refuse arguments that the schema does not name, and a call that lacks required ones.
 
-    The worker checks their values.
+    The worker checks the values of the arguments.
     """
     schema = known.arguments or {}
     properties = schema.get("properties") or {}

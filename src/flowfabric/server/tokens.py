@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from time import monotonic
+from typing import Annotated, Literal, TypedDict
 from uuid import UUID
 
 from fastapi import Query
@@ -10,13 +12,17 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.core.errors import Forbidden
-from flowfabric.core.token import Scope
+from flowfabric.core.errors import Forbidden, InvalidInput
+from flowfabric.core.namespace import NamespaceGrant
+from flowfabric.core.token import ApiToken, AuditEntry, NewToken, Scope
 from flowfabric.server.answers import answer, page
-from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.routing import Call, CurrentCall, Routes
+from flowfabric.server.shapes import PageOf
 from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("tokens")
+# A token that is made over HTTP lives at most this long.
+LONGEST = timedelta(days=366)
 
 
 class New(Body):
@@ -24,10 +30,20 @@ class New(Body):
 
     name: str
     scopes: list[Scope] = Field(min_length=1)
-    expires: Duration | None = None
+    expires: Duration = Field(
+        default="90d",
+        description="At most 366d, and at most as long as the token of the caller is valid.",
+    )
 
 
-@routes.post("/v1/tokens", Scope.ADMIN, status_code=201)
+class Revoked(TypedDict):
+    """Whether this call revoked the token."""
+
+    id: UUID
+    outcome: Literal["revoked", "unchanged"]
+
+
+@routes.post("/v1/tokens", Scope.ADMIN, status_code=201, answers=NewToken)
 async def create(call: CurrentCall, body: New) -> Response:
     """Make a token. Only this answer has the token itself."""
     if missing := set(body.scopes) - call.principal.scopes:
@@ -35,32 +51,32 @@ async def create(call: CurrentCall, body: New) -> Response:
     made = await call.client.tokens.create(
         body.name,
         body.scopes,
-        expires=duration(body.expires, "expires"),
+        expires=_lifetime(call, body),
         actor=call.principal.name,
     )
     return answer(made, 201)
 
 
-@routes.get("/v1/tokens", Scope.ADMIN)
+@routes.get("/v1/tokens", Scope.ADMIN, answers=PageOf(ApiToken))
 async def list_tokens(
     call: CurrentCall,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: UUID | None = None,
 ) -> Response:
-    """List the tokens of the namespace, newest first, without the tokens themselves."""
+    """List the tokens of the namespace, newest first. Their secret texts are not shown."""
     found = await call.client.tokens.list(after=cursor, limit=limit)
     return page(request, found, found[-1].token_id if len(found) == limit else None)
 
 
-@routes.delete("/v1/tokens/{id}", Scope.ADMIN)
+@routes.delete("/v1/tokens/{id}", Scope.ADMIN, answers=Revoked)
 async def revoke(call: CurrentCall, id: UUID, reason: str | None = None) -> Response:
     """Revoke a token. It stops working within 5 seconds."""
     is_new = await call.client.tokens.revoke(id, reason=reason, actor=call.principal.name)
     return answer({"id": id, "outcome": "revoked" if is_new else "unchanged"})
 
 
-@routes.get("/v1/audit", Scope.ADMIN)
+@routes.get("/v1/audit", Scope.ADMIN, answers=PageOf(AuditEntry))
 async def audit(
     call: CurrentCall,
     request: Request,
@@ -70,3 +86,30 @@ async def audit(
     """List what operators and administrators did, newest first."""
     found = await call.client.tokens.audit(before=cursor, limit=limit)
     return page(request, found, found[-1].audit_id if len(found) == limit else None)
+
+
+@routes.get("/v1/namespaces", Scope.ADMIN, answers=PageOf(NamespaceGrant))
+async def list_namespaces(call: CurrentCall, request: Request) -> Response:
+    """List the logins that are bound to the namespace of the caller."""
+    found = await call.client.namespaces.list()
+    own = [one for one in found if one.namespace == call.principal.namespace]
+    return page(request, own, None)
+
+
+def _lifetime(call: Call, body: New) -> timedelta:
+    """Return how long a new token lives. It does not outlive the token that made it.
+
+    Only an operator at the database can make a token that never expires.
+    """
+    wanted = duration(body.expires, "expires") or timedelta(0)
+    if not timedelta(0) < wanted <= LONGEST:
+        raise InvalidInput(field="expires", problem="must be more than 0 and at most 366d")
+    until = call.principal.expires_at
+    if until is None:
+        return wanted
+    left = timedelta(seconds=max(until - monotonic(), 1))
+    if "expires" in body.model_fields_set and wanted > left:
+        raise InvalidInput(
+            field="expires", problem="must not be longer than that of the token that asks"
+        )
+    return min(wanted, left)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Sequence
-from datetime import timedelta
-from typing import Annotated, Any, Literal
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
 from pydantic import Field
@@ -15,20 +15,23 @@ from starlette.responses import Response
 
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, Failure
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.signal import Wait
-from flowfabric.core.states import FailureClass
+from flowfabric.core.states import FailureClass, StreamMode
 from flowfabric.core.step import Step
+from flowfabric.core.stream import Chunk, FrameEncoding, OutgoingFrame
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.core.token import Scope
-from flowfabric.server.answers import answer, stored_json
+from flowfabric.server.answers import Verbatim, answer, stored_json
 from flowfabric.server.leases import sign, verify
-from flowfabric.server.problems import Problem, facts_of
+from flowfabric.server.problems import Problem, ProblemFacts, facts_of
 from flowfabric.server.routing import LARGE, Call, CurrentCall, Routes
 from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("workers")
 LONGEST_WAIT = 30.0
-# Each long poll listens on a connection of its own. Above this number, claims answer at once.
+# Each long poll listens on its own connection. If this many long polls wait, further claims answer
+# at once.
 LONG_POLLS = 32
 _polling = asyncio.Semaphore(LONG_POLLS)
 
@@ -46,8 +49,8 @@ class NewTask(Body):
 class Register(Body):
     """A worker process."""
 
-    worker_id: str = Field(description="Its pool.")
-    worker_instance_id: str = Field(description="The process; unique.")
+    worker_id: str = Field(description="The name of the worker's pool.")
+    worker_instance_id: str = Field(description="A unique name of the process.")
     tasks: list[NewTask] = Field(min_length=1, max_length=256)
     lanes: Names | None = None
     capabilities: Names = Field(default_factory=list)
@@ -61,7 +64,7 @@ class Beat(Body):
 
 
 class Claim(Body):
-    """What a worker can take."""
+    """The executions that a worker can take."""
 
     worker_id: str
     worker_instance_id: str
@@ -122,7 +125,9 @@ class NewStep(Held):
     """A step to record. The first record of a name and occurrence wins."""
 
     name: str
-    position: int = Field(ge=0, description="0 for the first step of the execution, then 1.")
+    position: int = Field(
+        ge=0, description="0 for the first step of the execution, then 1, 2 and so on."
+    )
     occurrence: int = Field(default=0, ge=0)
     value: Any = None
 
@@ -136,7 +141,120 @@ class NewWait(Held):
     timeout: Duration | None = None
 
 
-@routes.post("/v1/workers/register", Scope.WORK)
+class NewFrame(Body):
+    """One item of the stream of an execution: a text, or any JSON value."""
+
+    data: Any
+    kind: str = Field(default="data", description="What the frame is. Readers can filter by it.")
+    correlation_id: str | None = None
+
+
+class Frames(Held):
+    """Frames to append. They are numbered from 0 in each lease; a frame whose number is already
+    stored is skipped.
+    """
+
+    first_no: int = Field(ge=0, description="The number of the first frame.")
+    frames: list[NewFrame] = Field(min_length=1, max_length=1000)
+    mode: Literal["durable", "summary", "best_effort"] = "durable"
+    position: int = Field(
+        default=0, ge=0, description="How many steps were recorded before these frames."
+    )
+    base: int = Field(
+        default=0, ge=0, description="How many steps were recorded when the handler started."
+    )
+    ttl: Duration | None = Field(
+        default=None, description="For best_effort: how long a frame is kept."
+    )
+
+
+class Registered(TypedDict):
+    """What the registration did."""
+
+    outcome: str
+
+
+class Asking(TypedDict):
+    """What the server asks of a worker."""
+
+    register: bool
+    drain: bool
+
+
+class Lease(TypedDict):
+    """A leased execution. `lease` is the credential for all calls about it."""
+
+    id: ExecutionId
+    task: str
+    lane: str
+    attempt: int
+    lease_expires_at: datetime
+    attempt_deadline_at: datetime | None
+    deadline_at: datetime | None
+    payload_encoding: str | None
+    trace_context: str | None
+    arguments: Verbatim | None
+    lease: str
+
+
+class Leased(TypedDict):
+    """The executions that were leased."""
+
+    items: list[Lease]
+
+
+class LostLease(TypedDict):
+    """A lease that is over, and why."""
+
+    lease: str
+    problem: ProblemFacts
+
+
+class Renewed(TypedDict):
+    """The leases that were not renewed. A busy lease is still valid; renew it again."""
+
+    lost: list[LostLease]
+    busy: list[str]
+
+
+class Settled(TypedDict):
+    """What was done."""
+
+    id: ExecutionId
+    outcome: Literal["completed", "delayed", "released", "reported"]
+
+
+class Failed(TypedDict):
+    """Whether the execution will run again, and when."""
+
+    id: ExecutionId
+    will_retry: bool
+    retry_at: datetime | None
+
+
+class Recorded(TypedDict):
+    """The recorded value of a step, and the attempt that recorded it."""
+
+    name: str
+    attempt: int
+    value: Verbatim | None
+
+
+class Appended(TypedDict):
+    """The number of the next frame."""
+
+    id: ExecutionId
+    next_no: int
+
+
+class Waited(TypedDict):
+    """How a wait goes on."""
+
+    outcome: Literal["taken", "ready", "timed_out", "open", "suspended"]
+    value: Verbatim | None
+
+
+@routes.post("/v1/workers/register", Scope.WORK, answers=Registered)
 async def register(call: CurrentCall, body: Register) -> Response:
     """Register a worker and its tasks. Repeat it when a heartbeat says so."""
     tasks = [
@@ -155,16 +273,20 @@ async def register(call: CurrentCall, body: Register) -> Response:
     return answer({"outcome": word})
 
 
-@routes.post("/v1/workers/heartbeat", Scope.WORK)
+@routes.post("/v1/workers/heartbeat", Scope.WORK, answers=Asking)
 async def heartbeat(call: CurrentCall, body: Beat) -> Response:
-    """Say that a worker is alive. `register`: it must register again. `drain`: it must stop."""
+    """Say that a worker is alive.
+
+    In the answer, `register` means that the worker must register again, and `drain` that it must
+    stop.
+    """
     asked = await call.client.workers.heartbeat([body.worker_instance_id])
     return answer({"register": bool(asked.register), "drain": bool(asked.drain)})
 
 
-@routes.post("/v1/workers/claim", Scope.WORK)
+@routes.post("/v1/workers/claim", Scope.WORK, answers=Leased)
 async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
-    """Lease executions, at most `limit`. `wait_seconds` waits for work if there is none."""
+    """Lease at most `limit` executions. If there are none, wait for work up to `wait_seconds`."""
     given = body.claim_id or request.headers.get("idempotency-key")
     asked: dict[str, Any] = {
         **body.model_dump(include={"worker_id", "worker_instance_id", "tasks", "lanes"}),
@@ -182,9 +304,9 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
     return answer({"items": [_claimed(key, call, one) for one in held]})
 
 
-@routes.post("/v1/leases/renew", Scope.WORK)
+@routes.post("/v1/leases/renew", Scope.WORK, answers=Renewed, refuses=(404,))
 async def renew(call: CurrentCall, body: Renew) -> Response:
-    """Renew leases. Stop the work of those that are lost."""
+    """Renew leases. The answer lists lost leases: stop their work."""
     held = await _held_all(call, body.leases)
     lost, busy = await call.client.leases.renew(held, timedelta(seconds=body.lease_seconds))
     names = dict(zip(held, body.leases, strict=True))
@@ -196,7 +318,7 @@ async def renew(call: CurrentCall, body: Renew) -> Response:
     )
 
 
-@routes.post("/v1/leases/complete", Scope.WORK, limit=LARGE)
+@routes.post("/v1/leases/complete", Scope.WORK, limit=LARGE, answers=Settled, refuses=(404,))
 async def complete(call: CurrentCall, body: Complete) -> Response:
     """End an execution with its result. A repeat gets the same answer."""
     held = await _held(call, body.lease)
@@ -204,7 +326,7 @@ async def complete(call: CurrentCall, body: Complete) -> Response:
     return answer({"id": held.id, "outcome": "completed"})
 
 
-@routes.post("/v1/leases/fail", Scope.WORK)
+@routes.post("/v1/leases/fail", Scope.WORK, answers=Failed, refuses=(404,))
 async def fail(call: CurrentCall, body: Fail) -> Response:
     """End an attempt as failed. The policy of the execution decides about a retry."""
     failure = Failure(
@@ -219,24 +341,24 @@ async def fail(call: CurrentCall, body: Fail) -> Response:
     return answer({"id": held.id, "will_retry": done.will_retry, "retry_at": done.delayed_until})
 
 
-@routes.post("/v1/leases/delay", Scope.WORK)
+@routes.post("/v1/leases/delay", Scope.WORK, answers=Settled, refuses=(404,))
 async def delay(call: CurrentCall, body: Delay) -> Response:
-    """Give an execution back, to run again after a time, in the same attempt."""
+    """Give an execution back. Its attempt continues after a delay."""
     held = await _held(call, body.lease)
     await call.client.executions.delay(held, delay=duration(body.delay, "delay"))
     return answer({"id": held.id, "outcome": "delayed"})
 
 
-@routes.post("/v1/leases/release", Scope.WORK)
+@routes.post("/v1/leases/release", Scope.WORK, answers=Settled, refuses=(404,))
 async def release(call: CurrentCall, body: Held) -> Response:
-    """Give an execution back unfinished, for another worker to take now."""
+    """Give an unfinished execution back, so that another worker can take it now."""
     held = await _held(call, body.lease)
     for error in (await call.client.leases.release([held])).values():
         raise error
     return answer({"id": held.id, "outcome": "released"})
 
 
-@routes.post("/v1/leases/progress", Scope.WORK)
+@routes.post("/v1/leases/progress", Scope.WORK, answers=Settled, refuses=(404,))
 async def progress(call: CurrentCall, body: Progress) -> Response:
     """Report how far an execution is, for people to read."""
     held = await _held(call, body.lease)
@@ -244,9 +366,12 @@ async def progress(call: CurrentCall, body: Progress) -> Response:
     return answer({"id": held.id, "outcome": "reported"})
 
 
-@routes.post("/v1/leases/steps", Scope.WORK, limit=LARGE)
+@routes.post("/v1/leases/steps", Scope.WORK, limit=LARGE, answers=Recorded, refuses=(404,))
 async def record_step(call: CurrentCall, body: NewStep) -> Response:
-    """Record a step, and return its value: the earlier one if it was recorded before."""
+    """Record a step and return its value.
+
+    If the step was recorded before, return the earlier value.
+    """
     step = Step(
         name=body.name,
         occurrence=body.occurrence,
@@ -258,12 +383,21 @@ async def record_step(call: CurrentCall, body: NewStep) -> Response:
     return answer({"name": done.name, "attempt": done.attempt, "value": stored_json(done.value)})
 
 
-@routes.post("/v1/leases/wait", Scope.WORK)
-async def wait(call: CurrentCall, body: NewWait) -> Response:
-    """Take a signal, or give the execution back until it comes.
+@routes.post("/v1/leases/frames", Scope.WORK, limit=LARGE, answers=Appended, refuses=(404,))
+async def append_frames(call: CurrentCall, body: Frames) -> Response:
+    """Append frames to the stream of an execution. Append all frames before you complete it."""
+    held = await _held(call, body.lease)
+    frames = [_frame(body, one) for one in body.frames]
+    await call.client.streams.append(held, Chunk(frames, body.first_no), base=body.base)
+    return answer({"id": held.id, "next_no": body.first_no + len(frames)})
 
-    `taken` or `timed_out`: go on. `suspended`: the lease is over; the execution is claimed again
-    when the signal is there, and its handler asks again.
+
+@routes.post("/v1/leases/wait", Scope.WORK, answers=Waited, refuses=(404,))
+async def wait(call: CurrentCall, body: NewWait) -> Response:
+    """Take a signal, or give the execution back until the signal comes.
+
+    After `taken` or `timed_out` the worker continues. After `suspended` the lease is over: the
+    execution is claimed again when the signal has come, and its handler asks again.
     """
     held = await _held(call, body.lease)
     asked = Wait(
@@ -287,8 +421,11 @@ async def wait(call: CurrentCall, body: NewWait) -> Response:
 async def _while_connected(
     request: Request, call: Call, claim: Coroutine[Any, Any, list[Claimed]]
 ) -> list[Claimed]:
-    """Claim until the worker goes away. Leases that it can no longer get are released at once."""
-    claiming, leaving = asyncio.create_task(claim), asyncio.create_task(_gone(request))
+    """Claim until the worker disconnects.
+
+    Leases that can no longer be delivered are released at once.
+    """
+    claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:
         await asyncio.wait({claiming, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not leaving.done():
@@ -303,9 +440,23 @@ async def _while_connected(
             task.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def gone(request: Request) -> None:
+    """Wait until the client of a request has gone away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _frame(body: Frames, one: NewFrame) -> OutgoingFrame:
+    is_text = isinstance(one.data, str)
+    return OutgoingFrame(
+        one.data.encode(errors="replace") if is_text else json.dumps(one.data).encode(),
+        FrameEncoding.TEXT if is_text else FrameEncoding.JSON,
+        one.kind,
+        StreamMode(body.mode),
+        body.position,
+        one.correlation_id,
+        duration(body.ttl, "ttl"),
+    )
 
 
 async def _held(call: Call, lease: str) -> Claimed:
@@ -328,21 +479,17 @@ def _claim_id(given: UUID | str | None) -> UUID | None:
         ) from error
 
 
-def _claimed(key: bytes, call: Call, held: Claimed) -> dict[str, Any]:
-    names = (
-        "id",
-        "task",
-        "lane",
-        "attempt",
-        "lease_expires_at",
-        "attempt_deadline_at",
-        "deadline_at",
-        "payload_encoding",
-        "trace_context",
-    )
-    facts = {name: getattr(held, name) for name in names}
+def _claimed(key: bytes, call: Call, held: Claimed) -> Lease:
     return {
-        **facts,
+        "id": held.id,
+        "task": held.task,
+        "lane": held.lane,
+        "attempt": held.attempt,
+        "lease_expires_at": held.lease_expires_at,
+        "attempt_deadline_at": held.attempt_deadline_at,
+        "deadline_at": held.deadline_at,
+        "payload_encoding": held.payload_encoding,
+        "trace_context": held.trace_context,
         "arguments": stored_json(held.payload),
         "lease": sign(key, call.principal, held),
     }

@@ -42,8 +42,8 @@ def is_assignable(source: Any, target: Any) -> bool:
 def round_trips(source: Any, target: Any) -> bool:
     """Tell whether an assignable value of `source` stays the same when it is read as `target`.
 
-    A Circle read as a Shape would change, and so would a date read as Any. Unknown hints count as
-    True.
+    For example, a Circle that is read as a Shape changes, and so does a date that is read as Any.
+    For unknown hints, the answer is True.
     """
     source, target = plain(source), plain(target)
     if source is target or _is_open(source) or get_origin(source) is Literal:
@@ -92,7 +92,7 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def plain(hint: Any) -> Any:
-    """Return a hint without `Annotated`, type aliases and `NewType`."""
+    """Return a hint without `Annotated`, type aliases or `NewType`."""
     while True:
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
@@ -109,7 +109,8 @@ def plain(hint: Any) -> Any:
 
 
 def element_of(hint: Any, at: int, length: int) -> Any | None:
-    """Return the type of the item at an index of a sequence or set; None if none fits there."""
+    """Return the type of the item at an index of a sequence or set; None if there can be no
+    item."""
     if _is_open(hint):
         return Any
     origin, args = _split(hint)
@@ -222,7 +223,7 @@ def _is_literal_assignable(value: Any, target: Any) -> bool:
 
 
 def _base(kind: type) -> type:
-    """Return int or float for a subclass of it, or else the class itself."""
+    """Return int or float if the class is a subclass of one of them, otherwise the class itself."""
     if issubclass(kind, bool | int) and not issubclass(kind, Enum):
         return int
     return float if issubclass(kind, float) else kind
@@ -238,7 +239,7 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _is_json(hint: Any) -> bool:
-    """Tell whether values of this type read back from JSON without a type hint."""
+    """Tell whether values of this type can be read back from JSON without a type hint."""
     hint = plain(hint)
     if _is_open(hint) or hint in (None, type(None), bool, int, float, str):
         return True

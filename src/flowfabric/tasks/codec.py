@@ -69,7 +69,7 @@ class Codec:
         return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
 
     def write_valid(self, value: Any) -> bytes:
-        """Validate a value and encode it. Most values need no further check."""
+        """Validate a value and encode it. If the hint is simple, this is faster than `write`."""
         valid = self.validated(value)
         if self._is_certain:
             try:
@@ -82,7 +82,7 @@ class Codec:
         return self.write(valid)
 
     def write(self, value: Any) -> bytes:
-        """Encode a value. Raises `EncodingError` if it would not read back equal."""
+        """Encode a value. Raises `EncodingError` if the value would change when it is read back."""
         is_sure = self._is_safe and (self._is_trusted or type(value) is self._scalar)
         is_safe = self._is_safe
         if is_sure or not is_safe:
@@ -122,7 +122,7 @@ class Codec:
     def json_schema(self, *, by_alias: bool = True, prefix: str = "") -> dict[str, Any] | None:
         """Return the JSON Schema of the type; None if it cannot be written as one.
 
-        A prefix is written before the names that it refers to.
+        `prefix` is put in front of the names of the definitions that the schema refers to.
         """
         try:
             return self._type.json_schema(
@@ -163,7 +163,8 @@ class Codec:
 
 
 def codec_for(hint: Any) -> Codec:
-    """Return a shared codec. It saves time when every run of a handler defines a function again."""
+    """Return a shared codec for a hint. Sharing saves time if every run of a handler defines the
+    same function again."""
     try:
         return _cached(hint, repr(hint))
     except TypeError:  # the hint is not hashable
@@ -172,9 +173,10 @@ def codec_for(hint: Any) -> Codec:
 
 @lru_cache(maxsize=512)
 def _cached(hint: Any, shown: str) -> Codec:
-    """Return a cached codec. The text of the hint is part of the key.
+    """Return a cached codec.
 
-    Unions with the same members are equal, but their order changes how a value is read.
+    The key of the cache includes the text of the hint: unions with the same members are equal, but
+    their order changes how a value is read.
     """
     return Codec(hint)
 

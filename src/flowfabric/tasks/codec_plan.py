@@ -1,4 +1,4 @@
-"""Plans how to check values of a type before they are written as JSON. Made once for each hint.
+"""Plans how to check values of a type before they are written as JSON, once for each hint.
 
 Most hints need no check: pydantic has only one way to write plain numbers, text and lists of them.
 An object must have exactly the class that the hint names: the fields that a subclass adds would
@@ -34,7 +34,8 @@ _TYPED_DICT = _NEUTRAL | {
 _CONFIG = frozenset(
     {"title", "frozen", "strict", "from_attributes", "validate_assignment", "validate_by_name"}
 )
-# Keys under which a schema contains other schemas. `_BY_NAME`: by names that users chose.
+# Keys under which a schema contains other schemas. Under the keys in `_BY_NAME`, users chose the
+# names of these schemas.
 _BY_NAME = frozenset({"fields", "choices"})
 _INNER = _BY_NAME | {
     *("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "return_schema"),
@@ -282,7 +283,7 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
 
 
 def _are_floats(check: Check, values: Iterable[Any]) -> bool:
-    """Tell whether all values are floats, so that a check for floats can be skipped."""
+    """Tell whether one look shows that all values are floats; then none is checked by itself."""
     return check is _check_float and set(map(type, values)) <= {float}
 
 

@@ -22,8 +22,9 @@ _CHANGED = "would read back with another value"
 class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
-    `is_lenient` accepts an equal value of another type where the hint names a number or text. It
-    does not accept that for members of `enums`, because the hint names these enumerations too.
+    With `is_lenient`, a number or text may come back as an equal value of another type, for example
+    an int as a float. Members of the enumerations in `enums` must keep their type, because the hint
+    names these enumerations.
     """
 
     def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:

@@ -28,7 +28,7 @@ class Extensions:
         # Provides connections for transactional steps. None means our own connections to the app's
         # database.
         self.connect: Callable[[], Any] | None = None
-        # The beginning of the links of waitpoints.
+        # The address of the server that answers the links of waitpoints.
         self.public_url: str | None = None
 
     @property

@@ -9,7 +9,7 @@ from flowfabric.core.execution import Failure
 from flowfabric.core.policy import Retry
 from flowfabric.core.states import FailureClass
 from flowfabric.core.text import printable
-from flowfabric.core.trace import LIBRARY
+from flowfabric.core.trace import LIBRARY, place_of
 from flowfabric.tasks.retry_rules import YES, decide
 
 _NAME_BYTES = 256
@@ -27,10 +27,10 @@ def failure_of(
 ) -> Failure:
     """Convert an exception to a failure with a one-line summary, type, message and traceback.
 
-    If the rules of `retry` exclude the error, the failure is permanent. The first attempt is 1.
+    If the rules of `retry` exclude the error, the failure is permanent. `attempt` counts from 1.
 
-    It never raises and the result always fits the database's limits: if a failure could not be
-    stored, its execution would neither end nor be released.
+    This function never raises, and its result always fits the limits of the database. Otherwise an
+    execution whose failure cannot be stored would neither end nor be released.
     """
     decision = YES
     if kind is FailureClass.TRANSIENT:
@@ -52,9 +52,24 @@ def failure_of(
         reason=_one_line(f"{type(error).__name__}: {message}" if message else name, _REASON_BYTES),
         category=name,
         detail=json.dumps(detail, ensure_ascii=False).encode(),
+        place=_place(error),
         retry_delay=decision.delay,
         retry_at=decision.at,
     )
+
+
+def _place(error: BaseException) -> str | None:
+    """Return the innermost function of user code that an error came through, or None.
+
+    A function of an installed package is returned only if there is no other function: the fault is
+    seldom in a package. The text has no line number, so that it stays the same when code above it
+    changes.
+    """
+    try:
+        found = place_of(error)
+    except Exception:  # an object that pretends to be a traceback
+        return None
+    return None if found is None else _one_line(found, _NAME_BYTES)
 
 
 def type_of(error: BaseException) -> str:

@@ -20,7 +20,7 @@ DEFAULT_KINDS = {
 
 
 def check_streams(hint: Any) -> None:
-    """Refuse a type that cannot travel as JSON."""
+    """Refuse a type whose values cannot be sent as JSON."""
     try:
         codec_for(hint)
     except PydanticSchemaGenerationError as error:
@@ -31,7 +31,7 @@ def check_streams(hint: Any) -> None:
 
 
 def encode_frame(value: Any, hint: Any = Any) -> tuple[bytes, FrameEncoding]:
-    """Encode the value of a frame. Text and bytes travel as they are, anything else as JSON."""
+    """Encode the value of a frame. Text and bytes are sent as they are, anything else as JSON."""
     if isinstance(value, str):
         try:
             return value.encode(), FrameEncoding.TEXT

@@ -36,7 +36,10 @@ class HookSpec(TaskSpec):
     )
 
     def declaration(self, *, with_schemas: bool = True) -> TaskDeclaration:
-        """Return what the registry stores: nobody submits a hook, so it has no arguments."""
+        """Return what the registry of tasks stores about this hook.
+
+        It lists no arguments, because callers do not submit hooks.
+        """
         return TaskDeclaration(task=self.name, version=self.version)
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 """Inputs of a flow's node: arguments that are results of other nodes.
 
-The payload of such a node is JSON with two parts. `arguments` is a plain payload with null for
-every result. `inputs` says where each result belongs:
+The payload of a node with inputs is JSON with two parts. `arguments` is a plain payload with null
+for every result. `inputs` says where each result belongs:
 
     {"at": ["parts", 0], "of": "load"}     the result of the node `load`
     {"at": ["offer"], "first": 1}          the result of the first node of group 1 to succeed
@@ -50,7 +50,10 @@ class ArgumentTemplate:
     gaps: tuple[Gap, ...]
 
     def payload(self, source: Callable[[Placeholder], Mapping[str, Any]]) -> bytes:
-        """Return the payload. `source` describes the result that fills a gap."""
+        """Return the payload: the arguments, and a description of each input that is missing.
+
+        A description says which result to insert; `source` returns it for a placeholder.
+        """
         inputs = [{"at": list(gap.at), **source(gap.value)} for gap in self.gaps]
         return to_json({"arguments": self.arguments, "inputs": inputs})
 
@@ -69,7 +72,8 @@ def make_template(
 ) -> ArgumentTemplate:
     """Check the arguments of a node, and encode all values that are known already.
 
-    Raises `InvalidInput` with the parameter, and for a result with its type and the expected type.
+    Raises `InvalidInput`, which names the parameter. If the argument is the result of another node,
+    the error also names its type and the expected type.
     """
     arguments: dict[str, Any] = {}
     gaps: list[Gap] = []
@@ -179,8 +183,8 @@ class _TemplateBuilder:
 def fill_inputs(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
     """Return a plain payload with the results filled in.
 
-    A result is null if its node completed without a result, or if it does not count (for example
-    the loser of a race).
+    A result is null if its node completed without a result, or if the node does not count (for
+    example the loser of a race).
     """
     counted = [one for one in inputs if one.is_counted]
     by_name = {one.node_name: one for one in reversed(counted)}

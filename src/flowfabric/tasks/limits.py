@@ -1,4 +1,4 @@
-"""The limits of a task, and the keys that the arguments of one call have under them."""
+"""The limits of a task, and the keys that follow from the arguments of a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits and budgets of the submissions of a task, and the key by which they take turns."""
+    """The limits and budgets of a task, and the key by which its submissions take turns."""
 
     limits: tuple[Limit, ...] = ()
     budgets: tuple[Budget, ...] = ()
@@ -49,7 +49,10 @@ class Limits:
     def extended(
         self, limits: tuple[Limit, ...], budgets: tuple[Budget, ...], fair_by: Key
     ) -> Limits:
-        """Return these limits and others. An equal name stands for one limit, the later one."""
+        """Return these limits together with more limits.
+
+        If two limits have the same name, the later one counts.
+        """
         every_limit = {one.name: one for one in (*self.limits, *limits)}
         every_budget = {one.name: one for one in (*self.budgets, *budgets)}
         return Limits(
@@ -72,10 +75,11 @@ class Limits:
         numbers: Mapping[str, Limit],
         amounts: Mapping[str, Budget],
     ) -> dict[str, Any]:
-        """Return the fields of a submission with these arguments, given by name.
+        """Return the fields of a submission that name its limits, with the keys for these
+        arguments.
 
-        `numbers` and `amounts` are the limits and budgets of the app by name: a limit that a task
-        only names has its numbers there.
+        `arguments` holds the arguments by name. `numbers` and `amounts` hold the limits and budgets
+        of the app by name: a task may name a limit without its numbers.
         """
         if self.is_empty:
             return {}
@@ -145,4 +149,4 @@ def _argument(field: str, spec: TaskSpec, name: str, arguments: Mapping[str, Any
     try:
         return codec_for(spec.argument_hint(name)).validated(value)
     except (ValidationError, PydanticSchemaGenerationError):
-        return value  # the call is refused, or was checked, as a whole
+        return value  # the call as a whole is refused, or was checked before

@@ -1,4 +1,4 @@
-"""Payloads with missing results of other nodes. The results are filled in at the start."""
+"""Payloads that lack the results of other nodes. A worker fills in the results at the start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNFILLED_ENCODINGS = (INPUTS_ENCODING, ENDED_ENCODING)
 
 
 async def fill_payload(claimed: Claimed, spec: TaskSpec, inputs: Inputs) -> bytes:
-    """Read the missing results of a payload and fill them in. Raises `InvalidInput` on failure."""
+    """Read the results that a payload lacks, and fill them in. Raises `InvalidInput` on failure."""
     payload = claimed.payload
     if isinstance(spec, HookSpec):
         return spec.fill_inputs(payload, await inputs.read(spec.ended_id(payload)))

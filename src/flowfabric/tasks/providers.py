@@ -56,7 +56,7 @@ class Scope(StrEnum):
 
 
 def wanted_type(hint: Any) -> Any:
-    """Return the class that a hint names, without `Annotated` and `| None`."""
+    """Return the class that a hint names, without `Annotated` or `| None`."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):
@@ -135,7 +135,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class ResolvedProvider:
-    """A provider with the resolved providers of its factory's parameters.
+    """A provider, together with the providers of its factory's parameters.
 
     Two resolved providers are equal if their factories and their dependencies are equal. So an
     override of one provider also replaces all values that depend on it.

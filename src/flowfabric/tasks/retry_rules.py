@@ -24,7 +24,7 @@ _CAUSES = 5
 class Decision:
     """Says whether an error may be retried, and how long or until when to wait.
 
-    Without a wait, the backoff of the policy applies. The number of retries left does not matter
+    Without a wait, the backoff of the policy applies. How many retries are left is not considered
     here.
     """
 
@@ -45,7 +45,7 @@ YES = Decision(True)
 
 
 def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
-    """Decide by the error itself, then by the rules of the policy. The first attempt is 1.
+    """Decide by the error itself, then by the rules of the policy. `attempt` counts from 1.
 
     Never raises: if this failed, the execution would neither end nor be released.
     """
@@ -60,7 +60,7 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
     if isinstance(error, GiveUp):
         return NO
     if isinstance(error, WaitTimeout) and not _names(retry, type(error)):
-        # A retry would wait as long once more; only a policy that names the error asks for that.
+        # A retry would wait just as long again. So retry only if the policy names this error.
         return NO
     if isinstance(error, RetryAfter):
         return Decision(True, error.delay, error.at)
@@ -76,7 +76,7 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
 
 
 def _names(retry: Retry | None, kind: type[BaseException]) -> bool:
-    """Tell whether a policy names an error, rather than all errors."""
+    """Tell whether the policy names exactly this class of error in `retry_on`."""
     if retry is None:
         return False
     named = retry.retry_on if isinstance(retry.retry_on, tuple) else (retry.retry_on,)
@@ -84,7 +84,8 @@ def _names(retry: Retry | None, kind: type[BaseException]) -> bool:
 
 
 def _decide_together(members: Sequence[Decision], retry: Retry | None) -> Decision:
-    """Allow the retry of a group if every member allows it, after the longest wait."""
+    """Decide about an exception group: retry it if every member allows it, after the longest
+    wait."""
     if not all(member.is_allowed for member in members):
         return NO
     waits = [member for member in members if member.seconds is not None]

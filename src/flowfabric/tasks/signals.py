@@ -14,7 +14,7 @@ from flowfabric.core.task import MAX_SCHEMA_BYTES
 from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
 
-# Before the names of parts in which fields have their names instead of their aliases.
+# A prefix for the names of schema parts in which fields have their names instead of their aliases.
 _NAMED = "by name: "
 
 
@@ -37,7 +37,9 @@ def check_signals(signals: Mapping[str, Any]) -> None:
 
 
 def signal_schema(codec: Codec) -> dict[str, Any] | None:
-    """Return the JSON Schema of the values of a signal; None if it says nothing or is too large."""
+    """Return the JSON Schema of the values of a signal; None if it allows any value or is too
+    large.
+    """
     schema = codec.json_schema()
     if schema and schema != codec.json_schema(by_alias=False):
         # Fields are written by their names, and read by their names or aliases.
@@ -56,7 +58,10 @@ def declared_schemas(signals: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def check_declared(name: str, signals: Mapping[str, Any] | None, *, task: str) -> None:
-    """Refuse a signal that the task has not declared, if it declares any."""
+    """Refuse a signal that the task has not declared.
+
+    A task without declarations accepts all signals.
+    """
     if signals and name not in signals:
         raise InvalidInput(
             field="name",

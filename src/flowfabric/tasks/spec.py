@@ -357,7 +357,8 @@ class TaskSpec:
         )
 
     def encode_signal(self, name: str, value: Any) -> bytes:
-        """Encode the value of a signal by its declared type; refuse what the task does not take."""
+        """Encode the value of a signal by its declared type; refuse a signal that is not
+        declared."""
         return encode_signal(name, value, self.signals, task=self.name)
 
     def decode_frame(self, payload: bytes) -> Any:
@@ -389,7 +390,7 @@ class TaskSpec:
 
 
 def _storable_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a schema that the registry takes; None if it is too large."""
+    """Return the schema if the registry can store it; None if it is too large."""
     return schema if schema and len(json.dumps(schema)) <= MAX_SCHEMA_BYTES else None
 
 

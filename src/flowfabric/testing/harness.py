@@ -34,6 +34,7 @@ from flowfabric.worker import Worker
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+S = TypeVar("S")
 
 # A drain that starts more handlers than this will probably never end, so it fails.
 MOST_ATTEMPTS = 10_000
@@ -46,6 +47,7 @@ _TRIMMERS = {
     "retention_trimmer",
     "event_trimmer",
     "key_trimmer",
+    "event_roll_up",
     "stream_expiry",
     "worker_sweep",
 }
@@ -93,7 +95,7 @@ class Harness:
         """Return a client of the test's database, for every namespace."""
         return (await self._open()).client
 
-    async def submit(self, task: Task[P, R, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+    async def submit(self, task: Task[P, R, T, S], *args: P.args, **kwargs: P.kwargs) -> Run[T, S]:
         """Submit a task. It runs with the next `run`, `run_until` or `drain`."""
         _check(task, Task)
         await self._meet(task.app)
@@ -109,10 +111,10 @@ class Harness:
     async def run(self, what: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Work until a run has ended. Return its result or raise as `Run.result` does.
 
-        Given a task, submit it first. When nothing can run, the clock moves to the end of the next
-        back-off, delay, sleep or lease of a crashed worker. For a flow, all nodes run to their end.
-        The result is the result of its last node; with several last nodes, it is a dict by node
-        name.
+        If you pass a task instead of a run, it is submitted first. When nothing can run, the clock
+        moves to the end of the next back-off, delay, sleep or lease of a crashed worker. For a
+        flow, all nodes run to their end. The result of a flow is the result of its last node or,
+        with several last nodes, a dict of their results by node name.
         """
         __tracebackhide__ = True
         if isinstance(what, Flow | FlowRun):
@@ -285,22 +287,20 @@ class Harness:
         """Return the recorded steps of a run, in the order they started."""
         return await (await self.client()).steps.list(run.id)
 
-    async def frames(self, run: Run[Any]) -> list[Frame[Any]]:
+    async def frames(self, run: Run[Any, S]) -> list[Frame[S]]:
         """Return the frames of a run so far. Frames that a restart sends again are left out."""
         streams = (await self.client()).streams
-        kept: list[Frame[Any]] = []
+        kept: list[Frame[S]] = []
         since: str | None = None
         while True:
-            items, _ = await streams.read(run.id, since=since)
+            items, _, since = await streams.read(run.id, since=since)
             for item in map(run.typed, items):
                 if isinstance(item, Rewind):
                     kept = [frame for frame in kept if item.keeps(frame)]
                 elif isinstance(item, Frame):
                     kept.append(item)
-            ids = [item.id for item in items if not isinstance(item, Truncated)]
-            if not ids:
+            if all(isinstance(item, Truncated) for item in items):
                 return kept
-            since = ids[-1]
 
     def submitted(self) -> list[Submitted]:
         """Return everything that was submitted, oldest first."""

@@ -52,7 +52,7 @@ def ff(ff_db: Database) -> Iterator[Harness]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Close the harness on the event loop of the test, whichever async plugin runs it."""
+    """Close the harness on the event loop of the test, whichever async plugin runs the test."""
     harness: object = getattr(item, "funcargs", {}).get("ff")
     function = getattr(item, "obj", None)
     if not isinstance(harness, Harness) or not inspect.iscoroutinefunction(function):

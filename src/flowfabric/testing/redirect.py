@@ -9,14 +9,14 @@ from dataclasses import replace
 from flowfabric.app.app import App, apps
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 
-# The first variable wins. Leave the others, because other programs may read them.
+# Change only the variable that wins over the others. Other programs may read the others.
 _VARIABLE = DATABASE_URL_VARIABLES[0]
 
 
 class Redirect:
     """While it exists, all apps use the test's database, never their own databases.
 
-    It also changes the environment variable, because apps created during the test read it.
+    It also sets FLOWFABRIC_DATABASE_URL, because apps that are created during the test read it.
     """
 
     def __init__(self, url: str) -> None:

@@ -40,7 +40,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server, and the part of database names that is reserved for this process."""
+    """A Postgres server, and the `mark` that this process puts into the names of its databases."""
 
     url: str
     mark: str
@@ -101,7 +101,7 @@ def _enter(folder: Path) -> int:
 
 
 def _remove_if_unused(folder: Path) -> None:
-    """Remove a folder unless a process uses it. The server of a killed run exits after that."""
+    """Remove a folder unless a process uses it. A server whose data is in the folder then exits."""
     try:
         descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

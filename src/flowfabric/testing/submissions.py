@@ -23,7 +23,8 @@ _SHOWN = 20
 class Submitted:
     """One execution as submitted.
 
-    `arguments` is the stored JSON. For a result of another node of a flow, it names that node.
+    `arguments` is the stored JSON. If an argument is the result of another node of a flow, the JSON
+    names that node in its place.
     """
 
     id: ExecutionId
@@ -134,7 +135,9 @@ class Expectation:
         return True
 
     def message(self, submitted: list[Submitted], times: int | None) -> str:
-        """Return a message with the expected and the actual submissions, the same task first."""
+        """Return a message with the expected and the actual submissions. Submissions of the
+        expected task come first.
+        """
         count = sum(map(self.fits, submitted))
         wanted = "at least once" if times is None else _times(times)
         lines = [f"{self} should have been submitted {wanted}, and was {_times(count)}."]

@@ -32,7 +32,7 @@ IDLE_POLL_SECONDS = 10.0
 SECOND_LOOK_SECONDS = 0.25
 # How often a worker polls when it receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
-# At most so many executions wait here for a slot.
+# At most this many executions wait here for a slot.
 MAX_AHEAD = 1000
 # How long a claimed execution may wait for a slot. Then the worker releases it, so that another
 # worker can run it.
@@ -40,7 +40,7 @@ AHEAD_HOLD_SECONDS = 0.25
 # The timeout of an attempt starts at its claim. If the timeout is shorter than this, the worker
 # claims only for free slots: a waiting attempt could time out before its handler starts.
 SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
-# How often a claim gives way to the claim of another worker before it claims beside it.
+# How often a claim waits for the claim of another worker before both claim at the same time.
 GIVES_WAY = 6
 # After this many full claims in a row, the worker stops listening for hints.
 BUSY_CLAIMS = 3
@@ -162,7 +162,8 @@ class Claimer:
             self._driver.start()
 
     def _start_suspending(self) -> bool:
-        """Start waiting executions that will probably suspend, each in its own asyncio task.
+        """Take executions that wait here and will probably suspend; start each in its own asyncio
+        task.
 
         Stop at the first execution that will probably not suspend, and return True if there is one.
         """
@@ -206,8 +207,8 @@ class Claimer:
     async def recover_last_claim(self) -> list[Claimed]:
         """Return the executions of the last claim if its answer was not received.
 
-        Repeats the claim with the same id and no tasks. This returns the leases of the first claim
-        and adds none.
+        It repeats the claim with the same id and no tasks. The engine then returns the leases of
+        the first claim and adds none.
         """
         recovered: list[Claimed] = []
         for turn in self._rotation.pending:
@@ -258,7 +259,8 @@ class Claimer:
     async def _claim(
         self, turn: Turn, limit: int, behind_suspects: Floor | None
     ) -> list[Claimed] | None:
-        """Claim and accept executions. Return None after an error that is worth a retry."""
+        """Claim and accept executions. Return None after an error if the claim should be
+        retried."""
         claim_id, asked_at = turn.pending or (uuid7(), monotonic())
         here = self._registration
         self.is_claiming = True
@@ -321,7 +323,9 @@ class Claimer:
     async def _adapt(
         self, turn: Turn | None, claimed: list[Claimed], limit: int, is_behind_suspects: bool
     ) -> None:
-        """Decide how to claim next: from a floor on, at once, or after a hint."""
+        """Decide about the next claim: whether it starts where this one stopped (at a floor), and
+        whether it waits for a hint.
+        """
         if turn is not None and (is_behind_suspects or self._suspects.current is not None):
             turn.floor.clear()
         elif turn is not None and len(claimed) == limit:

@@ -95,8 +95,8 @@ class Drain:
 async def finish(work: Callable[[], Awaitable[None]], hurry: Callable[[], None]) -> None:
     """Run `work` to its end, even if this task or all tasks of the loop are cancelled.
 
-    A cancellation (for example by a second Ctrl-C) calls `hurry`. If it cancelled `work`, `work`
-    starts again.
+    A cancellation (for example by a second Ctrl-C) calls `hurry`. If the cancellation also hit
+    `work`, `work` starts again.
     """
     interruption: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(work())

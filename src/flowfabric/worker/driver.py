@@ -1,4 +1,8 @@
-"""Runs coroutines that do not suspend one after another in one asyncio task."""
+"""Runs coroutines one after another in one asyncio task, as long as they do not suspend.
+
+Here, a coroutine suspends when it has to wait on the event loop. This does not suspend its
+execution.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +114,7 @@ def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
 
 @types.coroutine
 def _resume(own: Context, step: Step, awaited: Any) -> Generator[Any, Any, None]:
-    """Continue a suspended coroutine in the task that awaits this generator."""
+    """Run the rest of a suspended coroutine in the task that awaits this generator."""
     error: BaseException | None
     while True:
         value = error = None

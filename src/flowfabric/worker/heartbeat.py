@@ -1,7 +1,7 @@
 """Renews every lease of the process, on its own thread and connection.
 
-So user code that blocks the event loop keeps its leases. C code that holds the GIL blocks this
-thread too: if it holds the GIL for longer than a lease, the leases expire.
+Leases are therefore renewed even while user code blocks the event loop. C code that holds the GIL
+also blocks this thread: if it holds the GIL for longer than the length of a lease, leases expire.
 """
 
 from __future__ import annotations

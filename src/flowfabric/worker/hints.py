@@ -13,7 +13,7 @@ from flowfabric.telemetry import WORKER_LOGGER
 
 
 class HintedWorker(Protocol):
-    """The part of a worker that the hints use."""
+    """The methods of a worker that `Hints` calls."""
 
     @property
     def is_idle(self) -> bool: ...
@@ -34,8 +34,8 @@ class HintedWorker(Protocol):
 class Hints:
     """Listens for hints for the workers of a process, unless all of them are busy.
 
-    `on_signal` is called with the partition of signals that were stored without a lock; with None
-    if hints may have been lost.
+    `on_signal` is called when signals were stored without a lock, with the partition of the
+    signals. It is called with None if hints may have been lost.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Hints:
 
     @property
     def are_missed(self) -> bool:
-        """Whether hints do not arrive here, or not all, so that workers have to poll more often."""
+        """Whether some or all hints do not arrive here, so that workers have to poll more often."""
         return self._session.is_distributed or self._session.can_hear is False
 
     async def listen(self) -> None:

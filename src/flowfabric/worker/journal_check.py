@@ -42,7 +42,7 @@ class Fit(StrEnum):
     CONTINUES = "continues"
     HELD = "held"
     RESTARTS = "restarts"
-    # It belongs to another code version: workers with that version continue it.
+    # The execution belongs to another code version: workers with that version continue it.
     LEFT = "left"
     RAISES = "raises"
     # The handler did not reach its first new step.

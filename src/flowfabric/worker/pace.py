@@ -29,7 +29,7 @@ class Pace:
         return int(self._per_second * HORIZON_SECONDS)
 
     def resume(self, now: float) -> None:
-        """Note that there is work again. The time since the last end does not count."""
+        """Remember that there is work again. The idle time before it does not count."""
         self._since += now - self._last_end
         self._last_end = now
 

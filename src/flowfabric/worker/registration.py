@@ -1,6 +1,7 @@
 """Registers the workers of this process, on the heartbeat's thread and connection.
 
-Executions run without it. If a registration fails, the failure is logged and a later beat retries.
+Executions run even without a registration. If a registration fails, the failure is logged and a
+later beat retries.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ class Registration:
     tasks: Sequence[str]
     capabilities: Sequence[str]
     code: CodeVersion = NO_VERSION
-    # Whether the worker takes only executions that have a code version.
+    # Whether the worker begins nothing new: it takes only executions that have a code version.
     finish_only: bool = False
     takeover: Takeover = field(default_factory=Takeover)
     host: str | None = None
     slots: int | None = None
-    # Counts the handlers that run. The heartbeat's thread calls these two.
+    # Count the running handlers, and drain the worker. The heartbeat's thread calls both.
     count_running: Callable[[], int] = lambda: 0
     drain: Callable[[], None] = lambda: None
 
@@ -118,8 +119,9 @@ class Registrations:
         self._read_loop_lag = read_loop_lag
         self._lease_ttl = lease_ttl
         self._ttl = lease_ttl * _LIVENESS_SHARE
-        # The workers' loops write these two and the heartbeat's loop reads them. Every operation on
-        # them is atomic in the interpreter. Only the heartbeat's thread uses the other two.
+        # The workers' loops write `_workers` and `_removed`, and the heartbeat's loop reads them.
+        # Every operation on them is atomic in the interpreter. Only the heartbeat's thread uses the
+        # others.
         self._workers: dict[str, Registration] = {}
         self._removed: deque[str] = deque()
         self._registered: set[str] = set()

@@ -1,5 +1,8 @@
-"""Which partition a worker claims from next. Each has its own claim id, floor and back-off, so that
-one that cannot be reached holds up only itself."""
+"""Decides which partition a worker claims from next.
+
+Each partition has its own claim id, floor and back-off, so that a partition that cannot be reached
+does not delay the others.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,24 @@ from flowfabric.db.partitions import KnownPartitions
 from flowfabric.telemetry import WORKER_LOGGER
 
 FLOOR_SECONDS = 0.1
-# How long a worker claims by one look over the partitions before it looks again: so many times the
-# time that the look took, at least and at most so long.
+# How long a worker uses the result of one ff.find_work before it asks again: LOOK_SHARE times the
+# duration of the call, but at least LOOK_SECONDS and at most MOST_LOOK_SECONDS.
 LOOK_SHARE = 30
 LOOK_SECONDS = 0.1
 MOST_LOOK_SECONDS = 0.5
-# How long a worker asks the partitions one after the other, after a look over all has failed.
+# How long a worker asks the partitions one after the other, after ff.find_work has failed.
 BLIND_SECONDS = 1.0
 # How long one of several partitions may take to answer a claim.
 ANSWER_SECONDS = 3.0
-# How long a partition is left alone after a claim in vain: others have locked or been granted what
-# the look found there.
+# How long a partition is skipped after a claim that found nothing, because other workers have
+# locked or been granted the work that ff.find_work found there.
 VAIN_SECONDS = (0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
 
 
 class ClaimFloor:
-    """Where the next claim starts: behind the last full claim, for a moment."""
+    """The position where the next claim starts. After a full claim, for a short time, it is the
+    position where that claim stopped.
+    """
 
     def __init__(self) -> None:
         self._floor: Floor | None = None
@@ -43,7 +48,7 @@ class ClaimFloor:
         return self._floor is not None
 
     def get(self) -> Floor | None:
-        """Return the floor, unless it is too old: urgent work may have come before it."""
+        """Return the floor, or None if it is too old: more urgent work may have come since then."""
         if self._floor is not None and monotonic() - self._since > FLOOR_SECONDS:
             self._floor = None
         return self._floor
@@ -58,21 +63,25 @@ class ClaimFloor:
 
 
 class Turn:
-    """Claims from one partition."""
+    """What a worker knows about its claims from one partition."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.floor = ClaimFloor()
         # The id and the time of a claim whose answer is not known.
         self.pending: tuple[UUID, float] | None = None
-        # How many claims in a row have failed, or found nothing where the look found something.
+        # How many claims in a row have failed, and how many found nothing although ff.find_work
+        # found work.
         self.failures = 0
         self.vain = 0
         self.not_before = 0.0
 
 
 class PartitionRotation:
-    """Chooses the partition of the next claim: where the most urgent work is, in turns."""
+    """Chooses the partition of the next claim.
+
+    The partition with the most urgent work is next; equal partitions take turns.
+    """
 
     def __init__(
         self, partitions: KnownPartitions, look: Callable[[], Awaitable[dict[int, int]]]
@@ -81,7 +90,7 @@ class PartitionRotation:
         self._look = look
         self._turns = [Turn(0)]
         self._current = self._turns[0]
-        # The partitions that the last look found, the next one first.
+        # The partitions that the last ff.find_work found, the next one first.
         self._found: Iterator[int] = iter(())
         self._ranks: dict[int, int] = {}
         self._stays = False
@@ -102,7 +111,7 @@ class PartitionRotation:
 
     @property
     def retry_in(self) -> float | None:
-        """How long until a partition is asked again that was left alone, if any was."""
+        """The time until a skipped partition is asked again, if there is one."""
         times = [turn.not_before for turn in self._turns if turn.vain or turn.pending]
         return max(min(times) - monotonic(), 0.01) if times else None
 
@@ -122,13 +131,16 @@ class PartitionRotation:
         return self._take()
 
     async def within_time(self, turn: Turn, claim: Awaitable[list[Claimed]]) -> list[Claimed]:
-        """Wait for a claim; if there are several partitions, not for long."""
+        """Wait for a claim, with a time limit if there are several partitions."""
         count = len(self._turns)
         return await within_time(turn.partition, count, claim, ANSWER_SECONDS)
 
     def after(self, turn: Turn, claimed: Sequence[Claimed], *, is_full: bool) -> None:
-        """Learn from a claim: a partition with more work keeps the turn for a moment, unless the
-        look found more urgent work elsewhere."""
+        """Note the result of a claim.
+
+        A partition that has more work stays next for a moment, unless another partition has more
+        urgent work.
+        """
         turn.failures = 0
         turn.pending = None
         self._stays = is_full
@@ -143,7 +155,7 @@ class PartitionRotation:
             turn.not_before = monotonic() + pause
 
     def after_failure(self, turn: Turn, pause: float) -> None:
-        """Leave a partition alone for a while."""
+        """Skip a partition for a while."""
         turn.failures += 1
         turn.not_before = monotonic() + pause
         self._stays = False
@@ -153,7 +165,7 @@ class PartitionRotation:
         for partition in self._found:
             if (turn := self._turns[partition]).not_before <= now:
                 if turn is not self._current:
-                    # What is left there is known again after the next look.
+                    # The next ff.find_work tells what is left there.
                     self._ranks.pop(self._current.partition, None)
                 self._current, self._last = turn, partition
                 return turn
@@ -178,7 +190,8 @@ class PartitionRotation:
                 self._ranks = dict(ranks)
                 found = [partition for partition in ranks if partition < count]
                 found.sort(key=lambda one: (ranks[one], (one - self._last - 1) % count))
-                # A claim whose answer was lost may have leased all that was there.
+                # Ask again where the answer of a claim was lost: the claim may have leased all the
+                # work there.
                 lost = [turn.partition for turn in self.pending]
                 self._found = iter(dict.fromkeys([*lost, *found]))
                 self._looked_at = monotonic()
@@ -186,6 +199,6 @@ class PartitionRotation:
                 self._fresh_for = min(max(wanted, LOOK_SECONDS), MOST_LOOK_SECONDS)
                 return
         self._ranks, self._fresh_for = {}, LOOK_SECONDS
-        # One partition after the other: some may answer although a look over all does not.
+        # Ask one partition after the other: some may answer although ff.find_work over all fails.
         behind = [(self._last + 1 + step) % count for step in range(count)]
         self._found, self._looked_at = iter(behind), monotonic()

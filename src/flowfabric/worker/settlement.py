@@ -48,8 +48,8 @@ class Settlement:
     ) -> None:
         self._client = client
         self._heartbeat = heartbeat
-        # Called when an execution begins to wait for other executions: a claim may have skipped
-        # them.
+        # Called when an execution begins to wait for other executions. Their rows were locked for a
+        # moment, so a claim may have skipped them.
         self._on_wait = on_wait
         self._loop = asyncio.get_running_loop()
         self._completing = 0
@@ -86,10 +86,10 @@ class Settlement:
         )
 
     def fail_interrupted(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
-        """Fail an attempt whose asyncio task was cancelled by other code, after a short wait.
+        """Fail an attempt, after a short wait, because other code has cancelled its asyncio task.
 
-        Most likely the event loop and the worker are ending. Then the execution is released
-        instead, because an attempt must not fail when a program stops.
+        Most likely the event loop and the worker are ending. If so, the execution is released
+        instead: an attempt must not fail because a program stops.
         """
         self._interrupted[claimed] = (failure, error)
         self._loop.call_later(INTERRUPT_SECONDS, self._end_interruption, claimed)

@@ -19,7 +19,8 @@ class Slots:
     """Counts the handlers that occupy a slot.
 
     A handler that was asked to stop keeps its slot for `grace` seconds. Then the slot is lost and
-    another slot opens. When as many slots are lost as the worker has, no other slot opens.
+    another slot opens. When as many slots are lost as the worker has, no other slot opens, and the
+    worker ends.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class Slots:
         return self._lost.keys()
 
     def request_stop(self, claimed: Claimed) -> None:
-        """Note that a handler was asked to stop."""
+        """Remember that a handler was asked to stop."""
         self._stop_requested.add(claimed)
         self._arm(claimed)
 
     def abandon_thread(self, claimed: Claimed, thread: Future[Any]) -> None:
-        """Note that a thread still runs although its handler no longer waits for it."""
+        """Remember that a thread still runs although its handler no longer waits for it."""
         self._abandoned.setdefault(claimed, set()).add(thread)
         thread.add_done_callback(partial(self._on_thread_ended, claimed))
         self._arm(claimed)

@@ -41,8 +41,9 @@ MAX_POSTPONES = 3
 class Suspects:
     """Decides whether a worker runs one suspect alone or ordinary work.
 
-    The two take turns, so that neither waits for ever. The turn of ordinary work is as long as the
-    turn of the suspect was, up to a limit. It ends at once if there is no ordinary work.
+    Suspects and ordinary work take turns, so that neither waits for ever. The turn of ordinary work
+    is as long as the turn of the suspect was, up to a limit. It ends at once if there is no
+    ordinary work.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class Suspects:
 
     @property
     def floor(self) -> Floor | None:
-        """The place after the suspects where claims start in the turn of ordinary work."""
+        """The position after the suspects. In the turn of ordinary work, claims start there."""
         return self._last if monotonic() < self._ordinary_until else None
 
     def floor_in(self, partition: int) -> Floor | None:
@@ -93,7 +94,8 @@ class Suspects:
         self._since = monotonic()
 
     def end_turn(self) -> None:
-        """Begin the turn of ordinary work. The suspect has ended, or may run beside others."""
+        """Begin the turn of ordinary work: the suspect has ended, or may run beside other
+        executions."""
         self.current = None
         now = monotonic()
         self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)
@@ -143,10 +145,10 @@ class SuspectRunner:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, suspects: Sequence[Claimed]) -> None:
-        """Begin the turn of the first suspect, and release the others.
+        """Begin the turn of the first suspect, and release the other suspects.
 
-        It releases them before the first suspect starts: if the worker crashes, it must not hold
-        their leases.
+        They are released before the first suspect starts: a worker that crashes must not hold their
+        leases.
         """
         self._suspects.begin_turn(suspects[0])
         self._task = asyncio.create_task(self._run(suspects[0], suspects[1:]))

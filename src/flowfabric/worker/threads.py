@@ -1,7 +1,7 @@
 """Daemon threads for plain handlers.
 
-Threads of the standard library's pool keep the process alive until they end. These do not: the
-worker releases the execution of a handler that does not end, so it need not wait for the thread.
+Threads of the standard library's pool keep the process alive until they end. Daemon threads do not.
+The worker need not wait for them: it releases the execution of a handler that does not end.
 """
 
 from __future__ import annotations

@@ -255,9 +255,9 @@ class Worker:
     async def run(self) -> None:
         """Run executions until stopped or cancelled, then drain.
 
-        The app's hooks run before and after. A second cancellation releases the running executions
-        instead of waiting for them. Raises `SlotsLost` if handlers that do not stop have taken all
-        slots.
+        The app's startup hooks run before that, its shutdown hooks afterwards. A second
+        cancellation releases the running executions instead of waiting for them. Raises `SlotsLost`
+        if handlers that do not stop have taken all slots.
         """
         self._ended.clear()
         try:
@@ -388,7 +388,7 @@ class Worker:
 
 
 def _host_name() -> str | None:
-    """Return the name of this host as far as the registry takes it."""
+    """Return the name of this host without spaces, cut to the length that the registry allows."""
     return "-".join(socket.gethostname().split())[:64] or None
 
 

@@ -14,8 +14,9 @@ SOURCE = "contract"
     reasons=["0024", "D-60"],
 )
 async def _(world: World, see: See) -> None:
-    """It works on Postgres. Only an execution that could be claimed now can be blocked, so that
-    unblocking never runs an execution before its time. With an actor it writes an event.
+    """It works on Postgres. Only an execution that is eligible, or blocked by a budget, a quota or
+    a missing worker, can be blocked. So unblocking never runs an execution before its time. An
+    event is written only if an actor is given.
     """
     block = world.executions.block_for_admission
     id, held_back = await world.submit(lane="a"), await world.submit(lane="a")

@@ -66,7 +66,8 @@ async def _(world: World, see: See) -> None:
     see("woken", (await world.client.signals.deliver(held.id, signal)).effect, "woken")
     see("again", (await world.client.signals.deliver(held.id, signal)).is_duplicate, True)
     await world.executions.cancel(held.id)
-    see("ended", await said(world.client.signals.deliver(held.id, signal)), "TargetNotSignalable")
+    late = Signal(name="approve", payload=b"true")
+    see("ended", await said(world.client.signals.deliver(held.id, late)), "TargetNotSignalable")
 
 
 @operation(
@@ -129,8 +130,8 @@ async def _(world: World, see: See) -> None:
 
 @operation(
     "create_waitpoint",
-    sql=["create_waitpoint", "deliver_signals"],
-    python=["signals.create_waitpoint", "signals.deliver_by_token"],
+    sql=["create_waitpoint", "deliver_signals", "read_waitpoint"],
+    python=["signals.create_waitpoint", "signals.deliver_by_token", "signals.asked"],
     reasons=["0041"],
 )
 async def _(world: World, see: See) -> None:
@@ -140,6 +141,7 @@ async def _(world: World, see: See) -> None:
     token = await signals.create_waitpoint(held, UUID(int=7), "payment")
     see("prefix", token[:4], "ffw_")
     see("wrong", await said(signals.deliver_by_token(token[:-1], Signal())), "InvalidToken")
+    see("asked", (await signals.asked(token)).state, "open")
     see("right", (await signals.deliver_by_token(token, Signal())).effect, "buffered")
 
 
@@ -179,10 +181,12 @@ async def _(world: World, see: See) -> None:
     "close_waitpoint",
     sql=["close_waitpoint"],
     python=["signals.close_waitpoint"],
-    reasons=["0041", "D-62"],
+    reasons=["0041", "0061", "D-62"],
 )
 async def _(world: World, see: See) -> None:
-    """A closed waitpoint wakes nobody; its token is dead."""
+    """A closed waitpoint wakes nobody by itself; its token is dead. A wait that nobody can answer
+    any more times out.
+    """
     held = await world.claimed()
     signals = world.client.signals
     token = await signals.create_waitpoint(held, UUID(int=7), "payment")

@@ -22,8 +22,8 @@ async def _send(world: World, held: Claimed, *frames: bytes, mode: str = "durabl
 
 
 async def _texts(world: World, held: Claimed, **given: Any) -> tuple[list[str], bool]:
-    items, is_ended = await world.client.streams.read(held.id, **given)
-    return [one.text for one in items if isinstance(one, Frame)], is_ended
+    page = await world.client.streams.read(held.id, **given)
+    return [one.text for one in page.items if isinstance(one, Frame)], page.is_ended
 
 
 @operation(
@@ -53,7 +53,7 @@ async def _(world: World, see: See) -> None:
     """One call reads many streams, each after an id. Best-effort frames can be left out."""
     held = await world.claimed()
     await _send(world, held, b"a", b"b")
-    first = (await world.client.streams.read(held.id))[0][0]
+    first = (await world.client.streams.read(held.id)).items[0]
     assert isinstance(first, Frame)
     see("after", (await _texts(world, held, since=first.id))[0], ["b"])
     await _send(world, held, b"c", mode="best_effort")

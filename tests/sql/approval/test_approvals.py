@@ -150,11 +150,12 @@ async def test_the_token_says_who_answers_and_not_the_body(ask, answer, db):
 
 
 async def test_a_signal_by_name_never_answers_an_approval(ask, engine):
-    asked = await ask()
-    for name in (*TEAM, "approved"):
+    # Nor does it where an approver has the name of an answer.
+    asked = await ask(("legal", "approved"), need=1)
+    for name in ("legal", "approved", "rejected"):
         assert (await engine.signal(asked.id, name)).effect == "buffered"
     found = await engine.signals(asked.id)
-    assert [one["waitpoint_id"] for one in found] == [None] * 4
+    assert [one["waitpoint_id"] for one in found] == [None] * 3
 
 
 @pytest.mark.parametrize("name", [None, "yes", "approve"])
@@ -175,6 +176,74 @@ async def test_an_operator_answers_for_an_approver(ask, decide, db):
     assert (await decide(asked, None, actor="legal"))["effect"] == "woken"
     (one,) = await listed(db, asked.id)
     assert dict(zip(one["approvers"], one["deciders"], strict=True))["ops"] == "ada"
+
+
+async def test_a_repeat_gets_its_first_answer_also_when_the_approval_is_decided(
+    ask, answer, decide, engine
+):
+    asked = await ask(need=2)
+    by_token, by_name = new_id(), new_id()
+    await answer(asked, "legal", signal_id=by_token)
+    await decide(asked, "ops", signal_id=by_name)
+    (lease,) = await engine.claim()
+    assert (await engine.ask(lease, "decision", condition=asked.condition, take=True)).taken_as
+    again = await answer(asked, "legal", signal_id=by_token)
+    assert (again.word, again.signal_id) == ("duplicate", by_token)
+    again = await decide(asked, "ops", signal_id=by_name)
+    assert (again["outcome"], again["signal_id"]) == ("duplicate", by_name)
+    assert again["approver"] == "ops"
+    assert (await answer(asked, "finance")).word == "waitpoint_closed"
+    with refused("WF325"):
+        await decide(asked, "finance", actor="bob")
+
+
+async def test_an_operator_says_which_of_two_approvals_he_answers(ask, decide, db):
+    first = await ask(is_suspended=False)
+    lease, second = first.lease, uuid4()
+    await db.execute(
+        "select ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, 'Refund?', "
+        "null, null, 1, 1)",
+        lease.execution_id,
+        lease.lease_id,
+        lease.epoch,
+        lease.attempt_id,
+        second,
+        [uuid4()],
+        ["ops"],
+    )
+    with refused("WF001", field="approval_id"):
+        await decide(first, "ops")
+    await decide(first, "ops", approval_id=second)
+    # The other one is the only one that asks legal.
+    await decide(first, "legal", actor="bob")
+    questions = {one["question"]: one["decisions"] for one in await listed(db, first.id)}
+    assert questions["Refund?"] == ["approved"]
+    assert sorted(filter(None, questions["Ship?"])) == ["approved"]
+
+
+async def test_after_a_replay_the_holder_of_a_token_is_asked_again(ask, answer, engine, db):
+    asked = await ask(is_suspended=False)
+    await engine.record(asked.lease, name="ask", position=0)
+    await engine.ask(asked.lease, "decision", condition=asked.condition, position=1)
+    await engine.suspend(asked.lease, "decision")
+    for approver in ("ops", "legal"):
+        await answer(asked, approver)
+    (lease,) = await engine.claim()
+    await engine.ask(lease, "decision", condition=asked.condition, position=1, take=True)
+    await engine.complete(lease)
+
+    async def state(approver):
+        return await db.fetchval(
+            "select outcome from ff.read_waitpoint(0::smallint, null, $1, $2)",
+            asked.id,
+            asked.tokens[approver],
+        )
+
+    assert [await state(one) for one in TEAM] == ["answered", "closed", "answered"]
+    await engine.replay(asked.id, from_step="decision")
+    assert [await state(one) for one in TEAM] == ["open"] * 3
+    assert (await answer(asked, "ops", "rejected")).word == "accepted"
+    assert await state("ops") == "answered"
 
 
 async def test_one_operator_cannot_answer_for_two_approvers(ask, decide):
@@ -242,6 +311,7 @@ async def test_a_retry_after_a_timeout_waits_for_the_same_tokens(ask, answer, en
         ("need", {"need": 0}),
         ("need", {"need": 4}),
         ("deny", {"deny": 4}),
+        ("deny", {"need": 2, "deny": 3}),
     ],
 )
 async def test_a_malformed_approval_is_refused_with_its_field(ask, db, field, given):

@@ -236,6 +236,15 @@ async def test_a_budget_that_warns_refuses_nothing(admission):
     assert (json.loads(status["usage"]), status["is_shut"]) == ({"tokens": 150}, False)
 
 
+async def test_a_budget_that_warns_does_so_above_its_raised_limit(admission):
+    await create(admission, on_exceed="warn")
+    await admission.one(
+        "raise_budget", budget="monthly", key=None, dimensions=["tokens"], hard_limits=[150]
+    )
+    assert (await report(admission, 150))["outcome"] == "ok"
+    assert (await report(admission, 1))["outcome"] == "soft_breach"
+
+
 async def test_what_was_spent_is_taken_back_for_one_execution(admission):
     await create(admission)
     mine, other = uuid4(), uuid4()
@@ -248,6 +257,20 @@ async def test_what_was_spent_is_taken_back_for_one_execution(admission):
     assert await usage(admission) == 5
     assert json.loads((await release(admission, mine))["released"]) == {}
     assert await usage(admission) == 5
+
+
+async def test_what_is_taken_back_opens_the_budget_for_what_was_refused_before(admission):
+    await create(admission)
+    mine = uuid4()
+    await spend(admission, mine, 90)
+    for _ in range(10):
+        assert (await spend(admission, uuid4(), 20))["outcome"] == "hard_breach"
+    assert (await admission.status())["is_shut"] is True
+    await release(admission, uuid4())
+    assert (await admission.status())["is_shut"] is True, "nothing was taken back"
+    await release(admission, mine)
+    assert (await admission.status())["is_shut"] is False
+    assert (await spend(admission, uuid4(), 20))["outcome"] == "ok"
 
 
 async def test_a_spend_with_the_same_key_is_applied_once(admission):
@@ -361,6 +384,56 @@ async def test_a_reset_by_time_keeps_its_phase(admission, clock):
     assert status["next_reset_at"] == start + timedelta(hours=3)
     assert (json.loads(status["usage"]), status["is_shut"]) == ({"tokens": 0}, False)
     assert await reset_due(admission) == 0
+
+
+@pytest.mark.parametrize(
+    ("period", "zone", "later", "following"),
+    [
+        ("hour", "UTC", "2026-11-03 07:20", "2026-11-03 08:00"),
+        ("day", "Europe/Madrid", "2026-10-25 12:00", "2026-10-25 23:00"),
+        # a day of 25 hours: the clocks go back at three
+        ("day", "Europe/Madrid", "2026-10-24 22:00", "2026-10-25 23:00"),
+        # an hour that comes twice ends after each
+        ("hour", "Europe/Madrid", "2026-10-25 00:30", "2026-10-25 01:00"),
+        ("hour", "Europe/Madrid", "2026-10-25 01:30", "2026-10-25 02:00"),
+        # half an hour that is skipped, in a zone with half hours
+        ("day", "Australia/Lord_Howe", "2026-10-03 15:00", "2026-10-04 13:00"),
+        ("week", "UTC", "2026-09-09 01:00", "2026-09-14 00:00"),
+        ("month", "America/New_York", "2027-02-28 00:00", "2027-03-01 05:00"),
+    ],
+)
+async def test_a_reset_after_several_periods_ends_the_present_one(
+    admission, clock, period, zone, later, following
+):
+    """Times are in UTC."""
+    await clock.freeze(datetime(2026, 3, 28, 22, 30, tzinfo=UTC))
+    await create(admission, period=period, period_zone=zone)
+    await report(admission, 100)
+    await clock.freeze(datetime.fromisoformat(f"{later}+00:00"))
+    assert await reset_due(admission) == 1
+    status = await admission.status()
+    assert (status["next_reset_at"], status["is_shut"]) == (
+        datetime.fromisoformat(f"{following}+00:00"),
+        False,
+    )
+    assert await reset_due(admission) == 0
+
+
+@pytest.mark.parametrize("by", ["a report", "the reconciler"])
+async def test_a_clock_that_was_far_ahead_does_not_delay_the_next_reset(admission, clock, by):
+    start = await clock.freeze(datetime(2026, 3, 28, 22, 30, tzinfo=UTC))
+    await create(admission, period="day", period_zone="UTC")
+    await clock.advance(days=400)
+    assert await reset_due(admission) == 1
+    await report(admission, 100)
+    await clock.freeze(start)
+    if by == "a report":
+        await report(admission, 1)
+    else:
+        await reset_due(admission)
+    assert (await admission.status())["next_reset_at"] == datetime(2026, 3, 29, tzinfo=UTC)
+    await clock.advance(hours=2)
+    assert await reset_due(admission) == 1
 
 
 async def test_a_manual_reset_keeps_the_phase(admission, clock):

@@ -223,3 +223,21 @@ async def test_what_was_cancelled_without_its_lease_is_replayed_as_a_new_attempt
     assert (lease.claim_kind, lease.attempt_type, lease.attempt_index) == ("fresh", "replay", 1)
     row = await engine.row(execution.id)
     assert row["reclaim_count"] == 0
+
+
+async def test_an_edited_input_replaces_the_payload_and_is_recorded(engine, make, db):
+    execution = await make.execution("completed")
+    for number, payload in enumerate((b'"small"', b'"' + b"x" * 1000 + b'"', b"0"), start=1):
+        answer = await engine.replay(execution.id, payload=payload, actor="ada", reason="typo")
+        assert answer.word == "replayed"
+        stored = await db.fetchval(
+            "select payload from ff.describe_execution(0::smallint, null, $1)", execution.id
+        )
+        assert stored == payload
+        (*_, event) = await engine.events(execution.id)
+        assert (event["kind"], event["actor"]) == ("replayed", "ada")
+        assert '"input": "edited"' in event["detail"]
+        if number < 3:
+            await engine.complete(await engine.take(execution.id))
+    with refused("WF001"):
+        await engine.replay(execution.id, payload=b"x" * 1_048_577)

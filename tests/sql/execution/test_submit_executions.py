@@ -499,6 +499,8 @@ async def test_a_refused_field_is_told_before_the_state_of_the_lane(db, engine):
         ({"key": "k", "scope": "forever"}, "key_scope"),
         ({"key": "k", "window": timedelta(seconds=-1)}, "key_window"),
         ({"key": "k", "window": timedelta(days=3653)}, "key_window"),
+        ({"key": "k", "key_partitions": 0}, "key_partitions"),
+        ({"key": "k", "key_partitions": 32_768}, "key_partitions"),
     ],
 )
 async def test_a_key_that_cannot_be_kept_is_refused(engine, fields, named):

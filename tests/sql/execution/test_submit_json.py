@@ -126,6 +126,7 @@ BAD = {
     "delay_ms": ["1", 10**15],
     "deadline_ms": [True],
     "key_window_ms": ["1 day"],
+    "key_partitions": ["8", 1.5],
     "delayed_until": ["2026-02-31T00:00:00Z", "2026-03-01", "tomorrow", 5, "2026-03-01T09:00:00"],
     "deadline_at": ["infinity", "9999-12-31T23:59:59Z"],
     "policy": [3, "x", {"retries": 1}],

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from support.database import partitions
 from support.factories import STATES, Engine, Item, new_id, refused
 
 MONTH = timedelta(days=30)
@@ -521,7 +522,7 @@ async def test_four_at_once_trim_the_events_once(db, clock, engine, make):
         ("event_floor", {"event_floor": None}),
         ("event_floor", {"event_floor": timedelta(seconds=-1)}),
         ("partition_key", {"partition_key": None}),
-        ("partition_key", {"partition_key": 1}),
+        ("partition_key", {"partition_key": partitions()}),
         ("namespace", {"namespace": ""}),
         ("lane", {"lane": ""}),
         ("tags", {"tags": "[]"}),
@@ -544,7 +545,8 @@ async def test_reconcilers_trim_by_what_is_stored_and_have_no_say(clock, engine,
     for passed, gone in ((HOUR, 1), (MONTH - HOUR * 2, 0), (HOUR * 2, 1)):
         await clock.advance(passed)
         assert tuple(await engine.connection.fetchrow(trim)) == (gone, None)
-    for arguments in ("null", "1::smallint", "0::smallint, 0", "0::smallint, null"):
+    nowhere = f"{partitions()}::smallint"
+    for arguments in ("null", nowhere, "0::smallint, 0", "0::smallint, null"):
         with refused("WF001"):
             await engine.connection.execute(f"select ff.trim_executions({arguments})")
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from support.database import partitions
 from support.factories import Engine, new_id, refused
 from support.graphs import Graphs, Stepwise
 
@@ -49,7 +50,7 @@ async def test_a_flow_is_made_once(graphs):
         ({"flow_kind": ""}, "flow_kind"),
         ({"flow_kind": "x" * 257}, "flow_kind"),
         ({"namespace": None}, "namespace"),
-        ({"partition_key": 1}, "partition_key"),
+        ({"partition_key": partitions()}, "partition_key"),
         ({"partition_key": None}, "partition_key"),
         ({"tags": '{"Bad": "x"}'}, "tags"),
         ({"tags": "nonsense"}, "tags"),

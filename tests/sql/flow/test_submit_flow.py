@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from support.database import partitions
 from support.factories import Engine, new_id
 from support.graphs import Graphs
 from worker.waiting import eventually
@@ -388,7 +389,7 @@ BAD = [
     (_set(["edges", 1, "to"], None), "edges[1].to", "no such node"),
     (_set(["edges", 1, "to"], 1), "edges[1].to", "cannot wait for itself"),
     (_set(["edges", 1, "to"], 0), "edges[1].from", "must come before"),
-    (_set(["edges", 1, "from"], 0), "edges[1]", "is there twice"),
+    (_set(["edges", 1, "from"], 0), "edges[1]", "is given twice"),
     (_set(["edges", 1, "group"], -1), "edges[1].group", "from 0"),
     (_set(["edges", 1, "ref"], "x" * 257), "edges[1].ref", "at most 256 bytes"),
     (_set(["groups", 0], []), "groups[0]", "must be an object"),
@@ -431,7 +432,7 @@ async def test_a_group_that_is_given_twice_is_refused(db, graphs):
     group = {"node": 1, "policy": "any_of"}
     document = await graphs.document("a", "b", edges=[(0, 1)], groups=[group, group])
     answer = await graphs.submit(document)
-    assert answer["detail"] == {"field": "groups[1]", "problem": "is there twice"}
+    assert answer["detail"] == {"field": "groups[1]", "problem": "is given twice"}
     assert await stored(db) == [0] * 6
 
 
@@ -451,7 +452,7 @@ async def test_ids_are_used_once(db, engine, graphs):
     document = await graphs.document("a", "b")
     document["nodes"][1]["execution_id"] = document["nodes"][0]["execution_id"]
     answer = await graphs.submit(document)
-    assert answer["detail"] == {"field": "nodes[1].execution_id", "problem": "is there twice"}
+    assert answer["detail"] == {"field": "nodes[1].execution_id", "problem": "is given twice"}
 
     document = await graphs.document("a", "b")
     await engine.submit(id=named(document, "b")[0])
@@ -499,7 +500,7 @@ async def test_there_is_a_namespace_and_a_partition(graphs):
     document = await graphs.document("a")
     answer = await graphs.submit(document, namespace=None)
     assert answer["detail"]["field"] == "namespace"
-    for partition in (1, -1, None):
+    for partition in (partitions(), -1, None):
         answer = await graphs.submit(document, partition_key=partition)
         assert answer["detail"]["field"] == "partition_key"
 

@@ -50,6 +50,10 @@ async def test_a_route_and_its_lane_are_stored(db, clock, engine):
         "changed_by": None,
         "reason": None,
         "retention": None,
+        "declared": None,
+        "options": None,
+        "gate_id": None,
+        "weights": None,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.database import partitions
 from support.factories import LANE, NAMESPACE, Engine, refused
 from support.hints import hints
 
@@ -187,10 +188,11 @@ async def test_a_lane_that_opens_tells_its_workers(db, engine):
     async def heard(state: str) -> list[str]:
         return await hints(db, "ff_ready", lambda: set_lane(engine, state=state))
 
-    assert await heard("active") == [f"0 test {LANE}"]
+    told = [f"{partition} test {LANE}" for partition in range(partitions())]
+    assert await heard("active") == told
     assert await heard("active") == []
     assert await heard("disabled") == []
-    assert await heard("draining") == [f"0 test {LANE}"]
+    assert await heard("draining") == told
 
 
 async def test_a_claim_and_a_pause_at_once_end_in_one_of_two_orders(db):

@@ -18,7 +18,7 @@ from support.proofs import drawn
 
 @pytest.fixture
 def admission(engine):
-    return Admission(engine)
+    return Admission(engine, has_all=True)
 
 
 async def sweep(admission):
@@ -342,6 +342,51 @@ async def test_a_resumed_execution_counts_no_start(admission, engine, clock):
     assert (await engine.take()).claim_kind == "resumed"
 
 
+async def test_a_resumed_execution_does_not_wait_for_a_rate_behind_those_that_start(
+    admission, engine, clock
+):
+    await clock.freeze()
+    gate = await admission.quota(rate=1, rate_window_ms=3_600_000)
+    (first,) = await admission.submit(1, quotas=[gate], priority=0)
+    await engine.release(await engine.take())
+    # These come before it, and find no room.
+    await admission.submit(5, quotas=[gate], priority=10)
+    found = await engine.claim(2)
+    assert [(one.execution_id, one.claim_kind) for one in found] == [(first.id, "resumed")]
+
+
+async def test_a_repeated_submit_is_a_duplicate_though_its_quota_has_no_room_now(admission, engine):
+    gate = await admission.quota(concurrency=2, overflow="refuse")
+    keyed = Item(quotas=(gate,), key="k", fingerprint=b"x")
+    first, second = await engine.submit(Item(quotas=(gate,))), await engine.submit(keyed)
+    assert len(await engine.claim(2)) == 2
+    assert (await engine.submit(Item(quotas=(gate,)))).word == "limit_reached"
+    # The answers were lost. Nothing is to be stored, so nothing needs room.
+    assert (await engine.submit(Item(quotas=(gate,), id=first.id))).word == "duplicate"
+    assert (await engine.submit(keyed)).id == second.id
+
+
+async def test_a_quota_that_refuses_has_room_as_soon_as_its_line_is_served(
+    admission, engine, clock
+):
+    await clock.freeze()
+    slots = await admission.quota("slots", concurrency=1, overflow="refuse")
+    await admission.submit(2, quotas=[slots])
+    lease = await engine.take()
+    assert await engine.claim(1) == []
+    await engine.complete(lease)
+    assert (await admission.submit(1, quotas=[slots]))[0].word == "limit_reached"
+    await engine.complete(await engine.take())
+    # No sweep has removed the empty line.
+    assert (await admission.submit(1, quotas=[slots]))[0].word == "created"
+    rate = await admission.quota("rate", rate=1, rate_window_ms=1000, overflow="refuse")
+    await admission.submit(1, quotas=[rate])
+    assert len(await engine.claim(5)) == 2
+    assert (await admission.submit(1, quotas=[rate]))[0].word == "limit_reached"
+    await clock.advance(seconds=2)
+    assert (await admission.submit(1, quotas=[rate]))[0].word == "created"
+
+
 async def test_a_clock_that_goes_back_lets_no_more_start(admission, engine, clock):
     await clock.freeze()
     gate = await admission.quota(rate=2, rate_window_ms=60_000)
@@ -510,8 +555,21 @@ async def test_an_unused_hold_takes_its_start_back(admission, clock):
     assert (await hold(admission, uuid4()))["outcome"] == "admitted"
 
 
+async def test_a_start_that_has_left_the_window_is_not_taken_back(admission, clock):
+    """After 62 slices, the slice of the first start counts another one."""
+    await clock.freeze()
+    await admission.quota(rate=1, rate_window_ms=60_000)
+    mine = uuid4()
+    await hold(admission, mine, ttl=timedelta(hours=1))
+    await clock.advance(seconds=62)
+    assert (await hold(admission, uuid4()))["outcome"] == "admitted"
+    await give_back(admission, mine, is_unused=True)
+    assert (await hold(admission, uuid4()))["outcome"] == "rate_exceeded"
+
+
 async def test_keys_are_counted_apart(admission):
-    await admission.quota("tenant", "acme", concurrency=1)
+    for tenant in ("acme", "initech"):
+        await admission.quota("tenant", tenant, concurrency=1)
     first = await hold(admission, uuid4(), quota="tenant", key="acme")
     other = await hold(admission, uuid4(), quota="tenant", key="initech")
     full = await hold(admission, uuid4(), quota="tenant", key="acme")

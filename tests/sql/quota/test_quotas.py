@@ -12,7 +12,7 @@ from support.factories import refused
 
 @pytest.fixture
 def admission(engine):
-    return Admission(engine)
+    return Admission(engine, has_all=True)
 
 
 async def test_a_quota_is_created_once(admission):

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 
+from flowfabric.core.limit import gate_id
 from support.admission import Admission
 from support.factories import Engine
 
@@ -20,7 +21,7 @@ SWEEP = "select * from ff.sweep_gates(0::smallint)"
 
 @pytest.fixture
 def admission(engine):
-    return Admission(engine)
+    return Admission(engine, has_all=True)
 
 
 async def second(db):
@@ -68,7 +69,7 @@ async def test_the_end_of_a_lease_waits_for_no_gate(db, admission, engine):
     async with claiming.connection.transaction():
         assert len(await claiming.claim(1, instance="other")) == 1
         # The other claim holds the gate.
-        await asyncio.wait_for(engine.complete(lease), 1)
+        await asyncio.wait_for(engine.complete(lease), 60)
     assert (await admission.gate())["running"] == 1
 
 
@@ -100,6 +101,45 @@ async def test_two_claims_with_gates_in_other_orders_meet_no_deadlock(db, admiss
 
     found = await asyncio.gather(*(drain(n, worker) for n, worker in enumerate(others)))
     assert sum(found) == 120
+
+
+async def waiting(connection, number):
+    """Wait until so many sessions of this database wait for a lock."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await connection.fetchval(
+                "select count(*) from pg_stat_activity "
+                "where datname = current_database() and wait_event_type = 'Lock'"
+            )
+            if found == number:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_change_of_two_quotas_and_a_claim_meet_no_deadlock(db, admission, engine):
+    """The quota that comes first by name has the gate that comes last by id."""
+    names = [f"q{n}" for n in range(9)]
+    ids = {name: gate_id("quota", engine.namespace, name, "") for name in names}
+    first, last = next((a, b) for a in names for b in names if a < b and ids[a] > ids[b])
+    for name in (first, last):
+        await admission.quota(name, concurrency=5)
+    await admission.submit(1, quotas=sorted([ids[first], ids[last]]))
+    changing = Admission(Engine(await db.connect()))
+    claiming, keeping, looking = Engine(await db.connect()), await db.connect(), await db.connect()
+    async with keeping.transaction():
+        await keeping.execute("select from ff.quota where quota = $1 for update", last)
+        change = asyncio.create_task(
+            changing.register(
+                *({"kind": "quota", "name": name, "concurrency": 6} for name in (first, last))
+            )
+        )
+        await waiting(looking, 1)
+        claim = asyncio.create_task(claiming.claim(1))
+        # It takes its gates, or waits for one of them.
+        await asyncio.wait({claim}, timeout=0.2)
+    answers = await asyncio.wait_for(change, 60)
+    assert [row["outcome"] for row in answers] == ["registered"] * 2
+    assert len(await asyncio.wait_for(claim, 60)) == 1
 
 
 async def test_the_loser_of_a_cancelled_parent_gives_its_slot_back(admission, engine):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from support.factories import new_id, refused
+from support.factories import TTL, new_id, refused
 
 HOUR = timedelta(hours=1)
 
@@ -31,7 +31,7 @@ async def test_a_signal_wakes_the_execution_that_waits_for_it(engine, make):
     assert str(delivered.signal_id) in event["detail"]
 
 
-async def test_the_woken_attempt_goes_on_and_takes_the_signal(engine, make):
+async def test_the_woken_attempt_goes_on_and_takes_the_signal(engine, make, db):
     execution = await make.execution("suspended")
     before = await engine.row(execution.id)
     signal = await engine.signal(execution.id, "approve", b"7", encoding="json")
@@ -49,6 +49,8 @@ async def test_the_woken_attempt_goes_on_and_takes_the_signal(engine, make):
     assert taken.signal_ids == [signal.signal_id]
     (row,) = await engine.signals(execution.id)
     assert (row["wait_name"], row["wait_occurrence"]) == ("approve", 0)
+    # To be woken is not to be completed.
+    assert await db.fetchval("select count(*) from ff.completion_feed") == 0
 
 
 async def test_a_signal_for_another_name_is_kept_and_wakes_nobody(engine, make):
@@ -93,6 +95,18 @@ async def test_the_same_signal_twice_is_a_duplicate_and_wakes_once(engine, make)
     assert (again.word, again.signal_id, again.effect) == ("duplicate", id, None)
     assert len(await engine.signals(execution.id)) == 1
     assert (await engine.kinds(execution.id)).count("woken") == 1
+
+
+async def test_a_repeat_is_a_duplicate_also_after_the_execution_has_ended(engine, make):
+    execution = await make.execution("leased")
+    id = new_id()
+    await engine.signal(execution.id, signal_id=id, dedup_key="k")
+    await engine.complete(execution.lease)
+    again = await engine.signal(execution.id, signal_id=id)
+    assert (again.word, again.signal_id, again.effect) == ("duplicate", id, None)
+    by_key = await engine.signal(execution.id, dedup_key="k")
+    assert (by_key.word, by_key.signal_id) == ("duplicate", id)
+    assert (await engine.signal(execution.id)).word == "not_signalable"
 
 
 async def test_the_same_key_to_the_same_name_is_a_duplicate(engine, make):
@@ -204,7 +218,7 @@ async def test_a_sender_does_not_wait_for_a_locked_execution(engine, make, db):
     other = await db.connect()
     async with other.transaction():
         await other.execute("select from ff.execution for no key update")
-        delivered = await asyncio.wait_for(engine.signal(execution.id), 1)
+        delivered = await asyncio.wait_for(engine.signal(execution.id), 60)
         assert (delivered.word, delivered.effect) == ("accepted", "stored")
     assert (await engine.row(execution.id))["public_state"] == "suspended"
     assert (await engine.notice())[0] == 1
@@ -212,15 +226,17 @@ async def test_a_sender_does_not_wait_for_a_locked_execution(engine, make, db):
     assert (await engine.notice()) == (0, None)
 
 
-async def test_a_signal_in_the_callers_transaction_locks_no_execution(engine, make, db):
+async def test_a_signal_in_the_callers_transaction_locks_no_execution(engine, make, db, clock):
     execution = await make.execution("leased")
     caller = await db.connect()
     async with caller.transaction():
         joined = engine.on(caller)
         assert (await joined.signal(execution.id, join=True)).effect == "stored"
-        # The holder renews, asks and completes while the transaction is open.
-        assert (await engine.renew(execution.lease)).word == "renewed"
-        assert (await engine.ask(execution.lease)).word == "open"
+        # The holder renews and asks while the transaction is open, for longer than a lease.
+        for _ in range(3):
+            await clock.advance(TTL * 0.6)
+            assert (await asyncio.wait_for(engine.renew(execution.lease), 10)).word == "renewed"
+            assert (await asyncio.wait_for(engine.ask(execution.lease), 10)).word == "open"
     assert (await engine.ask(execution.lease, take=True)).word == "taken"
 
 
@@ -240,7 +256,7 @@ async def test_an_open_sender_with_the_same_key_makes_a_batch_busy(engine, make,
     caller = await db.connect()
     async with caller.transaction():
         await engine.on(caller).signal(execution.id, dedup_key="k", join=True)
-        answer = await asyncio.wait_for(engine.signal(execution.id, dedup_key="k"), 1)
+        answer = await asyncio.wait_for(engine.signal(execution.id, dedup_key="k"), 60)
         assert answer.word == "busy"
     assert (await engine.signal(execution.id, dedup_key="k", wait=True)).word == "duplicate"
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic
 from uuid import uuid4
 
 import pytest
@@ -158,6 +159,34 @@ async def test_a_stale_lease_appends_nothing(engine, make, clock):
     assert (await append(engine, replace(new, execution_id=uuid4()))).word == "not_found"
 
 
+async def test_a_foreign_namespace_appends_nothing_and_reads_no_summary(engine, make):
+    """Not with the fence of a lease that streams, either."""
+    fresh, held = [await make.execution("leased") for _ in range(2)]
+    await append(engine, held.lease, b'{"a": 1}', mode="summary")
+    foreign = Engine(engine.connection, namespace="another")
+    for lease, number in ((fresh.lease, 0), (held.lease, 1), (held.lease, 0)):
+        assert (await append(foreign, lease, b"x", no=number)).word == "not_found"
+    mixed = [Chunk(lease=held.lease, no=1), Chunk(lease=fresh.lease)]
+    assert {one.word for one in await append_many(foreign, mixed)} == {"not_found"}
+    assert await summary(foreign, held.id) is None
+    assert (await read(engine, held.id)).frame_count == 1
+    assert await stream_row(engine, fresh.id) is None
+
+
+async def test_a_trimmed_execution_leaves_nothing_of_its_stream(engine, make, clock, db):
+    gone, kept = [await make.execution("leased") for _ in range(2)]
+    for one in (gone, kept):
+        await append(engine, one.lease, b"a")
+        await append(engine, one.lease, b'{"a": 1}', no=1, mode="summary")
+    await engine.complete(gone.lease)
+    await clock.advance(days=31)
+    await engine.connection.execute("select ff.trim_retention(0::smallint)")
+    assert (await read(engine, gone.id)).word == "not_found"
+    for table in ("stream", "stream_chunk", "stream_summary"):
+        rows = await db.fetch(f"select distinct execution_id from ff.{table}")
+        assert [row["execution_id"] for row in rows] == [kept.id], table
+
+
 async def test_ids_rise_while_the_clock_goes_back(engine, make, clock):
     await clock.freeze()
     held = await make.execution("leased")
@@ -285,7 +314,9 @@ async def test_a_wrong_patch_changes_nothing(engine, make):
     held = await make.execution("leased")
     await append(engine, held.lease, b'{"a": 1}', mode="summary")
     deep = b'{"a":' * 17 + b"1" + b"}" * 17
-    for wrong in (b"[1]", b"null", b"{", b'{"a": "\\u0000"}', b"\xff", deep):
+    # So deep that functions of the engine that go through it run out of stack, and the parser.
+    abysses = [b'{"a":' * n + b"1" + b"}" * n for n in (1_000, 10_000)] + [b"[" * 65_536]
+    for wrong in (*abysses, b"[1]", b"null", b"{", b'{"a": "\\u0000"}', b"\xff", deep):
         answer = await append(engine, held.lease, b'{"b": 2}', wrong, no=1, mode="summary")
         assert (answer.word, answer.detail["field"]) == ("invalid", "payload"), wrong
     assert "patch_depth_exceeded" in answer.detail["problem"]
@@ -301,6 +332,28 @@ async def test_a_wrong_patch_changes_nothing(engine, make):
             mode="summary",
         )
     assert (answer.word, "1 MiB" in answer.detail["problem"]) == ("invalid", True)
+
+
+async def test_many_keys_of_a_patch_do_not_copy_the_document_one_by_one(engine, make, clock):
+    await clock.freeze()
+    held = await make.execution("leased")
+    number = 0
+
+    async def patch(keys: int) -> float:
+        nonlocal number
+        value = json.dumps({f"{number}.{n}": n for n in range(keys)}).encode()
+        started = monotonic()
+        answer = await append(engine, held.lease, value, no=number, mode="summary")
+        assert answer.word == "appended", answer
+        number += 1
+        return monotonic() - started
+
+    for _ in range(5):
+        await patch(3_500)
+    one = min([await patch(1) for _ in range(5)])
+    # Parsing 3 500 keys takes a few times as long; 3 500 copies take 1 000 times as long.
+    assert min([await patch(3_500) for _ in range(2)]) < 100 * one
+    assert len((await summary(engine, held.id))[0]) == 7 * 3_500 + 5
 
 
 async def test_summary_frames_are_compacted_and_the_document_stays(engine, make):
@@ -377,15 +430,17 @@ async def test_a_stream_of_best_effort_frames_expires_and_a_durable_frame_keeps_
 
 async def test_a_cap_keeps_the_newest_frames_and_says_so(engine, make):
     held = await make.execution("leased", policy={"stream_policy": {"max_frames": 100}})
+    last = {}
     for no in range(0, 400, 10):
-        await append(engine, held.lease, *[b"%d" % n for n in range(no, no + 10)], no=no)
+        frames = [b"%d" % n for n in range(no, no + 10)]
+        last[no + 10] = (await append(engine, held.lease, *frames, no=no)).id
     found = await read(engine, held.id)
     assert found.frame_count == 400
     assert 100 <= len(found.frames) < 164
     assert found.payloads[-1] == b"399"
-    # Just above the last frame that was removed.
-    assert found.floor <= found.frames[0].id
     removed = 400 - len(found.frames)
+    ms, seq = last[removed]
+    assert found.floor == (ms, seq + 1), "just above the last frame that was removed"
     assert (await stream_row(engine, held.id))["trimmed_count"] == removed
 
 

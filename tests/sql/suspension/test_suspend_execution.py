@@ -163,6 +163,21 @@ async def test_runs_that_have_ended_keep_the_lease(engine, make):
     assert (answer.word, answer.detail) == ("already_satisfied", {"by": "runs"})
 
 
+@pytest.mark.parametrize("what", ["until_at", "timeout"])
+async def test_a_time_that_has_come_keeps_the_lease(engine, make, clock, what):
+    execution = await make.execution("leased")
+    await open_waits(engine, execution.lease, "a", timeout=HOUR if what == "until_at" else None)
+    given = {}
+    if what == "until_at":
+        given = {"until_at": await clock.now() - HOUR}
+    else:
+        await engine.ask(execution.lease, "b", position=1, timeout=timedelta(0))
+    names = ["a"] if what == "until_at" else ["a", "b"]
+    answer = await engine.suspend(execution.lease, *names, **given)
+    assert (answer.word, answer.detail["by"]) == ("already_satisfied", "timeout")
+    assert (await engine.row(execution.id))["public_state"] == "active"
+
+
 async def test_a_signal_first_drops_the_wait_for_runs(engine, make):
     execution = await make.execution("leased", lane="w")
     target = await make.execution("leased")
@@ -276,6 +291,37 @@ async def test_a_timeout_that_ends_the_execution(engine, make, clock, behavior, 
     assert (await engine.time_out())[0] == 0
 
 
+@pytest.mark.parametrize("behavior", ["fail", "cancel", "expire"])
+async def test_a_timeout_that_ends_others_leaves_their_own_timeouts_nothing(
+    engine, make, clock, behavior
+):
+    """Those of other behaviours were due as well, and were ended a second time."""
+    parent = await make.execution("leased")
+    others = []
+    for other in ("auto_resume", "fail", "cancel", "expire"):
+        child = await make.execution("leased", parent=parent.id, with_parent=True)
+        waiter = await make.execution("leased")
+        others.append((other, child, waiter))
+    for lease, own, targets in [
+        (parent.lease, behavior, []),
+        *((child.lease, other, []) for other, child, _ in others),
+        *((waiter.lease, other, [parent.id]) for other, _, waiter in others),
+    ]:
+        await open_waits(engine, lease, "a", timeout=HOUR)
+        await engine.suspend(lease, "a", timeout_behavior=own, targets=targets)
+    await clock.advance(hours=1)
+    assert (await engine.time_out())[0] == 9
+    for _, *both in others:
+        for one in both:
+            kinds = await engine.kinds(one.id)
+            assert kinds[:3] == ["submitted", "claimed", "suspended"]
+            ends = [kind for kind in kinds if kind in ("failed", "cancelled", "expired")]
+            assert len(ends) <= 1
+            assert len(kinds) == (5 if "woken" in kinds and ends else 4)
+            # A child that was woken first is cancelled with its parent.
+            assert "woken" not in kinds or not ends or ends == ["cancelled"]
+
+
 async def test_a_timeout_that_wakes_shows_the_holder_a_timeout_signal(engine, make, clock):
     execution = await make.execution("leased", lane="w")
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
@@ -345,7 +391,7 @@ async def test_a_locked_execution_is_left_for_the_next_scan(engine, make, clock,
     other = await db.connect()
     async with other.transaction():
         await other.execute("select from ff.execution for no key update")
-        assert (await asyncio.wait_for(engine.time_out(), 1))[0] == 0
+        assert (await asyncio.wait_for(engine.time_out(), 60))[0] == 0
     assert (await engine.time_out())[0] == 1
 
 
@@ -419,6 +465,14 @@ async def test_suspended_executions_are_listed_longest_first_page_by_page(engine
     assert first[0]["reason_code"] == "waiting_for_signal"
     assert first[0]["conditions"] == '[{"signal": "approve"}]'
     assert await engine.within("other").list_suspended() == []
+
+
+async def test_the_continuation_that_the_holder_left_is_listed_with_the_suspension(engine, make):
+    execution = await make.execution("leased")
+    await engine.ask(execution.lease)
+    await engine.suspend(execution.lease, "approve", continuation="page 7")
+    (row,) = await engine.list_suspended()
+    assert row["continuation"] == "page 7"
 
 
 async def test_trimming_deletes_signals_and_suspensions(engine, make, db, clock):

@@ -18,12 +18,14 @@ from typing import Any
 import typer
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from flowfabric.app.app import App
 from flowfabric.app.run import Run
+from flowfabric.cli.dashboard import MISSING, open_dashboard
 from flowfabric.cli.demo import tasks
 from flowfabric.cli.options import EXIT_UNREACHABLE
 from flowfabric.client import FlowFabric
@@ -60,12 +62,15 @@ def demo(
     folder: Path = typer.Option(
         Path("."), "--folder", help="Folder whose .flowfabric/ holds the Postgres of the demo."
     ),
+    stay: bool = typer.Option(
+        False, "--stay", help="Keep the workers and the dashboard running until Ctrl-C."
+    ),
 ) -> None:
     """Kill a worker and watch its execution recover, on a Postgres that starts by itself."""
     # With --json, stdout contains only the summary.
     console = Console(stderr=as_json, highlight=False)
     try:
-        summary = asyncio.run(_play(console, folder.resolve()))
+        summary = asyncio.run(_play(console, folder.resolve(), stay=stay))
     except (FlowFabricError, EmbeddedError) as error:
         Console(stderr=True).print(f"[red]error:[/] {error}")
         raise typer.Exit(EXIT_UNREACHABLE) from error
@@ -75,7 +80,7 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _play(console: Console, folder: Path) -> dict[str, int]:
+async def _play(console: Console, folder: Path, *, stay: bool) -> dict[str, int]:
     async with AsyncExitStack() as stack:
         clock = monotonic()
         server = await asyncio.to_thread(start_server, folder)
@@ -89,20 +94,44 @@ async def _play(console: Console, folder: Path) -> dict[str, int]:
         stack.push_async_callback(app.close)
         client = await app.client()
         console.print("[bold]schema[/] is in place")
+        dashboard = await open_dashboard(_watching(app))
+        if dashboard is not None:
+            stack.push_async_callback(dashboard.close)
+        where = MISSING if dashboard is None else dashboard.address
+        console.print(f"[bold]dashboard[/] {escape(where)}")
         crew = {name: await _start_worker(server, app, name) for name in ("ada", "bob")}
         stack.push_async_callback(_stop_workers, crew)
         console.print(f"[bold]workers[/] {', '.join(crew)} started, lease {LEASE_SECONDS} s\n")
         scene = Scene()
         await _submit(scene)
         await _watch(console, scene, client, crew)
-        return await _conclude(console, scene, client)
+        summary = await _conclude(console, scene, client)
+        if stay:
+            await _stay(console, where)
+        return summary
+
+
+def _watching(app: App) -> App:
+    """Return a second app for the dashboard, with the database and namespace of the first app."""
+    watching = App(name="demo")
+    watching.settings = app.settings
+    return watching
+
+
+async def _stay(console: Console, where: str) -> None:
+    """Wait for Ctrl-C."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    console.print(f"[bold]running[/] until Ctrl-C: {escape(where)}")
+    await stopping.wait()
 
 
 async def _connected(server: Server) -> App:
     """Return an app on the demo's own server, in the demo's own namespace."""
     app = tasks.app
     app.settings = replace(
-        app.settings, database_url=server.url, namespace=f"demo-{secrets.token_hex(4)}"
+        app.settings, database_url=server.url, url=None, namespace=f"demo-{secrets.token_hex(4)}"
     )
     await app.prepare()
     return app

@@ -76,7 +76,7 @@ def main() -> None:
     app.middleware(LogCompleted())
     drain = min(app.settings.drain_timeout, DRAIN)
     app.settings = replace(
-        app.settings, database_url=json.loads(answer)["database_url"], drain_timeout=drain
+        app.settings, database_url=json.loads(answer)["database_url"], url=None, drain_timeout=drain
     )
     try:
         asyncio.run(_work(app, parent, send, request))
@@ -172,6 +172,7 @@ def _app_facts(app: App, reference: str) -> dict[str, Any]:
         "tasks": sorted(app.tasks),
         "example": _example(app, reference.partition(":")[0]),
         "database_url": app.settings.database_url,
+        "namespace": app.settings.namespace,
         "project": str(app.project),
     }
 

@@ -10,13 +10,14 @@ import socket
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, TypeVar
 
 import typer
 
+from flowfabric.cli.dashboard import MISSING, PORT, Dashboard, open_dashboard
 from flowfabric.cli.dev.child import DRAIN, EXIT_BROKEN, STOP_AT_ONCE
 from flowfabric.cli.dev.watch import Watch
 from flowfabric.cli.imports import APP_ARGUMENT, APP_HINT, check_app_reference
@@ -65,7 +66,7 @@ def dev(
         "--lanes",
         "-l",
         metavar="A,B",
-        help="Serve only these lanes. Default: all lanes of its tasks.",
+        help="Serve only these lanes. Default: all lanes of the app's tasks.",
     ),
     needs: str | None = typer.Option(
         None,
@@ -73,11 +74,19 @@ def dev(
         metavar="GPU,...",
         help="Capabilities that this worker has, for tasks that need them. Default: none.",
     ),
+    port: int = typer.Option(
+        PORT,
+        "--port",
+        min=0,
+        max=65535,
+        help="Port of the dashboard. If it is taken, a free port is used.",
+    ),
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
 
-    If no database is configured, it uses an embedded Postgres in .flowfabric/. Ctrl-C waits a
-    moment for running executions and stops everything; a second Ctrl-C releases them at once.
+    It also opens the dashboard, for this machine only. If no database is configured, it uses an
+    embedded Postgres in .flowfabric/. After Ctrl-C, the command waits a moment for running
+    executions, then stops everything. A second Ctrl-C releases the running executions at once.
     """
     check_app_reference(app)
     settings = Settings.from_environment()
@@ -87,6 +96,7 @@ def dev(
         app,
         database_url=database.database_url,
         may_migrate=yes,
+        port=port,
         request={
             "app": app,
             "log_format": settings.log_format,
@@ -133,15 +143,15 @@ class Child:
         self.answers.close()
 
     def stop_at_once(self) -> None:
-        """Make the worker release its executions and stop; kill it if it does not."""
+        """Make the worker release its executions and stop; kill it if it does not stop."""
         asyncio.get_running_loop().call_later(AT_ONCE_SECONDS, self.kill)
         self._send_until_ended()
 
     def _send_until_ended(self) -> None:
         """Send the signal repeatedly until the worker has ended.
 
-        One signal may not be enough: if the kernel delivers it to another thread, it does not
-        interrupt the thread that a handler blocks.
+        One signal may not be enough: the kernel may deliver it to another thread, and then it does
+        not interrupt the thread that a handler blocks.
         """
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
@@ -160,6 +170,7 @@ class Session:
     app: str
     database_url: str | None
     may_migrate: bool
+    port: int
     request: dict[str, Any]
     code: int = 0
     is_introduced: bool = False
@@ -167,6 +178,8 @@ class Session:
     _url: str = ""
     _example: str | None = None
     _server: Server | None = None
+    _namespace: str = ""
+    _dashboard: asyncio.Task[Dashboard | None] | None = None
     _child: Child | None = None
     _watch: Watch = field(default_factory=Watch)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -181,6 +194,7 @@ class Session:
         finally:
             if self._child is not None:
                 await self._child.end()
+            await self._close_dashboard()
             if self._server is not None:
                 await asyncio.to_thread(self._server.release)
         return self.code
@@ -256,19 +270,39 @@ class Session:
                     return
                 answer = json.dumps({"database_url": self._url})
                 child.answers.write(answer.encode() + b"\n")
+                if self._dashboard is None:
+                    self._dashboard = asyncio.create_task(self._open_dashboard())
             if message.get("is_working"):
                 child.is_working = True
-                self._introduce(child)
+                await self._introduce(child)
         await child.process.wait()
 
-    def _introduce(self, child: Child) -> None:
+    async def _introduce(self, child: Child) -> None:
         if self.is_introduced:
+            _report("worker", f"process {child.process.pid}")
             return
         _report("worker", f"process {child.process.pid}, restarts when a file is saved")
+        if self._dashboard is not None:
+            opened = await asyncio.shield(self._dashboard)
+            _report("dashboard", MISSING if opened is None else opened.address)
         if self._example:
             _report("try", self._example)
         _report("stop", "Ctrl-C")
         self.is_introduced = True
+
+    async def _open_dashboard(self) -> Dashboard | None:
+        """Serve the dashboard of the database, in the namespace of the app."""
+        from flowfabric.app.app import App
+
+        app = App(name="dev")
+        app.settings = replace(app.settings, database_url=self._url, namespace=self._namespace)
+        return await open_dashboard(app, self.port)
+
+    async def _close_dashboard(self) -> None:
+        if self._dashboard is not None:
+            opened, self._dashboard = await self._dashboard, None
+            if opened is not None:
+                await opened.close()
 
     async def _handle_end(self, child: Child) -> None:
         """Restart a worker that ended by itself. If it could not start, wait for the next save."""
@@ -298,10 +332,11 @@ class Session:
 
     async def _choose_database(self, message: dict[str, Any]) -> None:
         """Connect to the database of the app, and migrate it if allowed."""
-        self._example = message["example"]
+        self._example, self._namespace = message["example"], message["namespace"]
         database = (self.database_url or message["database_url"], message["project"])
         if database == self._database:
             return
+        await self._close_dashboard()
         tasks = message["tasks"]
         listed = ", ".join(tasks[:5]) + (", …" if len(tasks) > 5 else "")
         _report("app", f"{self.app}, {count_of(len(tasks), 'task')}: {printable(listed)}")

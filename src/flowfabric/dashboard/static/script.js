@@ -1,33 +1,155 @@
-// Refreshes the page in place, counts leases down, and answers keys. Every page works without it.
+// Reads the page again when one of its topics changes, counts leases down, copies texts, and answers
+// keys. Every page works without it.
 "use strict";
 
-const PERIOD = 3000;
+// Without news, a page is read again after this time: heartbeats and limits make no events.
+const QUIET = 15000;
+// After each read, a page waits this long, and longer if the server took long.
+const PAUSE = 3000;
+const POLITE = 20;
+// Once the page listens, it is read again: something may have changed before.
+const SETTLE = 1000;
+
+let isPaused = false;
+let link = "live ·";
+let isReading = false;
+let isStale = false;
+let readAgainAt = Date.now() + SETTLE;
+// How far the clock of the database is ahead of ours.
+let skew = 0;
+
+function main() {
+  return document.querySelector("main[data-live]");
+}
+
+function isBusy() {
+  // Who writes or chooses something must not lose it.
+  const at = document.activeElement;
+  if (at && at.matches("input, textarea, select, main button, main summary")) return true;
+  return [...document.querySelectorAll("main input:not([type=hidden]), main textarea")].some(
+    (one) => one.value !== one.defaultValue
+  );
+}
 
 async function refresh() {
-  const main = document.querySelector("main[data-live]");
-  const isWriting = document.activeElement && document.activeElement.matches("input, button, summary");
-  if (!main || document.hidden || isWriting) return;
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const fresh = page.querySelector("main[data-live]");
-  if (!fresh) return;
-  // What the reader has opened stays open.
-  const opened = [...main.querySelectorAll("details")].map((one) => one.open);
+  const old = main();
+  if (!old || document.hidden || isPaused || isReading || isBusy()) return;
+  isReading = true;
+  isStale = false;
+  const began = performance.now();
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.redirected || answer.status === 401) location.reload();
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.querySelector("main[data-live]");
+    if (!fresh || isBusy()) return;
+    replace(old, fresh);
+    const foot = page.querySelector("footer time");
+    if (foot) document.querySelector("footer time").replaceWith(foot);
+    setClock();
+    document.title = page.title;
+  } finally {
+    isReading = false;
+    const took = performance.now() - began;
+    readAgainAt = Date.now() + PAUSE + POLITE * took;
+    if (isStale) soon();
+  }
+}
+
+// Replace only the parts that differ: what the reader has opened, chosen or scrolled to stays.
+function replace(old, fresh) {
+  const opened = new Map([...old.querySelectorAll("details")].map((one) => [titleOf(one), one.open]));
   const chosen = rows().findIndex((row) => row.classList.contains("chosen"));
-  main.replaceChildren(...fresh.childNodes);
-  main.querySelectorAll("details").forEach((one, n) => {
-    if (n < opened.length) one.open = opened[n];
+  const parts = [...old.children];
+  const news = [...fresh.children];
+  if (parts.length !== news.length) old.replaceChildren(...news);
+  else
+    parts.forEach((part, n) => {
+      const kept = part.querySelector("[data-stream]") || part.matches("[data-stream]");
+      if (!kept && part.outerHTML !== news[n].outerHTML) part.replaceWith(news[n]);
+    });
+  old.querySelectorAll("details").forEach((one) => {
+    if (opened.has(titleOf(one))) one.open = opened.get(titleOf(one));
   });
-  if (chosen >= 0) choose(chosen);
-  const foot = page.querySelector("footer time");
-  if (foot) document.querySelector("footer time").replaceWith(foot);
+  if (chosen >= 0) choose(chosen, false);
+  countDown();
+  offerCopies();
+}
+
+function titleOf(details) {
+  const summary = details.querySelector("summary");
+  const all = [...document.querySelectorAll("details")];
+  return summary ? summary.textContent.trim() : String(all.indexOf(details));
+}
+
+function soon() {
+  isStale = true;
+  setTimeout(() => isStale && refresh().catch(() => undefined), Math.max(0, readAgainAt - Date.now()));
+}
+
+function listen() {
+  const at = main();
+  if (!at || !at.dataset.live || !window.EventSource) return;
+  const query = at.dataset.live.split(" ").map((one) => `topic=${encodeURIComponent(one)}`);
+  const source = new EventSource(`${document.body.dataset.root}/live?${query.join("&")}`);
+  source.addEventListener("open", () => {
+    tell("live ·");
+    soon();
+  });
+  source.addEventListener("changed", soon);
+  source.addEventListener("error", () => tell("not live, tries again ·"));
+}
+
+function tell(text) {
+  link = text;
+  document.querySelector("footer .live").textContent = isPaused ? "paused ·" : link;
+}
+
+function follow() {
+  for (const box of document.querySelectorAll("[data-stream]")) {
+    const since = box.dataset.since ? `?since=${encodeURIComponent(box.dataset.since)}` : "";
+    const source = new EventSource(box.dataset.stream + since);
+    source.addEventListener("frame", (event) => {
+      const frame = JSON.parse(event.data);
+      const line = document.createElement("p");
+      const kind = document.createElement("span");
+      kind.className = "note";
+      kind.textContent = frame.kind;
+      const text = typeof frame.data === "string" ? frame.data : JSON.stringify(frame.data);
+      line.append(kind, " " + text);
+      box.append(line);
+      box.scrollTop = box.scrollHeight;
+    });
+    source.addEventListener("end", () => source.close());
+    source.addEventListener("error", () => source.readyState === 2 && source.close());
+  }
+}
+
+function setClock() {
+  const now = document.querySelector("footer time");
+  if (now) skew = new Date(now.dateTime) - Date.now();
 }
 
 function countDown() {
   for (const one of document.querySelectorAll("time[data-countdown]")) {
-    const left = Math.round((new Date(one.dateTime) - Date.now()) / 1000);
+    const left = Math.round((new Date(one.dateTime) - Date.now() - skew) / 1000);
     one.textContent = left > 0 ? `in ${left} s` : "it is over";
+  }
+}
+
+function offerCopies() {
+  for (const one of document.querySelectorAll("pre[data-copy]:not(.has-copy)")) {
+    one.classList.add("has-copy");
+    const button = document.createElement("button");
+    button.textContent = "Copy";
+    button.type = "button";
+    const text = one.textContent;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    });
+    one.append(button);
   }
 }
 
@@ -35,13 +157,13 @@ function rows() {
   return [...document.querySelectorAll("table.rows tbody tr")].filter((row) => row.querySelector("a"));
 }
 
-function choose(number) {
+function choose(number, scroll = true) {
   const all = rows();
   if (!all.length) return;
   all.forEach((row) => row.classList.remove("chosen"));
   const row = all[Math.max(0, Math.min(number, all.length - 1))];
   row.classList.add("chosen");
-  row.scrollIntoView({ block: "nearest" });
+  if (scroll) row.scrollIntoView({ block: "nearest" });
 }
 
 let isGoing = false;
@@ -58,7 +180,12 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "j") choose(now + 1);
   else if (event.key === "k") choose(now - 1);
   else if (event.key === "Enter" && now >= 0) rows()[now].querySelector("a").click();
-  else if (event.key === "/") {
+  else if (event.key === "?") document.querySelector("#keys").showModal();
+  else if (event.key === "p") {
+    isPaused = !isPaused;
+    tell(link);
+    if (!isPaused) soon();
+  } else if (event.key === "/") {
     const field = document.querySelector("#where");
     if (field) {
       event.preventDefault();
@@ -67,6 +194,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-setInterval(() => refresh().catch(() => undefined), PERIOD);
+document.addEventListener("focusout", () => isStale && soon());
+document.addEventListener("visibilitychange", () => document.hidden || soon());
+setInterval(soon, QUIET);
 setInterval(countDown, 1000);
+setClock();
 countDown();
+offerCopies();
+listen();
+follow();

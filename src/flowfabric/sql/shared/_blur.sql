@@ -1,6 +1,5 @@
--- Return an id next to the given one, for the position of a list. The new id keeps the time of
--- creation and hides the 64 random bits, so that a position reveals no execution of another
--- namespace.
+-- Return an id near p_id, for use as a position in a list. The new id keeps the time of creation
+-- but not the 64 random bits. So the position reveals no execution of another namespace.
 drop function if exists ff._blur;
 create function ff._blur(p_id uuid, p_is_above boolean)
 returns uuid

@@ -1,4 +1,4 @@
--- Return the first problem of what a budget declares as field and text, or null.
+-- Check the declaration of a budget. Return the field and the text of the first problem, or null.
 drop function if exists ff._budget_problem;
 create function ff._budget_problem(
   p_dimensions    text[],
@@ -29,21 +29,20 @@ begin
     when p_soft_limits is not null and cardinality(p_soft_limits) <> cardinality(p_dimensions)
       then array['soft_limits', 'must be one per dimension']
     when exists (select from unnest(p_hard_limits) l(amount) where l.amount < 1)
-      then array['hard_limits', 'must be from 1 on; null is no limit']
+      then array['hard_limits', 'must be at least 1; null means no limit']
     when exists (select from unnest(p_soft_limits) l(amount) where l.amount < 1)
-      then array['soft_limits', 'must be from 1 on; null is no limit']
+      then array['soft_limits', 'must be at least 1; null means no limit']
     when exists (select from unnest(p_hard_limits, p_soft_limits) l(hard, soft)
                  where l.soft > l.hard)
       then array['soft_limits', 'must not be above the hard limit']
     when p_period not in ('hour', 'day', 'week', 'month', 'interval')
       then array['period', 'must be hour, day, week, month or interval']
     when (p_period is not distinct from 'interval') <> (p_period_length is not null)
-      then array['period_length', 'goes with the period interval, and only with it']
-    when p_period_length not between interval '1 minute' and interval '3660 days'
-      or extract(month from p_period_length) <> 0 or extract(year from p_period_length) <> 0
-      then array['period_length', 'must be a minute to ten years, in days or less']
+      then array['period_length', 'must be given with the period interval, and only with it']
+    when not ff._is_within(p_period_length, interval '1 minute', interval '3660 days')
+      then array['period_length', 'must be a minute to ten years, in days or smaller units']
     when p_period_zone is not null and (p_period is null or p_period = 'interval')
-      then array['period_zone', 'goes with the periods hour, day, week and month']
+      then array['period_zone', 'may be given only with the period hour, day, week or month']
     when p_period_zone is not null and not exists (
         select from pg_timezone_names z where z.name = p_period_zone)
       then array['period_zone', 'must be the name of a time zone, as in Europe/Madrid']

@@ -1,6 +1,6 @@
--- Cancel the children that are bound to ended executions (T23). The caller holds the row locks of
--- the ended executions. Locked children are skipped. Returns how many children were cancelled, and
--- which of their ends must be propagated.
+-- Cancel the children that are bound to ended executions (T23). Locked children are skipped.
+-- Returns how many children were cancelled, and the children whose own end must be propagated. The
+-- caller holds the row locks of the ended executions.
 drop function if exists ff._cancel_bound_children;
 create function ff._cancel_bound_children(
   p_partition_key smallint,

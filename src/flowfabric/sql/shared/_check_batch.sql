@@ -1,6 +1,11 @@
--- Refuse a batch whose arrays differ in length or do not count from 1, because functions find an item
--- by its number. p_sizes holds the lengths, and the upper bound of the ids; p_firsts holds the lower
--- bounds of other arrays. Null arrays are not compared.
+-- Refuse a malformed batch of arrays. A batch has 1 to 1000 items. Its arrays have the same length
+-- and begin at index 1, because functions find an item by its index. p_wait is allowed only with a
+-- single item.
+--
+-- p_size is the number of ids. p_sizes holds the lengths of the other arrays and the upper bound of
+-- the ids. p_firsts holds the lower bound and the number of dimensions of each array that the
+-- function reads by index. A null entry stands for an array that was not given, and is not
+-- compared.
 drop function if exists ff._check_batch;
 create function ff._check_batch(
   p_size   integer,

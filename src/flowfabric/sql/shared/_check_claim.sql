@@ -1,4 +1,4 @@
--- Refuse malformed arguments of a claim before any table is read.
+-- Refuse malformed arguments of a claim, before any table is read.
 drop function if exists ff._check_claim;
 create function ff._check_claim(
   p_worker_id          text,
@@ -35,7 +35,7 @@ begin
     v_problem := 'tokens must not be empty or contain commas, whitespace or control characters';
   elsif p_limit is null or p_limit not between 1 and 1000 then
     v_field := 'limit'; v_problem := 'must be 1 to 1000';
-  elsif p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
+  elsif ff._is_within(p_lease_ttl, interval '1 second', interval '1 day') is not true then
     v_field := 'lease_ttl'; v_problem := 'must be between one second and one day';
   elsif p_floor_rank not between 0 and 9000 then
     v_field := 'floor_rank'; v_problem := 'must be 0 to 9000';

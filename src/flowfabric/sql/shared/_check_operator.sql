@@ -1,4 +1,4 @@
--- Refuse an operation that only an operator may call.
+-- Refuse the call if the login is not an operator.
 drop function if exists ff._check_operator;
 create function ff._check_operator(p_operation text)
 returns void

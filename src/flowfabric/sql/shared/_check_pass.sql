@@ -1,7 +1,8 @@
--- Refuse a pass of a reconciler if its batch size is out of range or its snapshot is old. With an
--- old snapshot the pass would work on past states of parents, flows and keys.
+-- Check a call of a reconciler. Refuse it if its batch size is out of range, or if its snapshot is
+-- old. With an old snapshot the reconciler would act on past states of parents, flows and keys.
 --
--- A call that is its own transaction has a new snapshot at any isolation level.
+-- A snapshot is old if the transaction began more than 1 s ago and is at REPEATABLE READ or
+-- SERIALIZABLE. A call in a transaction of its own is never refused for its snapshot.
 drop function if exists ff._check_pass;
 create function ff._check_pass(p_limit integer)
 returns void

@@ -1,10 +1,13 @@
--- End executions from any state (T5, T22, T23, T24, T25). The caller holds the row locks.
+-- End executions from any state: skip (T5), fail (T22), cancel (T23), expire (T24), or end by the
+-- timeout of a suspension (T25). Returns whether propagation is pending. The caller holds the row
+-- locks.
 --
--- A live lease is taken away: the epoch rises, so that every later call of the holder is refused,
--- and the holder gets a hint. An open attempt ends as p_ended_as; an attempt that had ended keeps
+-- A live lease ends. Its epoch rises, so that every later call of the holder is refused, and the
+-- holder gets a hint. An open attempt ends as p_ended_as. An attempt that had ended before keeps
 -- its end and its failure. If there was no attempt, the attempt state stays pending_first_attempt.
--- The waits of the execution are deleted, its suspension and its waitpoints are closed, its hooks are
--- submitted, and its end is propagated. Returns whether propagation is pending.
+--
+-- The waits of the execution are deleted, its suspension and its waitpoints are closed, its hooks
+-- are submitted, and its end is propagated.
 drop function if exists ff._end_executions;
 create function ff._end_executions(
   p_partition_key smallint,
@@ -116,6 +119,7 @@ begin
       failure_category = case when i.is_failing then p_category else e.failure_category end,
       failure_reason = case when i.is_failing then p_reason else e.failure_reason end,
       failure_detail = case when not i.is_failing then e.failure_detail end,
+      failure_place = case when not i.is_failing then e.failure_place end,
       cancellation_reason = case when p_outcome = 'cancelled' then p_reason end,
       cancelled_by = p_cancelled_by,
       terminal_at = greatest(p_now, e.transitioned_at),

@@ -1,4 +1,5 @@
--- Return the id of the gate of a quota or budget for one key: a hash. Budgets have the upper half.
+-- Return the id of the gate of a quota or budget for one key. The id is a hash. Ids of budgets are
+-- in the upper half of the range, ids of quotas in the lower half.
 drop function if exists ff._hash_gate;
 create function ff._hash_gate(
   p_is_budget boolean,

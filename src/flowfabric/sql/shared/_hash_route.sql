@@ -1,5 +1,5 @@
--- Return the id of a route: a hash of its columns. Ids in the upper half of the range have a code
--- version, ids in the lower half have none.
+-- Return the id of a route: a hash of its columns. The ids of routes with a code version are in the
+-- upper half of the range, all other ids in the lower half.
 drop function if exists ff._hash_route;
 create function ff._hash_route(
   p_namespace    text,

@@ -1,4 +1,4 @@
--- Hint the workers of these routes, once per lane, that work may be waiting.
+-- Hint to the workers of routes that work may be waiting. Each lane gets one hint.
 drop function if exists ff._hint_ready;
 create function ff._hint_ready(p_partition_key smallint, p_routes bigint[])
 returns void

@@ -1,8 +1,10 @@
--- Return the id of the execution of a hook. Each end of an execution has one id for each hook.
+-- Return the id of the execution that a hook submits for one end of an execution. The same hook and
+-- the same end always give the same id.
 --
--- The id is a UUIDv8, like the ids of children. It holds the time of the ended execution's id, and
--- a digest of that id, the replay count, the name of the hook and the secret of this database. No
--- role may read the secret, so no caller can compute the id and submit another execution under it.
+-- The id is a UUIDv8, like the ids of children. It begins with the time in the id of the ended
+-- execution. The rest is a digest of that id, the replay count, the name of the hook and the secret
+-- of this database. No role may read the secret. So no caller can compute the id and submit another
+-- execution under it.
 drop function if exists ff._hook_id;
 create function ff._hook_id(
   p_secret text, p_execution_id uuid, p_replay_count integer, p_name text)

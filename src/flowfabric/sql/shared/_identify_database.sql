@@ -1,4 +1,4 @@
--- Return the name of this database, which tells it from every other. All nodes of a cluster give the
+-- Return a name that identifies this database among all databases. All nodes of a cluster give the
 -- same answer.
 drop function if exists ff._identify_database;
 create function ff._identify_database()

@@ -1,9 +1,12 @@
--- End the leases of executions whose attempts resume later (T15, T16, T17, T30, T31). The caller
--- holds the row locks and has checked the fences. p_until_at is the time that the executions wait
--- for; null if they wait for no time.
+-- End the leases of executions whose attempts resume later. The executions are released or delayed
+-- (T15), wait for runs or dependencies (T16), or are suspended (T17), held (T30) or continued
+-- (T31). p_until_at is the time that the executions wait for; null if they wait for no time.
 --
--- The attempt is interrupted, not ended: the next claim resumes it with its remaining time. Crashes
--- stay counted. Otherwise an execution that sleeps between its crashes would never reach a limit.
+-- The attempt is interrupted and not ended: the next claim resumes it with its remaining time.
+-- Crashes stay counted. Otherwise an execution that sleeps between its crashes would never reach a
+-- limit.
+--
+-- The caller holds the row locks and has checked the fences.
 drop function if exists ff._interrupt_executions;
 create function ff._interrupt_executions(
   p_partition_key   smallint,

@@ -1,4 +1,5 @@
--- Tell whether an id is null or the nil uuid. Every scan over ids starts at the nil uuid.
+-- Tell whether an id is null or the nil uuid. No row may have the nil uuid, because every scan over
+-- ids starts after it.
 drop function if exists ff._is_nil_id;
 create function ff._is_nil_id(p_id uuid)
 returns boolean

@@ -1,6 +1,5 @@
--- Tell whether the login may act across namespaces. This needs membership in flowfabric_operator or
--- in the role that owns the schema. A login that is bound to a namespace may not. If neither role
--- exists, only the owner can call anything.
+-- Tell whether the login may act across namespaces. The login must be a member of
+-- flowfabric_operator, or of the role that owns the schema, and must not be bound to a namespace.
 drop function if exists ff._is_operator;
 create function ff._is_operator()
 returns boolean

@@ -1,5 +1,5 @@
--- Return the first problem in the form of an item of submit_json, as field and problem; null if
--- there is none. The submit itself checks options and ranges of values.
+-- Check the fields of an item of ff.submit_json and their types. Return the field and the text of
+-- the first problem, or null. The submit itself checks options and ranges of values.
 drop function if exists ff._item_problem;
 create function ff._item_problem(p_item jsonb)
 returns text[]

@@ -1,6 +1,10 @@
--- Judge the quotas and budgets of submitted items: `unknown_gate` names the ids to register,
--- `limit_reached` a quota without room that refuses what does not fit. Items in p_skip are left out.
--- Options are those of submit_executions: an array of one value applies to all items.
+-- Judge the quotas and budgets of submitted items. The verdict `unknown_gate` names ids that must
+-- be registered first. The verdict `limit_reached` names a quota with overflow `refuse` that has no
+-- room. An item whose idempotency key is in use is not refused for a lack of room, because nothing
+-- would be stored for it.
+--
+-- Items in p_skip are left out. The options are those of submit_executions; an array of one value
+-- applies to all items.
 drop function if exists ff._judge_gates;
 create function ff._judge_gates(
   p_partition_key smallint,
@@ -19,9 +23,13 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_asked   bigint[];
-  v_unknown bigint[];
-  v_full    bigint[];
+  v_asked    bigint[];
+  v_known    bigint[];
+  v_unknown  bigint[];
+  v_full     bigint[];
+  v_refusing bigint[];
+  v_all      bigint[] := '{}';
+  v_now      timestamptz;
 begin
   v_asked := array(
     select distinct (g.id #>> '{}')::bigint
@@ -35,28 +43,47 @@ begin
         x(id)) g
     where (g.id #>> '{}') ~ '^[0-9]{1,18}$'
       or (g.id #>> '{}')::numeric <= 9223372036854775807);
-  v_unknown := array(
-    select a.id from unnest(v_asked) a(id)
-    where case when a.id < 4611686018427387904
-            then not exists (
-              select from ff.gate g
-              where g.partition_key = p_partition_key and g.gate_id = a.id
-                and case when g.namespace = p_namespace then true else false end offset 0)
-            else not exists (
-              select from ff.budget b
-              where b.budget_id = a.id
-                and case when b.namespace = p_namespace then true else false end offset 0) end);
+  if v_asked = '{}' then
+    return '{}';
+  end if;
+  v_known := array(
+    select g.gate_id from ff.gate g
+    where g.partition_key = p_partition_key and g.gate_id = any (v_asked)
+      and case when g.namespace = p_namespace then true else false end);
+  v_known := v_known || array(
+    select b.budget_id from ff.budget b
+    where b.budget_id = any (v_asked)
+      and case when b.namespace = p_namespace then true else false end);
+  v_unknown := array(select a.id from unnest(v_asked) a(id) where a.id <> all (v_known));
+  v_now := ff.now();
   v_full := array(
     select a.id from unnest(v_asked) a(id)
     cross join lateral (
-      select g.max_running, g.running, g.opens_at from ff.gate g
+      select g.max_running, g.running + (g.reserved_for is not null)::integer as running, g.opens_at
+      from ff.gate g
       where g.partition_key = p_partition_key and g.gate_id = a.id and g.is_refusing offset 0) x
-    where x.opens_at is not null
-      or exists (select from ff.line y
-                 where y.partition_key = p_partition_key and y.gate_id = a.id offset 0)
+    where x.opens_at > v_now
+      or exists (select from ff.execution e
+                 where e.partition_key = p_partition_key and e.line_id = a.id offset 0)
       or x.max_running <= x.running - coalesce((
            select sum(r.slots) from ff.gate_release r
            where r.partition_key = p_partition_key and r.gate_id = a.id), 0));
+  if ff._count_partitions() > 1 then
+    -- This partition has only a share of the limit.
+    v_refusing := array(
+      select a.id from unnest(v_asked) a(id)
+      where exists (
+        select from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = a.id
+          and case when g.is_refusing then true else false end offset 0));
+    for v_nth in 1..cardinality(v_refusing) loop
+      if ff._is_used_up(
+           p_partition_key, v_refusing[v_nth], v_refusing[v_nth] = any (v_full), v_now) then
+        v_all := v_all || v_refusing[v_nth];
+      end if;
+    end loop;
+    v_full := v_all;
+  end if;
   if v_unknown = '{}' and v_full = '{}' then
     return '{}';
   end if;
@@ -81,6 +108,12 @@ begin
     left join lateral (
       select g.quota, g.key from ff.gate g
       where g.partition_key = p_partition_key and g.gate_id = w.gate_id offset 0) k on true
-    where u.n <> all (p_skip) and (w.unknown is not null or w.gate_id is not null)), '{}');
+    where u.n <> all (p_skip) and (
+      w.unknown is not null
+      or w.gate_id is not null
+         and not exists (
+           select from ff.idempotency_key k
+           where k.partition_key = p_partition_key and k.namespace = p_namespace
+             and k.key = coalesce(u.o, p_options[1]) ->> 'key' offset 0))), '{}');
 end;
 $$;

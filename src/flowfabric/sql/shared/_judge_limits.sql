@@ -1,7 +1,8 @@
--- Judge the items of a submit whose tasks have limits: return a verdict for each item that does not
--- name a limit of its task, or names it without the key that it needs. Arrays and options are those
--- of submit_executions; the gates that they name exist. Items in p_skip are left out. Called only if
--- one of the routes is limited.
+-- Judge submitted items whose tasks have limits. The verdict is `invalid` for each item that leaves
+-- out a limit of its task, or that names a limit without the key that the limit needs.
+--
+-- Arrays and options are the same as in submit_executions, and the gates that they name exist.
+-- Items in p_skip are left out. Call this only if one of the routes is limited.
 drop function if exists ff._judge_limits;
 create function ff._judge_limits(
   p_partition_key smallint,

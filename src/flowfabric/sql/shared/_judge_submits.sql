@@ -1,6 +1,8 @@
--- Judge the items of a submit: return a verdict for each item that cannot be stored, with the field
--- and the problem. The arrays and options are the same as in submit_executions. An array of one
--- value applies to all items. Reads no executions and locks nothing.
+-- Judge the items of a submit. Returns a verdict for each item that cannot be stored, with the
+-- field and the problem. Reads no executions and locks nothing.
+--
+-- The arrays and options are the same as in submit_executions. An array of one value applies to all
+-- items.
 drop function if exists ff._judge_submits;
 create function ff._judge_submits(
   p_namespace         text,
@@ -56,9 +58,9 @@ begin
               then array['payload', 'is larger than 1 MiB (1048576 bytes)']
             when octet_length(i.encoding) > 64
               then array['payload_encoding', 'must be at most 64 bytes']
-            -- a time outside the calendar would make every later sum fail
-            when i.delay not between interval '-36525 days' and interval '36525 days'
-              then array['delay', 'must be at most a hundred years']
+            -- A time outside the calendar would make every later sum fail.
+            when not ff._is_within(i.delay, interval '-36525 days', interval '36525 days')
+              then array['delay', 'must be at most a hundred years, in days or smaller units']
             when i.problem is not null then i.problem
             when (i.options ->> 'with_parent')::boolean and (i.options ->> 'parent_id')::uuid = u.id
               then array['parent_id', 'must be another execution']

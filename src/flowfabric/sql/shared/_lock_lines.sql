@@ -1,9 +1,9 @@
--- Find the closed lines that submitted executions join, and lock them so that they stay until the
--- submit ends. Returns the parallel arrays of routes and gates.
+-- Find the closed lines that submitted executions join, and lock them so that nobody removes them
+-- before the submit ends. Returns the routes and the gates of these lines, as parallel arrays.
 --
--- The lock only keeps a line from being removed: lines open and close beneath it. Only a transaction
--- that reads what is committed at each statement may join; any other stores its executions eligible,
--- and the claim parks them.
+-- A locked line can still open and close. Only a READ COMMITTED transaction puts its executions
+-- into lines. Any other transaction stores them as eligible, and the next claim puts them into
+-- line.
 drop function if exists ff._lock_lines;
 create function ff._lock_lines(
   p_partition_key smallint,

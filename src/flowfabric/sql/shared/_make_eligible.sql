@@ -1,5 +1,6 @@
--- Make a waiting execution eligible (T4, T7, T8). The caller holds the row lock. If p_kind is null,
--- the move is quiet: it writes no event and keeps the version.
+-- Make a waiting execution eligible: its dependencies are satisfied (T4), it is unblocked (T7), or
+-- its delay ends (T8). If p_kind is null, the move is quiet: it writes no event and keeps the
+-- version. The caller holds the row lock.
 drop function if exists ff._make_eligible;
 create function ff._make_eligible(
   p_partition_key smallint,

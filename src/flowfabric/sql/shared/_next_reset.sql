@@ -1,5 +1,6 @@
--- Return when a budget is reset next: the end of the current period of its zone, or the next whole
--- number of intervals after p_phase_at. Null for a budget without a period.
+-- Return when a budget is reset next, or null if it has no period. If the period is an hour, day,
+-- week or month, the reset is at its end in the time zone of the budget. If the period is an
+-- interval, the reset is at the next multiple of the interval, counted from p_phase_at.
 drop function if exists ff._next_reset;
 create function ff._next_reset(
   p_period        ff.budget_period,
@@ -18,6 +19,11 @@ begin
   if p_period = 'interval' then
     return p_phase_at + make_interval(secs => extract(epoch from p_period_length) * (
       floor(extract(epoch from p_now - p_phase_at) / extract(epoch from p_period_length)) + 1));
+  end if;
+  if p_period = 'hour' then
+    -- Counted from now: when the clocks go back, an hour of the zone comes twice.
+    return p_now + interval '1 hour'
+      - (p_now at time zone v_zone - date_trunc('hour', p_now at time zone v_zone));
   end if;
   return (date_trunc(p_period::text, p_now at time zone v_zone)
           + ('1 ' || p_period::text)::interval) at time zone v_zone;

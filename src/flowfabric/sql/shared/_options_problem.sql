@@ -1,6 +1,6 @@
--- Return the first problem of the options of a submission, as field and problem; null if there is
--- none. Options are the rare fields that submit_executions documents, as one JSON object. No other
--- function checks them.
+-- Check the options of a submission: the rare fields that submit_executions documents, as one JSON
+-- object. Return the field and the text of the first problem, or null. No other function checks
+-- options.
 drop function if exists ff._options_problem;
 create function ff._options_problem(p_options jsonb)
 returns text[]
@@ -25,8 +25,8 @@ begin
   end if;
   v_rest := p_options - array[
     'delayed_until', 'deadline_ms', 'deadline_at', 'policy', 'max_reclaims', 'tags', 'creator',
-    'key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'parent_id', 'with_parent',
-    'trace_context', 'task_version', 'quotas', 'budgets', 'fair_key'];
+    'key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'key_partitions', 'parent_id',
+    'with_parent', 'trace_context', 'task_version', 'quotas', 'budgets', 'fair_key'];
   if v_rest <> '{}' then
     return array[(select min(k.field) from jsonb_object_keys(v_rest) k(field)),
                  'is not a field of an item'];
@@ -110,7 +110,7 @@ begin
       then array['delayed_until', 'must be before the year 9999']
     when abs((p_options ->> 'deadline_ms')::numeric) > 3155760000000
       then array['deadline', 'must be at most a hundred years']
-    -- a double cannot store less
+    -- The smallest duration that can be stored is a microsecond.
     when abs(nullif((p_options ->> 'deadline_ms')::numeric, 0)) < 0.001
       then array['deadline', 'must be 0 or at least a microsecond']
     when (p_options ->> 'deadline_at')::timestamptz < timestamptz '0001-01-02 00:00:00+00'
@@ -133,6 +133,10 @@ begin
     when p_options ->> 'key' is not null
       and nullif((p_options ->> 'key_window_ms')::numeric, 0) < 0.001
       then array['key_window', 'must be 0 or at least a microsecond']
+    when p_options ->> 'key_partitions' is not null and (
+        not ff._is_count(p_options -> 'key_partitions')
+        or (p_options ->> 'key_partitions')::integer not between 1 and 32767)
+      then array['key_partitions', 'must be the number of partitions of keys, 1 to 32767']
     when (p_options ->> 'with_parent')::boolean and p_options ->> 'parent_id' is null
       then array['parent_id', 'is needed for a child that ends with its parent']
     when octet_length(p_options ->> 'trace_context') > 4096

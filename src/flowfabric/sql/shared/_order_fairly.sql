@@ -1,9 +1,12 @@
--- Return the place of each submitted item in the claim order, null for items without a fair key.
+-- Return the place of each submitted item in the claim order; null for items without a fair key.
 --
--- The items of a key stand a millisecond apart, after the last one of their key, and never before the
--- place that the lane has served up to. So a key with few items comes after at most one item of each
--- other key, however many these have. A key that another transaction is submitting is read as it was:
--- nobody waits, and two such submits may get the same places.
+-- The items of a key are placed a millisecond apart. They come after the last item of the same key,
+-- and never before the place that the lane has reached. So a key with few items waits for at most
+-- one item of each other key, however many items the others have. A key with a weight
+-- (ff.lane.weights) gets that many places in a millisecond.
+--
+-- No submit waits for another one. If another transaction is submitting with the same key, its
+-- uncommitted items are ignored, and both submits may get the same places.
 drop function if exists ff._order_fairly;
 create function ff._order_fairly(
   p_partition_key smallint,
@@ -26,9 +29,11 @@ declare
   v_places timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_fair_keys)]);
   v_group  record;
   v_first  timestamptz;
+  v_step   interval;
 begin
   for v_group in
-    select r.lane, k.rank, u.key, array_agg(u.n order by u.n) as items
+    select r.lane, k.rank, u.key, array_agg(u.n order by u.n) as items,
+           min((w.weights ->> u.key)::integer) as weight
     from unnest(p_fair_keys) with ordinality u(key, n)
     cross join lateral (
       select (9000 - least(greatest(coalesce(
@@ -39,13 +44,17 @@ begin
       where x.route_id = case when cardinality(p_route_ids) = 1 then p_route_ids[1]
                               else p_route_ids[u.n] end
         and x.namespace = p_namespace offset 0) r
+    cross join lateral (
+      select l.weights from ff.lane l
+      where l.namespace = p_namespace and l.lane = r.lane offset 0) w
     where u.key is not null
     group by r.lane, k.rank, u.key
     order by r.lane, k.rank, u.key
   loop
+    v_step := interval '1 millisecond' / coalesce(v_group.weight, 1);
     select greatest(
              coalesce((
-               select f.last_at + interval '1 millisecond' from ff.fair_key f
+               select f.last_at + v_step from ff.fair_key f
                where f.partition_key = p_partition_key and f.namespace = p_namespace
                  and f.lane = v_group.lane and f.rank = v_group.rank and f.key = v_group.key),
                '-infinity'),
@@ -58,18 +67,18 @@ begin
       v_first := p_now;
     end if;
     for v_nth in 1..cardinality(v_group.items) loop
-      v_places[v_group.items[v_nth]] := v_first + (v_nth - 1) * interval '1 millisecond';
+      v_places[v_group.items[v_nth]] := v_first + (v_nth - 1) * v_step;
     end loop;
     if pg_try_advisory_xact_lock(hashtextextended(concat_ws(
          ' ', 'ff.fair', p_partition_key, p_namespace, v_group.lane, v_group.rank, v_group.key),
          0)) then
       insert into ff.fair_key as f (partition_key, namespace, lane, rank, key, last_at)
       values (p_partition_key, p_namespace, v_group.lane, v_group.rank, v_group.key,
-              v_first + (cardinality(v_group.items) - 1) * interval '1 millisecond')
+              v_first + (cardinality(v_group.items) - 1) * v_step)
       on conflict (partition_key, namespace, lane, rank, key) do update
         set last_at = greatest(f.last_at, excluded.last_at);
     end if;
-    -- Its presence tells claims that the lane is fair.
+    -- This row tells claims that the lane is fair.
     if not exists (
          select from ff.fair_lane l
          where l.partition_key = p_partition_key and l.namespace = p_namespace

@@ -1,14 +1,17 @@
--- Propagate the end of executions. Wake the executions that wait for them (_wake_waiters), cancel
--- the children bound to them (_cancel_bound_children), and resolve the edges out of them
--- (_resolve_edges). Do the same for every execution that ends on the way. Then pass on the new
--- results of members that succeeded again (_refresh_inputs). The caller holds the row locks of the
--- ended executions.
+-- Propagate the ends of executions, and the ends of all executions that end because of them. The
+-- caller holds the row locks of the ended executions.
 --
--- Locked rows are skipped. p_limit is the most rows that are handled, and also the most siblings
--- that are cancelled. Sets `wakes_pending` on ended executions that have something left to
--- propagate, and clears it once nothing is left. Returns how many rows were handled, and which of
--- the given executions are still pending. has_more says whether anything else is left: other ended
--- executions are pending, or siblings are left to cancel.
+-- Wake the executions that wait for them (_wake_waiters), cancel the children bound to them
+-- (_cancel_bound_children), and resolve the edges out of them (_resolve_edges). Then pass on the
+-- new results of members that succeeded again (_refresh_inputs).
+--
+-- Locked rows are skipped. The call handles at most p_limit rows, and cancels at most p_limit
+-- siblings. An ended execution that has something left to propagate gets `wakes_pending`. This mark
+-- is cleared when nothing is left to propagate.
+--
+-- Returns how many rows were handled, and which of the executions in p_ended_ids are still pending.
+-- has_more says whether anything else is left: other ended executions are pending, or siblings are
+-- left to cancel.
 drop function if exists ff._propagate_end;
 create function ff._propagate_end(
   p_partition_key  smallint,

@@ -1,5 +1,4 @@
--- Read which of the given executions are awaited. The end of an awaited execution must be
--- propagated.
+-- Read which of the executions are awaited. The end of an awaited execution must be propagated.
 drop function if exists ff._read_awaited;
 create function ff._read_awaited(p_partition_key smallint, p_execution_ids uuid[])
 returns uuid[]

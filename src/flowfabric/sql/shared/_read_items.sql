@@ -1,7 +1,8 @@
 -- Read the items of submit_json as the arrays and options that a submit takes, in the same order.
--- An array that no item needs is null. The caller has checked the form of the items. p_sound lists
--- the items to read, counted from 1; null means all. p_ignored lists fields that are not part of an
--- item.
+-- An array that no item needs is null.
+--
+-- p_sound lists the items to read, counted from 1; null means all. p_ignored lists fields that are
+-- not part of an item. The caller has checked the form of the items.
 drop function if exists ff._read_items;
 create function ff._read_items(
   p_items        jsonb,

@@ -1,5 +1,6 @@
--- Return whether the engine sends hints of submits. Where the tables are distributed the client does:
--- NOTIFY fires only on the node of the partition, and a commit in two phases does not take it.
+-- Tell whether ff.submit_json and ff.submit_flow send hints themselves. If the tables are
+-- distributed, the client sends the hints instead: NOTIFY would reach only the node of the
+-- partition, and a two-phase commit refuses NOTIFY.
 drop function if exists ff._sends_hints;
 create function ff._sends_hints()
 returns boolean

@@ -1,8 +1,10 @@
--- Shut or open a budget by its usage, and its lines with it. The caller holds the lock of the budget.
+-- Shut or open a budget and its lines, depending on its usage. The caller holds the lock of the
+-- budget.
 --
--- A budget is shut if a dimension has used and refused its hard limit: without what was refused, usage
--- would stay just below the limit, and every new run would be refused in vain. With on_exceed warn a
--- budget is never shut.
+-- A budget is shut if the used and refused amounts of a dimension together reach its hard limit. If
+-- the refused amounts did not count, the usage could stay just below the limit. New runs would
+-- still start, and the usage of each would be refused. A budget with on_exceed `warn` is never
+-- shut.
 drop function if exists ff._shut_budget;
 create function ff._shut_budget(p_budget_id bigint)
 returns void

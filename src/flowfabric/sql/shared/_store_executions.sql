@@ -1,17 +1,20 @@
--- Store judged executions: their rows, events and bodies. No other function writes new executions;
+-- Store judged executions: their rows, events and bodies. No other function writes new executions.
 -- submit_executions (also for submit_json and schedules) and submit_flow call it.
 --
 -- The arrays and options are the same as in submit_executions. An array of one value applies to all
 -- items. Items in p_skip are left out. p_has_large says whether a payload may be too large for the
--- row (256 bytes). Members of a flow pass its id and their names; p_waits marks members with
--- upstream members, p_feeds marks members with downstream members. Returns the created ids;
--- `seconds` lists the items that have the same id as an earlier item of the call. The caller sets
--- the planner settings.
+-- row (256 bytes). For members of a flow, the caller passes the id of the flow and their names.
+-- p_waits marks members with upstream members, p_feeds marks members with downstream members.
 --
--- There are two statements that write the same rows and events. The first is for items that differ
--- only in id and payload, as most do: everything else is computed once. If an id is taken, the
--- first statement is rolled back, and the second stores the items and skips the taken ids. The
--- second also stores items that differ in other fields.
+-- Returns the created ids. `seconds` lists the items that have the same id as an earlier item of
+-- the call.
+--
+-- Two statements write the same rows and events. The first is for items that differ only in id and
+-- payload, as most do: everything else is computed once. If an id is taken, the first statement is
+-- rolled back, and the second stores the items and skips the taken ids. The second also stores
+-- items that differ in other fields.
+--
+-- This function has no planner settings of its own; those of the caller apply.
 drop function if exists ff._store_executions;
 create function ff._store_executions(
   p_partition_key     smallint,
@@ -72,7 +75,7 @@ declare
   v_retention     interval;
   v_instance_tag  text;
   v_detail        jsonb;
-  -- of items under quotas or budgets
+  -- only for items under quotas or budgets
   v_is_gated      boolean := false;
   v_line_routes   bigint[];
   v_line_gates    bigint[];
@@ -270,7 +273,7 @@ begin
         instance_tag, occurred_at, detail)
       select p_partition_key, v_generation, v_xid, s.execution_id, 1, 'submitted', s.route_id,
              p_flow_id, p_namespace, s.instance_tag, v_now,
-             -- only if it is not the default; doctor compares later changes of the priority with it
+             -- Only a priority other than the default is stored; doctor compares changes with it.
              case when s.rank <> 9000 then jsonb_build_object('priority', 9000 - s.rank) end
       from stored s
       returning execution_id
@@ -341,7 +344,7 @@ declare
   v_now           constant timestamptz := ff.now();
   v_xid           constant xid8 := pg_current_xact_id();
   v_generation    constant integer := ff._lock_generation(p_partition_key);
-  -- what applies to all items; null if the items differ
+  -- values that apply to all items; null if the items differ
   v_route_id      constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
   v_payload       constant bytea := case when cardinality(p_payloads) = 1 then p_payloads[1] end;
   v_encoding      constant text := case when cardinality(p_payload_encodings) = 1
@@ -377,7 +380,7 @@ begin
     return;
   end if;
   v_max_reclaims := (v_shared ->> 'max_reclaims')::numeric;
-  -- Most submissions share no other option; in a small batch each line here is felt.
+  -- Most submissions share no other option. In a small batch every line here costs measurable time.
   if v_shared - 'max_reclaims' <> '{}' then
     v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
     v_deadline_at := coalesce(
@@ -487,11 +490,11 @@ begin
     instance_tag, occurred_at, detail)
   select p_partition_key, v_generation, v_xid, u.id, 1, 'submitted', u.route_id, p_flow_id,
          p_namespace, u.instance_tag, v_now,
-         -- only if not the default; a later change of priority is compared with it
+         -- Only a priority other than the default is stored; doctor compares changes with it.
          case when u.rank <> 9000 then jsonb_build_object('priority', 9000 - u.rank) end
   from unnest(created, v_routes, v_tags_stored, v_ranks) u(id, route_id, instance_tag, rank);
 
-  -- Items with the same id: the first one was created, and only its body may be stored.
+  -- If several items have the same id, only the first was created, and only its body is stored.
   if cardinality(created) <> cardinality(p_execution_ids) - cardinality(p_skip) then
     seconds := array(
       select s.n

@@ -2,11 +2,13 @@
 -- transaction of the end. The caller holds the row locks of the ended executions.
 --
 -- The payload of a hook is a JSON object: the facts of the end, the arguments, the result and the
--- error. Valid JSON is copied as it is, other bytes as base64. A hook gets the tags and the trace
--- of the ended execution, which is its parent; the hook is not bound to it. It is stored even if
--- its lane is closed, because an end cannot be refused. The end of a hook calls no hooks.
+-- error. Valid JSON is copied as it is, other bytes as base64.
 --
--- Hooks are stored in chunks of at most 100 and of about 32 MiB. A larger array could exceed the
+-- A hook gets the tags and the trace of the ended execution. The ended execution is its parent, but
+-- the hook is not bound to it. A hook is stored even if its lane is closed, because an end cannot
+-- be refused. The end of a hook submits no hooks.
+--
+-- Hooks are stored in chunks of at most 100 hooks and about 32 MiB. A larger array could exceed the
 -- limit of 1 GiB, and an end must not fail.
 drop function if exists ff._submit_hooks;
 create function ff._submit_hooks(p_partition_key smallint, p_ended_ids uuid[])

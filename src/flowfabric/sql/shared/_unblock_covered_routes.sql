@@ -1,6 +1,6 @@
 -- Unblock executions that were blocked because no capable worker was alive, if a live worker covers
--- their route now. With a worker name, only that worker counts. Skips locked rows. Returns how many
--- executions became eligible.
+-- their route now. If a worker name is given, only that worker counts. Locked rows are skipped.
+-- Returns how many executions became eligible.
 drop function if exists ff._unblock_covered_routes;
 create function ff._unblock_covered_routes(
   p_partition_key      smallint,
@@ -19,7 +19,8 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_ids uuid[];
+  v_workers jsonb;
+  v_ids     uuid[];
 begin
   -- This is one lookup in an index that is nearly always empty.
   if not exists (
@@ -27,6 +28,15 @@ begin
       where e.partition_key = p_partition_key and e.eligibility = 'blocked_by_route') then
     return 0;
   end if;
+  -- The workers are read first: on Citus their table is on another node than the executions.
+  v_workers := (
+    select jsonb_agg(to_jsonb(w)) from (
+      select x.namespace, x.lanes, x.tasks, x.capabilities
+      from ff.worker x
+      where x.heartbeat_at + x.liveness_ttl > p_now
+        and (p_worker_instance_id is null
+             or (x.namespace = p_worker_namespace
+                 and x.worker_instance_id = p_worker_instance_id))) w);
   v_ids := array(
     select b.execution_id
     from ff.route r
@@ -39,12 +49,9 @@ begin
       for no key update skip locked
     ) b
     where exists (
-      select from ff.worker w
-      where w.heartbeat_at + w.liveness_ttl > p_now
-        and (p_worker_instance_id is null
-             or (w.namespace = p_worker_namespace
-                 and w.worker_instance_id = p_worker_instance_id))
-        and w.namespace in ('', r.namespace)
+      select from jsonb_to_recordset(v_workers)
+        w(namespace text, lanes text[], tasks text[], capabilities text[])
+      where w.namespace in ('', r.namespace)
         and (w.lanes is null or r.lane = any (w.lanes))
         and (w.tasks is null or r.task = any (w.tasks))
         and r.capabilities <@ w.capabilities)

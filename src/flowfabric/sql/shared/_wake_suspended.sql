@@ -1,5 +1,6 @@
--- Wake suspended executions (T18, T26): close their suspensions and make them eligible, or delayed
--- by p_delay. The caller holds the row locks. p_detail says what woke them.
+-- Wake suspended executions: because of a signal, an end or an operator (T18), or because of their
+-- timeout (T26). Their suspensions are closed, and they become eligible, or delayed by p_delay.
+-- p_detail says what woke them. The caller holds the row locks.
 drop function if exists ff._wake_suspended;
 create function ff._wake_suspended(
   p_partition_key smallint,

@@ -1,6 +1,9 @@
--- Count down the executions that wait for the ended ones; at 0 they become eligible (T4, quiet), and
--- suspended ones are woken (T18). The caller holds the row locks of the ended executions. Locked
--- waiters are skipped. Returns how many waits were handled.
+-- Wake the executions that wait for ended executions. Each end lowers the count of ends that a
+-- waiter still needs. At 0, a blocked waiter becomes eligible (T4, quiet), and a suspended waiter
+-- is woken (T18).
+--
+-- Locked waiters are skipped. Returns how many waits were handled. The caller holds the row locks
+-- of the ended executions.
 drop function if exists ff._wake_waiters;
 create function ff._wake_waiters(
   p_partition_key smallint,

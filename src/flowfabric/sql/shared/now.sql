@@ -1,5 +1,5 @@
 -- Read the engine's clock. Tests replace this function by a settable clock, so a migration never
--- drops it. It has no search_path of its own, because that would prevent inlining.
+-- drops it. It has no search_path, because Postgres never inlines a function that has one.
 create or replace function ff.now()
 returns timestamptz
 language sql

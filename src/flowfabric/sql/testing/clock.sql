@@ -1,5 +1,5 @@
--- A clock that tests can set, in place of the engine's own. One row, read by every connection.
--- Only templates of test databases get it.
+-- A clock that tests can set. It replaces the engine's own clock. Every connection reads its one
+-- row. Only templates of test databases have it.
 create schema if not exists ff_test;
 
 create table ff_test.clock (

@@ -1,5 +1,5 @@
--- Executions with all their data. The failure is the failure of the latest attempt; a replay hides
--- it. An execution that expired at its deadline has the category execution_deadline.
+-- Executions with all their data. The failure is that of the latest attempt; after a replay it is
+-- hidden. An execution that expired at its deadline has the category execution_deadline.
 create or replace view ff.execution_view as
 select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilities,
        9000 - e.rank as priority,
@@ -36,7 +36,19 @@ select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilit
           and k.execution_id > '00000000-0000-0000-0000-000000000000'
         limit 1) as key,
        r.code_version,
-       coalesce(b.generation, 0) as generation
+       coalesce(b.generation, 0) as generation,
+       nullif(
+         coalesce((
+           select jsonb_agg(jsonb_build_object('kind', 'quota', 'name', g.quota, 'key', g.key)
+                            order by g.quota collate "C", g.key collate "C")
+           from ff.gate g
+           where g.partition_key = e.partition_key and g.gate_id = any (e.quota_ids)), '[]')
+         || coalesce((
+           select jsonb_agg(jsonb_build_object('kind', 'budget', 'name', x.budget, 'key', x.key)
+                            order by x.budget collate "C", x.key collate "C")
+           from ff.budget x
+           where x.budget_id = any (e.budget_ids)), '[]'),
+         '[]')::text as limits
 from ff.execution e
 join ff.route r on r.route_id = e.route_id
 left join ff.execution_body b

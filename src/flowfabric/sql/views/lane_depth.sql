@@ -1,10 +1,17 @@
--- Lanes with the number of waiting executions, and of executions in the lines of quotas and budgets:
--- exact up to 10 000; 10 001 means more.
+-- Lanes with two numbers: the executions that wait, and the executions in the lines of quotas and
+-- budgets. Both are exact up to 10 000; 10 001 means more.
 create or replace view ff.lane_depth as
 select l.namespace, l.lane, l.state::text, l.resumes_at, l.registered_at,
        coalesce(least(sum(d.waiting), 10001), 0)::integer as waiting,
        l.retention, l.reason, l.changed_by, l.changed_at,
-       least(coalesce(sum(k.in_line), 0), 10001)::integer as in_line
+       least(coalesce(sum(k.in_line), 0), 10001)::integer as in_line,
+       (coalesce(l.options, l.declared) ->> 'concurrency')::integer as concurrency,
+       (coalesce(l.options, l.declared) ->> 'rate')::integer as rate,
+       interval '1 millisecond'
+         * (coalesce(l.options, l.declared) ->> 'rate_window_ms')::double precision as rate_window,
+       l.declared ->> 'fair_by' as fair_by,
+       coalesce(l.options, l.declared) -> 'weights' as weights,
+       l.options is not null as is_set
 from ff.lane l
 left join ff.route r on r.namespace = l.namespace and r.lane = l.lane
 left join lateral (
@@ -30,4 +37,4 @@ left join lateral (
   where y.partition_key = 0 and y.route_id = r.route_id
 ) k on true
 group by l.namespace, l.lane, l.state, l.resumes_at, l.registered_at, l.retention, l.reason, l.changed_by,
-         l.changed_at;
+         l.changed_at, l.options, l.declared;

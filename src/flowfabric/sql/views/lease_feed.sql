@@ -1,4 +1,5 @@
--- The events of leases. An event that ends a lease only as a side effect counts as `revoked`.
+-- The events of leases. A lease is acquired, reclaimed, expired or revoked. Every end of a lease
+-- other than expiry is shown as `revoked`, even a completion.
 create or replace view ff.lease_feed as
 select v.partition_key, v.event_id, v.execution_id, v.version,
        case

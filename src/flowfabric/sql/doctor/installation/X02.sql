@@ -1,12 +1,12 @@
--- The schema is the one of this release, unchanged.
+-- The schema is that of this release, unchanged.
 --
 -- The schema steps that were applied have the text of this release. The library has the number and
 -- the hash of this release. The catalog has every function, word for word, and every named
 -- constraint and index.
 --
--- Remedy:  flowfabric db migrate. It re-creates a changed function only if the hash of the library
---          differs: set library_hash in ff.meta to null first. Re-create a constraint or an index
---          by hand, as in the schema step (flowfabric db sql).
+-- Remedy:  flowfabric db migrate. If a function differs, first set library_hash in ff.meta to null:
+--          the command re-creates functions only if the stored hash differs. Re-create a constraint
+--          or an index by hand, as in the schema step (flowfabric db sql).
 select 'error' as level,
        case when p.oid is null then format('the function ff.%s is missing', f.name)
             else format('the function ff.%s differs from this release', f.name)

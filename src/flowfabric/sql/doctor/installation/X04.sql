@@ -1,8 +1,10 @@
--- Indexes and constraints are valid, and the tables have no triggers or rules of other software.
+-- Indexes and constraints are valid, the tables have no triggers or rules of other software, and
+-- all events are visible to readers.
 --
--- An invalid index finds nothing; a trigger or a rule changes the effect of the engine's
--- statements. Events carry transaction numbers of this server. After a restore from a dump into a
--- younger server, readers would not see the events until the server has reached these numbers.
+-- An invalid index finds nothing. A trigger or a rule changes the effect of the engine's
+-- statements. Events carry transaction numbers of their server. After a restore from a dump into a
+-- younger server, readers do not see the restored events until that server has reached these
+-- numbers.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
 --          the events instead. For events from a dump: before anything else runs, begin a new

@@ -1,10 +1,10 @@
 -- The server has free resources and cleans up.
 --
--- Autovacuum is on, no transaction is so old that dead rows pile up, connections are free, and the
--- clocks of this machine and of the server differ by less than 2 s.
+-- Autovacuum is on. No transaction and no replication slot is so old that dead rows pile up.
+-- Connections are free. The clocks of this machine and of the server differ by less than 2 s.
 --
 -- Remedy:  alter system set autovacuum = on; end the transaction (pg_terminate_backend) or drop the
---          slot; raise max_connections or use a pooler; run a time service.
+--          replication slot; raise max_connections or use a pooler; run a time service.
 select 'warning' as level, 'autovacuum is off' as problem
 from pg_catalog.pg_settings s
 where s.name in ('autovacuum', 'track_counts') and s.setting = 'off'

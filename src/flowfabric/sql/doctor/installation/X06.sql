@@ -1,12 +1,13 @@
 -- A distributed database is distributed as a whole.
 --
--- Every table stands where it belongs: small ones on every node, those of the workers on the
--- coordinator, all others by partition beside ff.execution. Every function is on every node, and a
--- call of a public one runs on the node of its partition. A function that lost its delegation still
--- answers, but slowly and on the coordinator. All nodes are active and have the metadata, and every
--- partition has a generation of events with a node. On a single server there is nothing to check.
+-- Every table is where it belongs: small tables on every node, the tables of the workers on the
+-- coordinator, all other tables beside ff.execution, by partition. Every function is on every node,
+-- and a call of a public function runs on the node of its partition. If a function is not delegated
+-- to that node, it still answers, but slowly and on the coordinator. All nodes are active and have
+-- the metadata, and every partition has a generation of events that names a node. On a single
+-- server there is nothing to check.
 --
--- Remedy:  flowfabric db distribute, on the coordinator: it does what is left. For a node:
+-- Remedy:  flowfabric db distribute, on the coordinator: it completes what is missing. For a node:
 --          select citus_activate_node('HOST', PORT).
 select 'error' as level,
        case when p.logicalrelid is null then format('the table ff.%s is not distributed', c.relname)

@@ -1,6 +1,6 @@
--- An open budget that does not only warn has used at most its hard limits.
+-- The usage of an open budget is at most its hard limits, unless the budget only warns.
 --
--- A lowered limit may be below what was used before: then the budget is shut.
+-- If a limit was lowered below the usage, the budget is shut.
 --
 -- Holds:   always
 -- Reads:   the database

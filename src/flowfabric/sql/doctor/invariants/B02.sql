@@ -1,8 +1,13 @@
--- A budget is shut exactly if a dimension has used and refused its hard limit.
+-- A budget is shut exactly if the used and refused amounts of a dimension reach its hard limit. A
+-- budget that only warns is never shut.
+--
+-- Reports of usage and operators' calls shut and open a budget. Claims only read whether it is
+-- shut.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  `flowfabric budget raise` with the present limit decides it again.
+-- Remedy:  `flowfabric budget raise` with the present limit shuts or opens the budget, as its usage
+--          requires.
 select 'B02' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('budget %s, key %s is %s', b.budget, coalesce(nullif(b.key, ''), 'none'),
               case when b.is_shut then 'shut with room left' else 'open without room' end)

@@ -1,4 +1,7 @@
--- What was spent in a period is part of its usage, so that it can be taken back.
+-- The usage of a budget includes every amount in its ledger.
+--
+-- ff.record_spend adds an amount to the ledger and to the usage in one transaction.
+-- ff.release_budget takes an amount of the current period back from both.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,4 +1,6 @@
--- A budget with a period has its next reset, at the end of a period and not long ago.
+-- A budget has a next reset exactly if it has a period, and it is reset on time.
+--
+-- A reconciler resets a budget when its period ends, and sets the next reset.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database
@@ -8,7 +10,9 @@ select 'B06' as name, null::smallint as partition_key, null::uuid as execution_i
               coalesce(nullif(b.key, ''), 'none'), b.period, b.next_reset_at) as problem,
        (b.period is null) <> (b.next_reset_at is null)
        or b.next_reset_at < ff.now() - interval '150 s' and exists (
-            select from ff.worker w where w.heartbeat_at + w.liveness_ttl > ff.now()) as is_stuck
+            select from ff.worker w
+            where w.heartbeat_at + w.liveness_ttl > ff.now()
+              and w.namespace in ('', b.namespace)) as is_stuck
 from ff.budget b
 where (b.period is null) <> (b.next_reset_at is null)
    or b.next_reset_at < ff.now() - interval '15 s'

@@ -1,7 +1,8 @@
--- An execution waits for runs if and only if the runs are recorded.
+-- An execution waits for runs if and only if ff.run_wait has these runs.
 --
--- While an execution waits, ff.run_wait has one row for each awaited run, all of the current wait.
--- The number of runs that have not ended is at least the number that the execution still needs.
+-- While an execution waits, ff.run_wait has one row for each awaited run. All these rows belong to
+-- the current wait. The number of runs that have not ended is at least the number that the
+-- execution still needs.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,7 +1,7 @@
 -- No execution waits for a run that has ended.
 --
 -- A run that others wait for is marked as awaited, so that its end is propagated. Once it has
--- ended, its waiters have been woken, or the propagation is recorded as pending.
+-- ended, the executions that waited for it are woken, or the propagation is recorded as pending.
 --
 -- Holds:   always
 -- Reads:   the database
@@ -11,7 +11,7 @@ select 'C02' as name, w.partition_key, w.waiter_id as execution_id,
        format('waits for %s, which %s', w.target_id,
               case when t.execution_id is null then 'is gone'
                    when t.phase = 'terminal' then 'has ended'
-                   else 'does not know' end) as problem
+                   else 'is not marked as awaited' end) as problem
 from ff.run_wait w
 left join ff.execution t on t.partition_key = w.partition_key and t.execution_id = w.target_id
 where w.ended_at is null

@@ -11,7 +11,7 @@ select 'C03' as name, e.partition_key, e.execution_id,
        format('its parent %s %s', e.parent_id,
               case when p.execution_id is null then 'is gone'
                    when p.phase = 'terminal' then 'has ended'
-                   else 'does not know of it' end) as problem
+                   else 'is not marked as awaited' end) as problem
 from ff.execution e
 left join ff.execution p on p.partition_key = e.partition_key and p.execution_id = e.parent_id
 where e.ends_with_parent and e.phase <> 'terminal'

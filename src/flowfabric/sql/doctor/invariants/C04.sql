@@ -1,7 +1,7 @@
--- An end is soon propagated.
+-- The end of an execution is soon propagated.
 --
--- The transaction that ends an execution wakes its waiters and ends its bound children where it
--- can. The reconciler wake_resolver of any worker does the rest within seconds.
+-- The transaction that ends an execution wakes the executions that wait for it and ends its bound
+-- children where it can. The reconciler wake_resolver of any worker does the rest within seconds.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database

@@ -1,8 +1,8 @@
 -- A child has a parent.
 --
--- The parent existed when its handler submitted the child, in the same namespace. It may have been
--- trimmed since. If nothing was ever trimmed, or if the parent still has events, the parent must
--- exist.
+-- The parent existed when its handler submitted the child, in the same namespace. The parent may
+-- have been trimmed later. If nothing was ever trimmed, or if the parent still has events, the
+-- parent must exist.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,11 +1,11 @@
--- A key leads to an execution of its own namespace.
+-- An idempotency key leads to an execution of its own namespace.
 --
 -- The execution of a key may have been trimmed before the key expired. If nothing was ever trimmed,
 -- or if the execution still has events, it must exist.
 --
 -- Holds:   always
 -- Reads:   everything
--- Remedy:  Restore the execution from a backup; or wait until the key expires, which frees it.
+-- Remedy:  Restore the execution from a backup; or wait: the key is free again when it expires.
 select 'D01' as name, k.partition_key, k.execution_id,
        format('the key %s of %s leads to %s', k.key, k.namespace,
               coalesce('an execution of ' || e.namespace, 'no execution')) as problem

@@ -1,7 +1,7 @@
 -- A flow stores the right number of its members and edges.
 --
--- The counts change with the graph. A flow that is being trimmed keeps its old counts and is not
--- checked.
+-- The counts change with the graph. A flow that has lost members to a trim keeps its old counts and
+-- is not checked.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,10 +1,11 @@
--- A graph has no cycle.
+-- The graph of a flow has no cycle.
 --
--- Members of a cycle would wait for each other forever. If every edge leads to a higher id, there
--- is no cycle; this is the usual case: members are added in the order of their ids. In any other
--- graph the query removes an edge if no other edge leads to its start, or if no other edge leaves
--- its end. It repeats this until no such edge is left. The edges that remain are part of a cycle or
--- lie between two cycles.
+-- Members of a cycle would wait for each other forever. Usually members are added in the order of
+-- their ids, so every edge leads to a higher id, and there is no cycle. In any other graph, the
+-- query removes edges that cannot be part of a cycle. An edge cannot be part of one if no edge
+-- leads to its upstream, or if no edge leads away from its downstream. The query repeats this until
+-- it finds no more edges to remove. The edges that remain are part of a cycle or lie between two
+-- cycles.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
 -- The counts of a group match its edges.
 --
--- Every edge belongs to a group of its downstream. `n` counts the edges; the other counts say how
--- many edges were resolved by a success, by a skip, and by another end. A flow that is being
--- trimmed has lost edges, and its groups keep their old counts.
+-- Every edge belongs to a group of its downstream. `n` counts the edges. The other counts say how
+-- many edges were resolved by a success, by a skip, and by any other outcome. A flow that has lost
+-- members to a trim has lost edges too, and its groups keep their old counts.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- An edge is resolved only by an end of its upstream.
 --
--- The upstream has ended with the outcome that the edge names. If it was replayed since, its events
--- show that end. Only success satisfies an edge.
+-- The upstream has ended with the outcome that the edge names. If the upstream was replayed after
+-- that, its events still show that outcome. Only success satisfies an edge.
 --
 -- Holds:   always
 -- Reads:   executions

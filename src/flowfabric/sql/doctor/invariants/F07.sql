@@ -1,7 +1,8 @@
 -- A group is decided exactly when its policy says so, and stays decided.
 --
--- all_of needs every edge, any_of one, a quorum k. A group is impossible when too many upstreams
--- have ended without success. k and n of the decision are stored, because edges may be added later.
+-- all_of needs a success on every edge, any_of on one, a quorum on k. A group is impossible when
+-- too many upstreams have ended without success. A decided group stores k and the number of its
+-- edges (n) at that time, because edges may be added later.
 --
 -- Holds:   always
 -- Reads:   executions

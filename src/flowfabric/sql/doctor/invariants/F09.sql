@@ -1,9 +1,10 @@
--- A member whose groups are all satisfied is released, and a member with an impossible group has
--- ended.
+-- A member whose groups are all satisfied does not wait for them, and a member with an impossible
+-- group has ended.
 --
--- Both happen in the transaction that decides the group. A skipped member stays skipped while one
--- of its groups is impossible; a replay that reopens the group replays the member. A member of a
--- cancelled flow is cancelled instead of skipped.
+-- The transaction that satisfies the last group makes the member eligible. The transaction that
+-- makes a group impossible ends the member: it is skipped, or cancelled if its flow is cancelled. A
+-- skipped member stays skipped while one of its groups is impossible. If the replay of an upstream
+-- reopens that group, the member is replayed too.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,15 +1,16 @@
 -- No edge waits for an upstream that has ended.
 --
 -- An upstream with downstreams is marked as awaited, so that its end is propagated. Once it has
--- ended, its edges are resolved, or the propagation is recorded as pending, which C04 checks. An
--- edge that a replay of its downstream reopened waits for a later end.
+-- ended, its edges are resolved, or the propagation is recorded as pending (C04 checks this). A
+-- replay of the downstream may reopen an edge. Such an edge waits for a later end of its upstream.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  `flowfabric replay` the upstream; or cancel the waiting member.
 select 'F10' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s waits for %s, which %s', d.edge_id, d.upstream_id,
-              case when u.phase = 'terminal' then 'has ended' else 'does not know' end) as problem
+              case when u.phase = 'terminal' then 'has ended'
+                   else 'is not marked as awaited' end) as problem
 from ff.edge d
 join ff."execution" u
   on u.partition_key = d.partition_key and u.execution_id = d.upstream_id

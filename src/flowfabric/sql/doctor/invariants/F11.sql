@@ -1,8 +1,10 @@
 -- Upstreams that are no longer needed are soon cancelled.
 --
--- The transaction that decides the group cancels them where it can. It records the rest on the
--- group, and the reconciler edge_cancel_dispatcher of any worker cancels them within seconds. Only
--- a decided group has such a list, and it lists only upstreams of the group.
+-- When a group is decided, it no longer needs its unfinished upstreams. If its policy says so, they
+-- are cancelled. The transaction that decides the group cancels as many of them as it can, and
+-- stores a list of the others in the group. The reconciler edge_cancel_dispatcher of any worker
+-- cancels the listed upstreams within seconds. Only a decided group has a list, and the list has
+-- only upstreams of the group.
 --
 -- Holds:   soon, within 35 s; an error after 350 s while a worker is alive
 -- Reads:   the database

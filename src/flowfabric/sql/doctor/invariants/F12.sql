@@ -1,7 +1,8 @@
 -- A cancelled flow soon ends, and its backlog lists no ended member.
 --
--- The call that cancels a flow ends its members; the reconciler cancel_backlog of any worker ends
--- the rest. Under cancel_pending a member that runs may finish first.
+-- The client that cancels a flow also ends its members, as far as it can. The reconciler
+-- cancel_backlog of any worker ends the other members. Under the policy cancel_pending, a running
+-- member may finish first.
 --
 -- Holds:   soon, within 50 s; an error after 500 s while a worker is alive
 -- Reads:   the database

@@ -1,7 +1,7 @@
 -- The backlog of a cancelled flow lists every member that must still end.
 --
--- Every member that is unfinished when its flow is cancelled is in the backlog, unless the policy
--- lets members continue. Only members of cancelled flows are in it.
+-- Every member that is unfinished when its flow is cancelled is on the backlog, unless the policy
+-- lets members continue. Only members of cancelled flows are on a backlog.
 --
 -- Holds:   always
 -- Reads:   executions

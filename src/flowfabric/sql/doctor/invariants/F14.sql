@@ -1,7 +1,7 @@
 -- The revision of a graph counts its changes.
 --
--- Adding a member or an edge is one change each; setting a policy may be one. A call that adds an
--- edge names the revision that it has read.
+-- Each added member and each added edge raises the revision. So the revision is at least the number
+-- of members and edges. A call that adds an edge names the revision that it has read.
 --
 -- Holds:   always
 -- Reads:   executions

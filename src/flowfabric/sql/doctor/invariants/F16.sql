@@ -1,8 +1,9 @@
 -- The result that a member was promised exists.
 --
 -- A satisfied edge has a result: the upstream has it, or it was kept when the upstream was
--- replayed. A kept result belongs to an existing execution. In a satisfied group, enough edges for
--- its policy were satisfied in time; the member does not receive results of later edges.
+-- replayed. A kept result belongs to an existing execution. A satisfied group had enough satisfied
+-- edges for its policy when it was decided; the member does not receive the results of edges that
+-- were satisfied later.
 --
 -- Holds:   always
 -- Reads:   executions

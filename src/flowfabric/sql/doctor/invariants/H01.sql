@@ -1,8 +1,9 @@
--- Every end has called its hooks.
+-- Every end has submitted its hooks.
 --
--- If a hook was in force when an execution of its task ended, the execution of the hook exists, or
--- its events exist if it was trimmed. Only ends of the last 23 hours are checked, because events
--- may be trimmed after a day.
+-- When an execution ends, it submits one execution for each hook that is in force for its task.
+-- This check looks for these submitted executions. If one was trimmed, its events must still exist.
+-- Only executions that ended in the last 23 hours are checked, because events may be trimmed after
+-- a day.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -22,7 +23,7 @@ cross join lateral (
   offset 0
 ) d
 cross join lateral (
-  -- the same computation as in ff._hook_id, which only the engine may call
+  -- This is the computation of ff._hook_id, which only the engine may call.
   select (left(encode(uuid_send(e.execution_id), 'hex'), 12) || '8' || left(d.digits, 3)
           || substr('89ab89ab89ab89ab', strpos('0123456789abcdef', substr(d.digits, 5, 1)), 1)
           || substr(d.digits, 6, 15))::uuid as hook_id
@@ -33,10 +34,10 @@ where e.phase = 'terminal' and h.removed_at is null
                   when 'success' then e.outcome = 'success'
                   when 'cancel' then e.outcome = 'cancelled'
                   else e.outcome not in ('success', 'cancelled') end
-  -- allow 10 s: the transaction of the end may have begun before the hook was declared
+  -- Allow 10 s: the transaction of the end may have begun before the hook was declared.
   and e.terminal_at > h.declared_at + interval '10 s'
   and e.terminal_at > (select ff.now()) - interval '23 h'
-  -- a hook has no hooks
+  -- A hook has no hooks.
   and not exists (
     select from ff.hook o
     where o.namespace = r.namespace and o.name = r.task and o.removed_at is null)

@@ -1,14 +1,14 @@
 -- No earlier step is missing.
 --
--- A step names the last step that was recorded when it started. That earlier step must exist: a
--- replay deletes a step only together with all later steps. If a step were missing, a later run
--- would repeat its work.
+-- A step names the last step that was recorded when it started. That earlier step must exist,
+-- because a replay deletes a step only together with all later steps. If a step were missing, a
+-- later run would repeat its work.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Restore the step from a backup before the execution continues; or `flowfabric replay
---          <id> --from-step` the step before the gap, if its effects and all later ones may be
---          repeated.
+-- Remedy:  Restore the step from a backup before the execution continues. Or run `flowfabric replay
+--          <id> --from-step <name>`, with the name of the step before the missing one. This repeats
+--          that step and all later steps: do it only if their effects may be repeated.
 select 'J02' as name, s.partition_key, s.execution_id,
        format('step %s#%s at %s follows a step at %s, which does not exist', s.name, s.occurrence,
               s.position, s.follows) as problem

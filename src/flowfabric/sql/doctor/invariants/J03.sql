@@ -1,8 +1,8 @@
 -- An execution that belongs to a code version has steps.
 --
--- When code with a version records the first step, the execution moves to the route of that
--- version. When its last step is deleted, the execution moves back. Otherwise it would wait for
--- workers of a version that it does not need.
+-- When code with a version records the first step, the execution moves to the route with that
+-- version. When its last step is deleted, the execution moves back. If it did not move back, it
+-- would wait for workers of a version that it does not need.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,7 @@
--- Only ended executions are trimmed, and at the right time.
+-- Only an ended execution has a time to be trimmed, and it is the right time.
 --
--- trim_at is the end plus the execution's own retention.
+-- trim_at is the end of the execution plus the retention that its policy sets. It is null before
+-- the end, and if the policy sets no retention.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,14 +1,14 @@
 -- Rows past their retention are soon trimmed.
 --
--- This covers executions with their own retention, events that outlived their execution, and
--- expired keys. Each has a reconciler that runs every minute.
+-- This covers executions whose policy sets a retention, events that outlived their execution, and
+-- expired keys. Each of the three has a reconciler, which runs every minute.
 --
 -- Holds:   soon, within 5 min; an error after 1 h while a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers for retention_trimmer,
 --          event_trimmer and key_trimmer.
 select 'K02' as name, d.partition_key, d.execution_id,
-       format('%s due to be trimmed since %s', d.what, d.due_at) as problem,
+       format('%s should have been trimmed at %s', d.what, d.due_at) as problem,
        d.due_at < t.now - interval '1 h' and t.is_worked as is_stuck
 from (
   select n.now, exists (
@@ -16,7 +16,7 @@ from (
   from (select ff.now() as now offset 0) n
 ) t
 cross join lateral (
-  -- a child stays while its parent is unfinished, a member while its flow is
+  -- A child stays while its parent is unfinished, and a member while its flow is unfinished.
   select e.partition_key, e.execution_id, 'an execution' as what,
          greatest(e.trim_at, p.terminal_at, f.ended_at) as due_at
   from ff.execution e

@@ -1,6 +1,7 @@
 -- The history of attempts has no gap and matches the count.
 --
--- The latest attempt is on the execution; earlier ones are in ff.attempt, numbered from 0.
+-- The latest attempt is on the row of the execution. Earlier attempts are in ff.attempt, numbered
+-- from 0.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
 -- No lease is given twice, and every live lease is on its row.
 --
--- A lease id names one period of ownership of one execution. It is on the row while the lease is
--- live or has just expired, later in last_lease_id, and then in the history. It is never in two of
--- these places.
+-- A lease id names one period in which one worker owned one execution. While the lease is live or
+-- has just expired, its id is on the row. Later the id moves to last_lease_id, and after that to
+-- the history. It is never in two of these places.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,10 +1,11 @@
 -- No attempt appears twice.
 --
--- An attempt is on the execution or in the history, never in both.
+-- An attempt is on the row of the execution or in the history, never in both.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Cancel the execution and replay it if it is open: the next claim starts a new attempt.
+-- Remedy:  If the execution is unfinished, cancel it and replay it: the next claim starts a new
+--          attempt.
 select 'L03' as name, a.partition_key, a.execution_id,
        format('attempt id %s of attempt %s is on the execution, too', a.attempt_id,
               a.attempt_index + 1) as problem

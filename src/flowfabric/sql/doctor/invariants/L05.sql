@@ -2,8 +2,8 @@
 --
 -- Outside systems compare epochs to tell an old holder from the current one. Each lease has a
 -- higher epoch than all earlier leases of the execution. This check compares the epochs of
--- attempts; O02 compares the epochs of events. Every attempt begins with a new lease, so there are
--- at least as many epochs as attempts.
+-- attempts; O02 compares the epochs of events. Every attempt begins with a new lease, so the epoch
+-- is at least the number of attempts.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,13 +1,13 @@
 -- Retries, reclaims and replays stay within their limits.
 --
 -- The limits are max_retries (default 3) and max_replay_count (default 10) of the stored policy,
--- and max_reclaims; reclaims after a crash beside others do not count. An execution that crashed
--- three times while it ran alone is neither leased nor runnable, and a completed execution has no
--- crashes counted.
+-- and max_reclaims. Some reclaims do not count, such as the first one of an execution that ran
+-- beside others when the worker crashed. An execution that crashed three times while it ran alone
+-- is neither leased nor runnable. A completed execution has no crashes counted.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Cancel the execution if it is open, and find out which operation exceeded the limit.
+-- Remedy:  If the execution is unfinished, cancel it. Find out which operation exceeded the limit.
 select 'L07' as name, e.partition_key, e.execution_id,
        format('%s retries, %s of %s reclaims (%s beside others), %s replays, %s crashes '
               '(%s alone): more than allowed', e.retry_count, e.reclaim_count, e.max_reclaims,

@@ -1,11 +1,11 @@
--- An attempt ends once, and records how.
+-- An attempt ends once, and its record says how.
 --
--- The latest attempt has an end exactly when it is terminal or another attempt is due; an attempt
--- in the history always has an end.
+-- The latest attempt has an end exactly if the execution is terminal or waits for another attempt.
+-- An attempt in the history always has an end.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Cancel the execution and replay it if it is open.
+-- Remedy:  If the execution is unfinished, cancel it and replay it.
 select 'L08' as name, e.partition_key, e.execution_id,
        format('%s, %s attempts, the latest ended at %s as %s', e.attempt_state,
               e.total_attempt_count, coalesce(e.attempt_ended_at::text, 'no time'),

@@ -1,7 +1,7 @@
 -- An execution whose worker vanished is soon reclaimed.
 --
 -- If a live worker covers the route and the lane is open, the execution should not stay unclaimed.
--- It may stay unclaimed while all workers are busy with higher priorities.
+-- It may stay unclaimed for a while if all workers are busy with higher priorities.
 --
 -- Holds:   soon, within 10 min; never an error
 -- Reads:   the database

@@ -1,14 +1,14 @@
--- Every end has exactly one event, and the last one matches the outcome.
+-- Every end has exactly one event, and the last of these events matches the outcome.
 --
--- An execution has as many ends as replays, including replays caused by an upstream, and one more
--- if it is terminal.
+-- Each replay follows an end. So an execution has had one end for each replay, and one more if it
+-- is terminal now. Replays that an upstream caused count too.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Subscribers may have missed an end or seen a wrong one: let them read the execution
 --          itself.
 with reborn as materialized (
-  -- if an id was used again after a trim, only its last use counts
+  -- If an id was used again after a trim, only its last use counts.
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'

@@ -1,17 +1,17 @@
--- Leases begin and end in turn, in the events as on the row.
+-- Leases begin and end in turn, in the events and on the row.
 --
--- A lease begins once and ends once. The event of its end has the same epoch as the event of its
--- beginning, or one more if the lease was revoked. If an execution ends after its lease expired or
--- was revoked, the event of the end names that lease again. The last lease that began is live
--- exactly if the execution is leased. No lease has a higher epoch than the execution: otherwise the
--- next lease would repeat an epoch.
+-- A lease begins once and ends once. If the holder ended the lease, the event of its end has the
+-- same epoch as the event of its beginning. If somebody else ended it, the epoch is higher by one.
+-- If an execution ends after its lease expired or was revoked, the event of the end names that
+-- lease again. The last lease that began is live exactly if the execution is leased. No lease has a
+-- higher epoch than the execution, because otherwise the next lease would repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Two workers may have held the execution at once: compare their effects outside the
 --          database. Revoke the lease if one is live.
 with reborn as materialized (
-  -- if an id was used again after a trim, only its last use counts
+  -- If an id was used again after a trim, only its last use counts.
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'
@@ -48,7 +48,7 @@ where case
     when l.lease_id is null or l.epoch is null then true
     when l.kind in ('claimed', 'resumed', 'reclaimed') then
       coalesce(l.before_kind in ('claimed', 'resumed', 'reclaimed'), false)
-      -- an execution that lost its lease, ended and was replayed starts again
+      -- If an execution lost its lease, ended and was replayed, its leases begin anew.
       or (l.kind = 'reclaimed')
          <> (l.before_kind is not null and l.before_kind in ('lease_expired', 'lease_revoked')
              and l.replays = l.before_replays)

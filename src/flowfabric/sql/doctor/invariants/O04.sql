@@ -1,7 +1,7 @@
--- Every transition has exactly one event: versions count 1, 2, 3 without a gap.
+-- Every transition that is not quiet has exactly one event: versions count 1, 2, 3 without a gap.
 --
--- The row's version is the version of its last event. Quiet transitions have no event and do not
--- raise the version.
+-- The version of an execution is the version of its last event. Quiet transitions have no event and
+-- do not raise the version.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
--- Every event has its execution, or is recorded to be trimmed after it.
+-- Every event has its execution, or a record of when the event will be trimmed.
 --
--- Events of an execution that was trimmed early are kept for at least 24 hours; ff.event_trim
--- records until when. Other events would stay forever. The cancellation of a flow is an event of
--- the flow.
+-- If an execution was trimmed early, its events are kept for at least 24 hours, and ff.event_trim
+-- records when they will be trimmed. An event with neither an execution nor such a record would
+-- stay forever. The event of a cancelled flow belongs to the flow and to no execution.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,13 +1,14 @@
 -- Every replay and every cancellation of a flow has its event.
 --
--- The count on the row and the events `replayed` agree; replays caused by an upstream do not count.
--- A flow that was cancelled by several policies in turn has an event for each.
+-- The replay count of an execution equals the number of its events `replayed`. Replays that an
+-- upstream caused are left out of both numbers. A flow may be cancelled again with a stricter
+-- policy. Each of these cancellations has its own event.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  None is needed for the engine to continue; find out who wrote the row or the event.
 with reborn as materialized (
-  -- if an id was used again after a trim, only its last use counts
+  -- If an id was used again after a trim, only its last use counts.
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since
   from ff.event s
   where s.kind = 'submitted'

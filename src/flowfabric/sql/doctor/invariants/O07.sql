@@ -1,7 +1,7 @@
 -- An event is in the namespace of its execution.
 --
 -- Readers of a namespace see all of its events and no others. The route of an event is in that
--- namespace, too, so that events without their execution can be checked.
+-- namespace too, so that events can be checked after their execution was trimmed.
 --
 -- Holds:   always
 -- Reads:   executions

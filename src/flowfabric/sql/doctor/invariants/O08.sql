@@ -1,7 +1,7 @@
 -- The priority of an execution matches its events.
 --
--- The last event that changed the priority names it. If no event changed it, the event of the
--- submission names it, unless it is 0.
+-- The last event that changed the priority has the present value. If no event changed it, the event
+-- of the submission has the value. The event of a submission leaves out the value 0.
 --
 -- Holds:   always
 -- Reads:   executions

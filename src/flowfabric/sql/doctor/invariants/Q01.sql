@@ -1,7 +1,8 @@
 -- A gate counts exactly the leases and holds under it.
 --
--- Releases that no claim has added yet are subtracted. Reads one snapshot, so it holds at any
--- moment.
+-- A hold is a slot that ff.check_admission took. A release is a slot that was given back. The check
+-- subtracts releases that no claim has counted yet. It reads one snapshot, so the numbers match at
+-- any moment.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,4 +1,4 @@
--- The gates of a quota have the limits in force, and no more than these together.
+-- Each gate of a quota has the limits in force, or a share of them.
 --
 -- With several partitions each gate has its share, and all shares together are at most the limit.
 --

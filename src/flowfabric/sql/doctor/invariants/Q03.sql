@@ -1,4 +1,6 @@
--- An execution in line stands in the line of one of its own gates, and that line exists.
+-- An execution in line is in the line of one of its own gates, and that line exists.
+--
+-- A claim finds an execution in line only through that line.
 --
 -- Holds:   always
 -- Reads:   executions

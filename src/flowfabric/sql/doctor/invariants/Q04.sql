@@ -1,23 +1,36 @@
--- A closed line waits for something.
+-- A line is closed only for a reason.
 --
--- Its gate has no room, a release to add or a time to open, or its budget is shut.
+-- The reason is one of these: its gate has no room (a reserved slot or start counts as taken), its
+-- gate opens at a known time, its gate has a release that no claim has counted yet, or its budget
+-- is shut.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   everything
 -- Remedy:  `flowfabric quota set` with the present limit makes the next claim look at the gate
 --          again.
 select 'Q04' as name, y.partition_key, null::uuid as execution_id,
-       format('the line of %s is closed since %s, but nothing closes it',
+       format('the line of %s has been closed since %s, but nothing closes it',
               coalesce('quota ' || g.quota, 'budget ' || b.budget, 'an unknown gate'), y.served_at)
          as problem,
        y.served_at < ff.now() - interval '150 s' and exists (
-         select from ff.worker w where w.heartbeat_at + w.liveness_ttl > ff.now()) as is_stuck
+         select from ff.worker w
+         where w.heartbeat_at + w.liveness_ttl > ff.now()
+           and w.namespace in ('', coalesce(g.namespace, b.namespace, ''))) as is_stuck
 from ff.line y
 left join ff.gate g on g.partition_key = y.partition_key and g.gate_id = y.gate_id
 left join ff.budget b on b.budget_id = y.gate_id
 where not y.is_open and y.served_at < ff.now() - interval '15 s'
   and coalesce(b.is_shut, false) is not true
-  and not coalesce(g.running >= g.max_running or g.opens_at is not null, false)
+  and not coalesce(
+    g.running >= g.max_running - case when exists (
+      select from ff.execution e
+      where e.partition_key = g.partition_key and e.execution_id = g.reserved_for
+        and e.line_id is not null) then 1 else 0 end
+    or g.opens_at is not null
+    or exists (
+      select from ff.execution e
+      where e.partition_key = g.partition_key and e.execution_id = g.start_for
+        and e.line_id is not null), false)
   and not exists (
     select from ff.gate_release r
     where r.partition_key = y.partition_key and r.gate_id = y.gate_id)

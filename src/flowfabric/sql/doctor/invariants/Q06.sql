@@ -1,8 +1,11 @@
--- No gate counts less than nothing, and its slices are 62 counts from 0 on.
+-- No counter of a gate is negative, and a gate with a rate has 62 slices.
+--
+-- `running` counts leases and slots held outside executions. Each slice counts the starts in a
+-- sixtieth of the window.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Set running and slices of the gate to what is true; Q01 tells the leases.
+-- Remedy:  Correct running and slices of the gate; Q01 tells how many leases there are.
 select 'Q06' as name, g.partition_key, null::uuid as execution_id,
        format('quota %s, key %s runs %s, slices %s', g.quota, coalesce(nullif(g.key, ''), 'none'),
               g.running, g.slices) as problem

@@ -5,7 +5,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Wait until it expires, at most a minute: the grant_reaper removes it.
+-- Remedy:  Wait at most a minute: the grant expires, and the grant_reaper removes it.
 select 'R01' as name, g.partition_key, g.execution_id,
        case when e.execution_id is null then format('a %s grant without an execution', g.kind)
             else format('a %s grant of an execution that is %s, %s', g.kind, e.phase, e.ownership)

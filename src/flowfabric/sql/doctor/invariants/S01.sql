@@ -1,11 +1,12 @@
 -- An execution has an outcome and an end time exactly if it has ended.
 --
--- Phase, outcome and terminal_at must agree. A CHECK refuses a row in which they disagree, so such
--- a row was written without the CHECK, or a page of the table is damaged.
+-- Phase, outcome and terminal_at must agree. A CHECK refuses a row in which they disagree. If there
+-- is such a row, it was written without the CHECK, or a page of the table is damaged.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Restore the row from a backup. If it is still open, cancel it and submit it again.
+-- Remedy:  Restore the row from a backup. If the execution is unfinished, cancel it and submit it
+--          again.
 select 'S01' as name, e.partition_key, e.execution_id,
        format('phase %s, outcome %s, ended at %s do not agree', e.phase, e.outcome,
               coalesce(e.terminal_at::text, 'no time')) as problem

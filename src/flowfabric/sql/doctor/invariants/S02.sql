@@ -1,7 +1,7 @@
 -- An execution is owned exactly while it is active.
 --
--- An active execution has an owner, or had an owner that lost its lease. Otherwise a worker could
--- continue an execution that another worker may claim.
+-- An active execution has an owner, or had an owner that lost its lease. If a waiting execution had
+-- an owner, two workers could run it at once.
 --
 -- Holds:   always
 -- Reads:   executions

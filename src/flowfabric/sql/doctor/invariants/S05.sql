@@ -1,4 +1,4 @@
--- A delayed execution has its time, and due_at is never after a timer.
+-- A delayed execution has a time to wait for, and due_at is never later than a timer.
 --
 -- The reconcilers search by due_at only. It may be earlier than the timers of the row (delay,
 -- reclaim, deadline, lease, attempt), but never later: otherwise no reconciler would find them.

@@ -1,7 +1,8 @@
 -- Every row has the rows that it refers to.
 --
--- An execution is in an existing partition and on a registered route of its own namespace, whose
--- lane exists. A body or an ended attempt has its execution, in the same partition.
+-- An execution is in an existing partition and on a registered route. The route is of the
+-- execution's namespace, and its lane exists. A body or an ended attempt has its execution, in the
+-- same partition.
 --
 -- Holds:   always
 -- Reads:   executions

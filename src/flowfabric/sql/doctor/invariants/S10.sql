@@ -1,7 +1,7 @@
 -- Numbers, sizes, tags and policies are within their limits.
 --
 -- This repeats the CHECKs of the tables and the engine's checks of its input. A constraint that was
--- added without validating the old rows counts as broken.
+-- added `not valid`, without a check of the old rows, is reported too.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -36,7 +36,7 @@ from ff.execution_body b
 join ff.execution e on e.partition_key = b.partition_key and e.execution_id = b.execution_id
 where octet_length(b.payload) > case when starts_with(b.creator, 'hook:') then 4194304
                                      else 1048576 end
-   -- a small payload is in the body only with a trace context or a generation
+   -- A small payload is in the body only with a trace context or a generation.
    or (octet_length(b.payload) < 257 and b.trace_context is null and b.generation = 0)
    or (b.generation > 0 and e.payload is not null) or b.generation < 0
    or (b.payload is not null and e.payload is not null)

@@ -1,8 +1,8 @@
 -- The payload, policy and tags of an execution exist.
 --
--- A small payload is on the row, a large one in the body, with the policy, the tags and the
--- creator. The row records whether a payload and a body exist; without them a handler would be
--- called without arguments, or retried without a policy.
+-- A small payload is on the row of the execution. A large payload, the policy, the tags and the
+-- creator are in the body. The row records whether a payload and a body exist. If one of them were
+-- missing, a handler would be called without arguments, or retried without a policy.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,12 +1,13 @@
 -- A row of ff.execution keeps every rule of its state.
 --
 -- Three CHECKs of the table enforce these rules together, because a few large CHECKs cost less than
--- many small ones. This check names the rule that a row breaks. Such a row was written without the
--- CHECKs, or a page of the table is damaged.
+-- many small ones. This check names the rule that a row breaks. A row that breaks a rule was
+-- written without the CHECKs, or a page of the table is damaged.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Restore the row from a backup. If it is still open, cancel it and submit it again.
+-- Remedy:  Restore the row from a backup. If the execution is unfinished, cancel it and submit it
+--          again.
 select 'S12' as name, e.partition_key, e.execution_id,
        format('breaks the rule %s', r.rule) as problem
 from ff.execution e

@@ -1,7 +1,7 @@
 -- A due timer is soon handled.
 --
--- The reconcilers of any worker promote delays and back-offs, end waits before a reclaim, and end
--- attempts and executions past their time, within seconds.
+-- The reconcilers of any worker act within seconds: they make delayed executions eligible, end the
+-- wait before a reclaim, and end attempts and executions whose time is over.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database

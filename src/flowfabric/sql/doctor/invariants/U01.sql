@@ -1,10 +1,12 @@
--- A suspended execution has one open suspension, its current one, and no other execution has any.
+-- A suspended execution has exactly one open suspension, its current one. Any other execution has
+-- none.
 --
--- The open suspension says what would wake the execution, and when. Without it nothing would.
+-- The open suspension says what would wake the execution, and when. Without it nothing would wake
+-- the execution.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`, which asks again.
+-- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler asks again.
 select 'U01' as name, e.partition_key, e.execution_id,
        format('suspended, with %s open suspensions; the current one is %s', o.number,
               e.suspension_id) as problem

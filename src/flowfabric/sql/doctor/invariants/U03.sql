@@ -1,8 +1,8 @@
--- A cancelled, expired or skipped execution has no open waitpoint. A waitpoint of an approval has
--- its approval.
+-- A cancelled, expired or skipped execution has no open waitpoint, and a waitpoint of an approval
+-- has its approval.
 --
--- A handler that returns or fails leaves open what it did not wait for: no token answers an ended
--- execution.
+-- A handler that returns or fails may leave waitpoints open. This is harmless: their tokens are
+-- refused, because the execution has ended.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,4 +1,6 @@
--- The waitpoints of a taken wait are closed: their tokens are dead.
+-- The waitpoints of a taken wait are closed, so that their tokens are refused.
+--
+-- A token answers one wait. After the answer was taken, the token must not answer again.
 --
 -- Holds:   always
 -- Reads:   executions

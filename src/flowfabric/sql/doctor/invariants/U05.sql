@@ -1,8 +1,8 @@
 -- No suspended execution has a signal that one of its waits would take.
 --
--- This looks at waits for one signal or one waitpoint. The delivery that stores a signal wakes the
--- execution, unless it could not lock its row: then the signal is in the inbox until
--- ff.notice_signals has seen it.
+-- The delivery of a signal wakes the execution. If the delivery could not lock the execution, the
+-- signal is in the inbox until ff.notice_signals has noticed it. Only waits for one signal or one
+-- waitpoint are checked.
 --
 -- Holds:   always
 -- Reads:   executions
@@ -15,11 +15,20 @@ cross join lateral unnest(s.wait_names, s.wait_occurrences) w(name, occurrence)
 join ff.step x
   on x.partition_key = s.partition_key and x.execution_id = s.execution_id
     and x.name = w.name and x.occurrence = w.occurrence
+left join ff.waitpoint p
+  on p.partition_key = s.partition_key and p.execution_id = s.execution_id
+    and p.waitpoint_id::text = x.condition ->> 'waitpoint'
+    and p.closed_at is null and p.approval_id is null
+    and not exists (
+      select from ff.signal z
+      where z.partition_key = s.partition_key and z.execution_id = s.execution_id
+        and z.waitpoint_id = p.waitpoint_id and z.taken_at is null and z.noticed_at is not null)
 cross join lateral (
   select y.signal_id from ff.signal y
   where y.partition_key = s.partition_key and y.execution_id = s.execution_id
     and case when x.condition ? 'waitpoint'
                then y.waitpoint_id = (x.condition ->> 'waitpoint')::uuid
+                 or (y.waitpoint_id is null and y.name = p.key)
              else y.waitpoint_id is null and y.name = x.condition ->> 'signal' end
     and (not x.condition ? 'name' or y.name = x.condition ->> 'name')
     and y.taken_at is null and y.noticed_at is not null

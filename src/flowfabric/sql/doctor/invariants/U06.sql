@@ -1,6 +1,6 @@
--- A suspension that signals have ended was ended by signals that were there.
+-- If signals ended a suspension, these signals exist.
 --
--- It names them, and each of them was noticed.
+-- The suspension names the signals, and each of them was noticed.
 --
 -- Holds:   always
 -- Reads:   executions

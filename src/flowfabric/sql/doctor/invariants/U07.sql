@@ -1,11 +1,12 @@
 -- A signal was taken by the wait that records it, and by no other.
 --
--- The wait lists its signals, and each of them names the wait. A signal whose wait was deleted by a
--- replay names none: it is spent.
+-- The wait lists its signals, and each of them names the wait. If a replay deleted the wait, its
+-- signals name no wait: they are spent.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric replay <id> --from-step` the wait asks for the signal again.
+-- Remedy:  `flowfabric replay <id> --from-step <name>`, with the name of the wait: the handler asks
+--          for the signal again.
 select 'U07' as name, s.partition_key, s.execution_id,
        format('wait %s#%s took signal %s, which %s', s.name, s.occurrence, u.id,
               case when g.signal_id is null then 'is gone'

@@ -1,7 +1,7 @@
--- Every accepted signal was noticed, or is in the inbox until it is.
+-- Every accepted signal was noticed, or is in the inbox until it is noticed.
 --
--- A signal that is neither would never be taken. A noticed signal has its effect, which the feed of
--- signals shows.
+-- Any other signal would never be taken. A noticed signal has an effect, which the feed of signals
+-- shows.
 --
 -- Holds:   always
 -- Reads:   executions

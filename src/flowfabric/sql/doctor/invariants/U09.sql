@@ -1,11 +1,13 @@
--- A due timeout of a suspension is soon applied, and a stored signal is soon noticed.
+-- A due timeout of a suspension is soon applied, an expired waitpoint is soon closed, and a stored
+-- signal is soon noticed.
 --
--- Both have a reconciler that runs every second or two.
+-- Each of them has a reconciler that runs every few seconds. The token of a waitpoint whose time is
+-- over is refused at once.
 --
 -- Holds:   soon, within 60 s; an error after 10 min while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or read the logs of the running workers for suspension_timeouts and
---          signal_notices.
+-- Remedy:  Start a worker, or read the logs of the running workers for suspension_timeouts,
+--          waitpoint_expiry and signal_notices.
 select 'U09' as name, d.partition_key, d.execution_id,
        format('%s since %s', d.what, d.due_at) as problem,
        d.due_at < t.now - interval '10 min' and t.is_worked as is_stuck
@@ -15,12 +17,17 @@ from (
   from (select ff.now() as now offset 0) n
 ) t
 cross join lateral (
-  select s.partition_key, s.execution_id, 'its suspension has timed out' as what,
+  select s.partition_key, s.execution_id, 'its suspension has been overdue' as what,
          s.timeout_at as due_at
   from ff.suspension s
   where s.closed_at is null and s.timeout_at < t.now - interval '60 s'
   union all
-  select b.partition_key, b.execution_id, 'a signal was not noticed', b.stored_at
+  select w.partition_key, w.execution_id, format('the time of waitpoint %s has been over', w.key),
+         w.expires_at
+  from ff.waitpoint w
+  where w.closed_at is null and w.activated_at is null and w.expires_at < t.now - interval '60 s'
+  union all
+  select b.partition_key, b.execution_id, 'a signal has waited to be noticed', b.stored_at
   from ff.signal_inbox b
   where b.stored_at < t.now - interval '60 s'
 ) d

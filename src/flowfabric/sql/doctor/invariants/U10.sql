@@ -1,6 +1,6 @@
--- One key signs new tokens.
+-- Exactly one key signs new tokens.
 --
--- Without one, no waitpoint can be created. Retired keys have a time when they lapse.
+-- Without a key, no waitpoint can be created. Older keys only verify tokens.
 --
 -- Holds:   always
 -- Reads:   the database

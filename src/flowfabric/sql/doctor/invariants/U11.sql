@@ -1,7 +1,8 @@
 -- The two blocks of a key belong to one secret.
 --
--- Both are the secret, each combined with its own constant byte, so they differ by one constant.
--- A key with other blocks signs tokens that no other database with the same secret accepts.
+-- Each block is the secret combined with a constant byte of its own, so the two blocks differ by a
+-- constant. A key with other blocks signs tokens that no other database with the same secret
+-- accepts.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,9 +1,9 @@
 -- Every suspension and every waitpoint has its execution.
 --
--- Both are written under the lock of their execution and deleted with it. One that is left over
--- would never wake anything, and a token of the waitpoint would be accepted for nothing. Signals
--- are not checked: a sender stores them without that lock, so the execution may be trimmed before
--- the sender commits.
+-- Both are written under the lock of their execution and deleted with it. A suspension or waitpoint
+-- that is left over has one effect only: the token of the waitpoint would still be accepted.
+-- Signals are not checked. A sender stores them without that lock, so the execution may be trimmed
+-- before the sender commits.
 --
 -- Holds:   always
 -- Reads:   everything

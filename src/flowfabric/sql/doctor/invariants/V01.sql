@@ -1,6 +1,6 @@
--- The frames of a lease are numbered without an overlap, and without a gap where none was removed.
+-- The frames of a lease are numbered without overlaps. The only gaps are where frames were removed.
 --
--- A gap is a lost frame, an overlap a frame that is stored twice.
+-- Any other gap is a lost frame. An overlap is a frame that is stored twice.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- An execution has a stream if and only if its row says so.
 --
--- The ends of leases look at the row. A stream that it does not mention would never be closed or
--- trimmed.
+-- Functions that end a lease read only the row of the execution. A stream that the row does not
+-- mention would never be closed or trimmed.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- The registry of workers is consistent.
 --
--- A worker was registered before its last heartbeat, has a positive liveness_ttl, and has readable
--- names.
+-- A worker was registered no later than its last heartbeat, and has a positive liveness_ttl. Its
+-- names are not empty, and its lanes, tasks and capabilities contain no null.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,7 +1,7 @@
 -- A silent worker is soon removed from the registry and renews no lease.
 --
 -- A healthy worker sends heartbeats and renews its leases. A worker that renews leases but sends no
--- heartbeats is half dead.
+-- heartbeats is partly broken.
 --
 -- Holds:   soon, within 95 s; an error after 16 min while another worker is alive
 -- Reads:   the database

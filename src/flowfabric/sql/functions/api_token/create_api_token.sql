@@ -1,12 +1,12 @@
 -- Store a new token of the HTTP server.
 --
--- The caller mints the token and sends its SHA-256, so that the token reaches neither this database
+-- The caller makes the token and sends its SHA-256, so that the token reaches neither this database
 -- nor its log. p_prefix is the part of the token that lists show.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   the same id and hash: the first answer
+-- Repeat:   with the same id and hash, the first answer again
 -- Rights:   operator
 drop function if exists ff.create_api_token;
 create function ff.create_api_token(
@@ -47,8 +47,9 @@ begin
     v_field := 'name'; v_problem := 'must be 1 to 256 bytes without control characters';
   elsif p_scopes is null or cardinality(p_scopes) = 0 or not p_scopes <@ v_known then
     v_field := 'scopes'; v_problem := 'must be some of ' || array_to_string(v_known, ', ');
-  elsif p_ttl <= interval '0' or p_ttl > interval '10 years' then
-    v_field := 'expires'; v_problem := 'must be between zero and ten years';
+  elsif not ff._is_within(p_ttl, interval '1 microsecond', interval '3653 days') then
+    v_field := 'expires';
+    v_problem := 'must be more than zero and at most ten years, in days or smaller units';
   elsif exists (select from ff.api_token t
                 where t.token_id = p_token_id and t.token_hash <> p_token_hash) then
     v_field := 'token_id'; v_problem := 'is the id of another token';

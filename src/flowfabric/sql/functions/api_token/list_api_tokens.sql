@@ -1,9 +1,9 @@
--- List tokens of the HTTP server, the newest first. No list has a token or its hash.
+-- List tokens of the HTTP server, newest first. Neither the secrets nor their hashes are returned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.list_api_tokens;
 create function ff.list_api_tokens(

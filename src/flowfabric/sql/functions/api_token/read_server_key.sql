@@ -1,12 +1,13 @@
 -- Return the key by which HTTP servers sign the leases of their workers. All servers of a database
--- share it, so that any of them can serve any call.
+-- share the key, so that any server can serve any call.
 --
--- The first call makes the key, inside the database: a parameter could reach its log.
+-- The first call makes the key inside the database. A key that a client sent could reach the log of
+-- the database.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   the same key
+-- Repeat:   the same key
 -- Rights:   app
 drop function if exists ff.read_server_key;
 create function ff.read_server_key(p_namespace text)

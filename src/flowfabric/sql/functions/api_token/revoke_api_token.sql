@@ -1,9 +1,9 @@
--- Revoke a token: no server accepts it from then on. A server may still accept it for 5 s.
+-- Revoke a token of the HTTP server. After at most 5 s no server accepts it.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF315 api_token_not_found · WF501 forbidden
 -- Locks:    the row of the token
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.revoke_api_token;
 create function ff.revoke_api_token(
@@ -18,6 +18,7 @@ as $$
 declare
   v_now     timestamptz;
   v_token   ff.api_token;
+  v_actor   constant text := coalesce(p_actor, session_user);
 begin
   perform ff._check_operator('revoke_api_token');
   perform ff._check_actor_and_reason(p_actor, p_reason);
@@ -33,7 +34,7 @@ begin
   end if;
   v_now := ff.now();
   update ff.api_token t
-  set revoked_at = v_now, revoked_by = coalesce(p_actor, session_user), revoked_reason = p_reason
+  set revoked_at = v_now, revoked_by = v_actor, revoked_reason = p_reason
   where t.token_id = p_token_id;
   perform ff._write_audit(
     v_token.namespace, p_actor, 'revoke_api_token', p_token_id::text, p_reason,

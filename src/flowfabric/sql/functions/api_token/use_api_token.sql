@@ -1,12 +1,15 @@
--- Return whose token this is, by its SHA-256, and note that it was used.
+-- Find a token by its SHA-256, return its owner and scopes, and record that it was used.
 --
--- Returns no row if the token is unknown, expired or revoked, or if the login may not use its
--- namespace. The time of the last use is written at most once a minute, and never waited for.
+-- Returns no row if the token is unknown, expired or revoked. Also returns no row if the login may
+-- not use the namespace of the token.
+--
+-- The time of the last use is written at most once a minute. It is not written while another
+-- transaction has locked the row.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
--- Locks:    none
--- Replay:   the same answer
+-- Locks:    the row of the token, when the time of use is written; never waiting
+-- Repeat:   the same answer
 -- Rights:   app
 drop function if exists ff.use_api_token;
 create function ff.use_api_token(p_token_hash bytea)

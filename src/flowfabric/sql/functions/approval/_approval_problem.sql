@@ -1,4 +1,4 @@
--- Say what is wrong with the arguments of an approval, as field and problem; null if nothing is.
+-- Check the arguments of an approval. Return the field and the text of the first problem, or null.
 drop function if exists ff._approval_problem;
 create function ff._approval_problem(
   p_approval_id      uuid,
@@ -26,7 +26,7 @@ begin
     when (select count(distinct u.name) from unnest(p_approvers) u(name)) < cardinality(p_approvers)
       then array['approvers', 'must be different names']
     when cardinality(p_waitpoint_ids) is distinct from cardinality(p_approvers)
-      or array_position(p_waitpoint_ids, null) is not null
+      or array_ndims(p_waitpoint_ids) > 1 or array_position(p_waitpoint_ids, null) is not null
       or (select count(distinct u.id) from unnest(p_waitpoint_ids) u(id))
          < cardinality(p_approvers)
       then array['waitpoint_ids', 'must be a minted id for each approver']
@@ -40,6 +40,10 @@ begin
       then array['need', 'must be from 1 to the number of approvers']
     when p_deny is null or p_deny not between 1 and cardinality(p_approvers)
       then array['deny', 'must be from 1 to the number of approvers']
+    when p_need + p_deny > cardinality(p_approvers) + 1
+      then array['deny', format(
+        'must be at most %s: otherwise all may answer and decide nothing',
+        cardinality(p_approvers) - p_need + 1)]
   end;
 end;
 $$;

@@ -1,15 +1,18 @@
--- Ask several approvers a question, for the lease holder: one waitpoint and one token per approver.
+-- Ask several approvers a question, on behalf of the lease holder. Each approver gets a waitpoint
+-- and a token.
 --
--- The holder mints the ids and records them. The approval is granted by p_need approvals and denied by
--- p_deny rejections, whichever comes first. Each approver answers once. Returns the tokens in the order
--- of p_approvers; they are not stored.
+-- The caller makes the ids of the approval and of its waitpoints. A repeat with the same ids gets
+-- the same tokens. The tokens are in the order of p_approvers; they are not stored.
+--
+-- The approval is granted once p_need approvers have approved. It is denied once p_deny approvers
+-- have rejected. Each approver answers once.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · WF246 no_signing_key · as outcome: not_found · not_active
+--           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   the same ids get the same tokens
+-- Repeat:   the same ids get the same tokens
 -- Rights:   app
 drop function if exists ff.create_approval;
 create function ff.create_approval(
@@ -74,7 +77,7 @@ begin
     return;
   end if;
   v_now := ff.now();
-  select k.kid into v_kid from ff.hmac_key k where k.is_active;
+  v_kid := ff._read_signing_key();
   insert into ff.approval (
     partition_key, execution_id, approval_id, question, details, details_encoding, need_count,
     deny_count, created_at)

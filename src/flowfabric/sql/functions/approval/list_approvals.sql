@@ -1,14 +1,15 @@
--- List approvals with the answers so far. Without p_execution_id it lists the open approvals, the
--- oldest first; with it, all approvals of that execution.
+-- List approvals with the answers so far. If p_execution_id is null, list the open approvals,
+-- oldest first. Otherwise list all approvals of that execution.
 --
--- The arrays have an item per approver, by name: who, and what was decided by whom, when and with
--- which comment; null where there is no answer yet. p_after_at and p_after_id are the time and the id
--- of the last approval of the page before.
+-- The arrays have one item per approver, sorted by name: the approver, the decision, who decided,
+-- when, and the comment. All but the approver are null until the approver has answered.
+--
+-- p_after_at and p_after_id are the time and the id of the last approval of the previous page.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_approvals;
 create function ff.list_approvals(

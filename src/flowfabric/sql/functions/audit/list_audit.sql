@@ -1,11 +1,11 @@
 -- List acts of operators and administrators, the newest first.
 --
--- p_before is the id of the last act of the page before; null begins with the newest.
+-- p_before is the id of the last act of the previous page; null begins with the newest act.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.list_audit;
 create function ff.list_audit(

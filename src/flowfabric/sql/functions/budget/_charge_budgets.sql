@@ -1,11 +1,14 @@
--- Add usage to budgets, to all of them or to none, and return what happened. The caller holds their
--- locks and has checked the usage.
+-- Add usage to all of the budgets or to none of them, and return the outcome.
 --
--- The answer has the outcome: ok, soft_breach (applied), hard_breach (nothing applied), invalid (a sum
--- out of range) or already_applied (an applied report had the same key within 24 hours), and what
--- explains it: budget_id, budget, key, dimension, usage, limit, on_exceed. Reaching a limit is no
--- breach. A hard breach is counted as refused. With p_execution_id the amounts are also stored in the
--- ledger, for ff.release_budget.
+-- The outcome is ok, soft_breach (applied), hard_breach (nothing applied), invalid (a sum out of
+-- range) or already_applied (an applied report had the same key within 24 hours). The answer also
+-- has budget_id, budget, key, dimension, usage, limit and on_exceed, which explain the outcome.
+--
+-- Usage that equals a limit is not a breach. A hard breach adds the refused amount to `refused` of
+-- the dimension. If p_execution_id is given, the applied amounts are also written into the ledger,
+-- so that ff.release_budget can take them back.
+--
+-- The caller has locked the budgets and checked the usage.
 drop function if exists ff._charge_budgets;
 create function ff._charge_budgets(
   p_budget_ids   bigint[],
@@ -31,7 +34,7 @@ begin
     end if;
   end if;
 
-  -- The first limit in the way, by budget and dimension.
+  -- Find the first hard limit that would be exceeded, by budget and dimension.
   select b.budget_id, b.budget, b.key, b.on_exceed, u.dimension, u.amount,
          coalesce(d.usage, 0) as usage, coalesce(d.raised_hard, d.declared_hard) as hard,
          coalesce(d.usage, 0)::numeric + u.amount > 9223372036854775807 as is_out_of_range
@@ -73,14 +76,14 @@ begin
   where b.budget_id = any (p_budget_ids)
   order by b.budget_id, u.dimension collate "C"
   on conflict (budget_id, dimension) do update set usage = d.usage + excluded.usage;
-  -- A hard limit of a budget that only warns is a soft one.
+  -- If a budget only warns, its hard limits count as soft limits.
   select b.budget_id, b.budget, b.key, b.on_exceed, d.dimension, d.usage, l.soft
     into v_breach
   from ff.budget b
   join ff.budget_dimension d on d.budget_id = b.budget_id and p_usage ? d.dimension
   cross join lateral (
     select case when b.on_exceed = 'warn'
-             then least(d.declared_soft, d.raised_hard, d.declared_hard)
+             then least(d.declared_soft, coalesce(d.raised_hard, d.declared_hard))
              else d.declared_soft end as soft) l
   where b.budget_id = any (p_budget_ids) and d.usage > l.soft
     and (p_usage ->> d.dimension)::bigint > 0

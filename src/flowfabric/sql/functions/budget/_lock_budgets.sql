@@ -1,5 +1,5 @@
--- Lock budgets in id order, the only place where several are waited for, and start a new period of
--- those whose period has ended. Unknown ids are passed over.
+-- Lock budgets in id order, and start a new period of each budget whose period has ended. Unknown
+-- ids are skipped. This is the only place that waits for the locks of several budgets.
 drop function if exists ff._lock_budgets;
 create function ff._lock_budgets(p_budget_ids bigint[])
 returns void
@@ -14,6 +14,7 @@ begin
   order by b.budget_id
   for no key update;
   v_now := ff.now();
+  perform ff._correct_resets(p_budget_ids, v_now);
   v_due := array(
     select b.budget_id from ff.budget b
     where b.budget_id = any (p_budget_ids) and b.next_reset_at <= v_now

@@ -1,4 +1,5 @@
--- Check and apply usage reported to one budget by name, and return the answer of _charge_budgets.
+-- Find a budget by name, check the reported usage and apply it. Returns the answer of
+-- ff._charge_budgets.
 drop function if exists ff._report_usage;
 create function ff._report_usage(
   p_namespace    text,

@@ -1,5 +1,6 @@
--- End the lease of a running execution that found no room in a budget, and put it into the line of
--- that budget (T15). The caller holds its row and the budget, which is shut.
+-- End the lease of a running execution because a budget has no room for its usage (T15). The
+-- execution waits in the line of that budget. The caller has locked the execution and the budget,
+-- and the budget is shut.
 drop function if exists ff._stand_in_budget_line;
 create function ff._stand_in_budget_line(
   p_partition_key smallint,

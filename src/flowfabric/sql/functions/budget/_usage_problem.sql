@@ -1,5 +1,5 @@
--- Return the first problem of reported usage (a JSON object of dimension: amount) or of its key as
--- field and text, or null.
+-- Check reported usage (a JSON object of dimension: amount) and its key. Return the field and the
+-- text of the first problem, or null.
 drop function if exists ff._usage_problem;
 create function ff._usage_problem(p_usage jsonb, p_dedup_key text)
 returns text[]

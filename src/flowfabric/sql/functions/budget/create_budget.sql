@@ -1,15 +1,21 @@
 -- Create a budget: amounts that the executions under it may use in a period.
 --
--- Dimensions and limits are parallel arrays of whole numbers; null is no limit. A hard limit refuses
--- usage beyond it and, once reached, stops new starts. A soft limit only tells. p_period is hour, day,
--- week or month in p_period_zone (UTC), or interval with p_period_length from the creation on; null
--- never resets. p_on_exceed: fail tells the caller, suspend also takes its lease until there is room,
--- warn makes hard limits soft.
+-- Dimensions and limits are parallel arrays. A limit is a whole number; null means no limit. A hard
+-- limit refuses usage beyond it, and stops new starts once it is reached. Usage above a soft limit
+-- is applied, and reported as soft_breach.
+--
+-- p_period is hour, day, week, month or `interval`. The first four follow the calendar of the time
+-- zone p_period_zone (default UTC). An `interval` lasts p_period_length; the first one begins when
+-- the budget is created. If p_period is null, the budget is never reset.
+--
+-- p_on_exceed decides what a hard limit does to a running execution. `fail` refuses the usage and
+-- reports the breach. `suspend` also ends the lease, and the execution waits until there is room.
+-- `warn` treats hard limits as soft limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none held: inserts with `on conflict do nothing`
--- Replay:   already_satisfied: an existing budget is not changed
+-- Repeat:   already_satisfied: an existing budget is not changed
 -- Rights:   app
 drop function if exists ff.create_budget;
 create function ff.create_budget(

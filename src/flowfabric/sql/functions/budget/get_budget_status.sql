@@ -1,9 +1,9 @@
--- Read one budget with its limits and usage, in one snapshot. Columns as in ff.list_budgets.
+-- Read one budget with its limits and usage, in one snapshot. ff.list_budgets explains the columns.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.get_budget_status;
 create function ff.get_budget_status(

@@ -1,9 +1,9 @@
--- Lift the hard limits that an operator set for a budget: what code declares applies again.
+-- Remove the hard limits that an operator set for a budget. The declared limits apply again.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.lift_budget;
 create function ff.lift_budget(

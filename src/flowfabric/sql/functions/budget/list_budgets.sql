@@ -1,13 +1,14 @@
 -- List budgets with their limits and usage, sorted by namespace, name and key in byte order.
 --
--- usage, refused, hard_limits and soft_limits are JSON objects by dimension; a dimension without a
--- limit is missing there. raised says which hard limits an operator set. in_line counts executions
--- that wait for the budget, exact up to 10 000 (10 001 means more).
+-- usage, refused, hard_limits and soft_limits are JSON objects by dimension. A dimension without a
+-- hard limit is not in hard_limits, and one without a soft limit is not in soft_limits. The column
+-- `raised` has the dimensions whose hard limit an operator set. The column `in_line` counts the
+-- executions that wait for the budget. It is exact up to 10 000; 10 001 means more.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_budgets;
 create function ff.list_budgets(

@@ -1,12 +1,12 @@
--- Set hard limits of a budget. They win over what code declares until ff.lift_budget.
+-- Set hard limits of a budget. They replace the declared limits until ff.lift_budget is called.
 --
--- A limit may also be lower than before. Usage stays; what was refused is forgotten, so executions
--- that wait for the budget start if usage is below the limits.
+-- A limit may also become lower. The usage stays, and the count of refused usage is cleared. If the
+-- usage is now below the limits, executions that wait for the budget start.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Replay:   the same limits again
+-- Repeat:   sets the same limits again
 -- Rights:   app
 drop function if exists ff.raise_budget;
 create function ff.raise_budget(
@@ -29,12 +29,13 @@ declare
   v_now     timestamptz;
   v_budget  ff.budget;
   v_problem text[];
+  v_before  jsonb;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_reason);
   v_problem := ff._budget_problem(p_dimensions, p_hard_limits, null, null, null, null, 'fail');
   if v_problem is null and array_position(p_hard_limits, null) is not null then
-    v_problem := array['hard_limits', 'must be from 1 on'];
+    v_problem := array['hard_limits', 'must be at least 1'];
   end if;
   if v_problem is not null then
     perform ff._refuse('WF001', 'invalid_input',
@@ -42,6 +43,10 @@ begin
   end if;
   v_budget := ff._lock_budget(p_namespace, p_budget, coalesce(p_key, ''));
   v_now := ff.now();
+  v_before := (
+    select jsonb_object_agg(d.dimension, coalesce(d.raised_hard, d.declared_hard))
+    from ff.budget_dimension d
+    where d.budget_id = v_budget.budget_id and d.dimension = any (p_dimensions));
   insert into ff.budget_dimension as d (budget_id, dimension, raised_hard)
   select v_budget.budget_id, u.dimension, u.hard
   from unnest(p_dimensions, p_hard_limits) u(dimension, hard)
@@ -53,8 +58,9 @@ begin
   where b.budget_id = v_budget.budget_id;
   perform ff._shut_budget(v_budget.budget_id);
   perform ff._write_audit(
-    p_namespace, p_actor, 'raise_budget', concat_ws(' ', p_budget, nullif(p_key, '')), p_reason, null,
-    jsonb_build_object('dimensions', p_dimensions, 'hard_limits', p_hard_limits));
+    p_namespace, p_actor, 'raise_budget', concat_ws(' ', p_budget, nullif(p_key, '')), p_reason, v_before,
+    (select jsonb_object_agg(u.dimension, u.hard)
+     from unnest(p_dimensions, p_hard_limits) u(dimension, hard)));
   outcome := 'raised';
   return next;
 end;

@@ -1,11 +1,12 @@
--- Take back what ff.record_spend added for one execution in the current period.
+-- Take back the usage that ff.record_spend added for one execution in the current period.
 --
--- Spends of earlier periods are forgotten: they are not part of the usage any more.
+-- Usage of earlier periods is not taken back, because the budget no longer counts it. The count of
+-- refused usage is cleared, because the refused usage may fit now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Replay:   nothing is left to take back
+-- Repeat:   nothing is left to take back
 -- Rights:   app
 drop function if exists ff.release_budget;
 create function ff.release_budget(
@@ -32,7 +33,9 @@ begin
     returning l.dimension, l.amount, l.period_no
   ),
   taken as (
-    update ff.budget_dimension d set usage = greatest(d.usage - s.amount, 0)
+    update ff.budget_dimension d set
+      usage = greatest(d.usage - s.amount, 0),
+      refused = case when s.amount > 0 then 0 else d.refused end
     from spent s
     where d.budget_id = v_budget.budget_id and d.dimension = s.dimension
       and s.period_no = v_budget.period_no

@@ -1,21 +1,26 @@
--- Report what running executions used, to all budgets of each.
+-- Report the usage of running executions to all their budgets.
 --
--- Usage is a JSON object of dimension: amount per item, in whole numbers. It is applied to all budgets
--- of the execution or to none. Outcomes: ok · soft_breach (applied) · hard_breach (nothing applied)
--- · already_applied (an applied report had the same key within 24 hours) · suspended (as hard_breach,
--- by a budget with on_exceed suspend: the lease has ended, and the execution stands in the line of
--- that budget until it has room). The detail names budget, key, dimension, usage, limit and on_exceed.
--- An amount above the hard limit itself never fits: that is hard_breach, not suspended. An execution
--- without budgets is always ok. A breach of a budget that only warns writes an event.
+-- The usage of an item is a JSON object that maps dimensions to whole numbers. It is applied to all
+-- budgets of the execution or to none. An execution without budgets gets the outcome ok.
 --
--- Moves:    active -> runnable blocked by budget (T15); an event of a running one (T32); an expired
---           lease is marked (T19); an overdue execution is settled as by ff.expire_executions (T24,
---           T23, T5, T4, T18)
+-- The outcomes are: ok (applied) · soft_breach (applied, and above a soft limit) · hard_breach
+-- (nothing applied) · already_applied (an applied report had the same key within 24 hours) ·
+-- suspended (a hard breach of a budget whose on_exceed is `suspend`). The detail names budget, key,
+-- dimension, usage, limit and on_exceed. If the budget only warns, a breach also writes an event.
+--
+-- With the outcome `suspended`, the call ends the lease, and the execution waits in the line of the
+-- budget until the budget has room. An amount that is larger than the hard limit itself can never
+-- fit, so its outcome is hard_breach.
+--
+-- Moves:    active -> runnable blocked by budget (T15); a running execution gets an event (T32); an
+--           expired lease is marked (T19); an overdue execution is settled as by
+--           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid · hard_breach
 -- Locks:    executions in id order, never waiting (a single item waits up to 2 s with p_wait); then
 --           their budgets in id order, waiting up to 2 s; then lines
--- Replay:   already_applied, with a key; `suspended` again
+-- Repeat:   `already_applied` if the item has a key; without a key, the usage is added again. If
+--           the first answer was `suspended`, so is the second
 -- Rights:   app
 drop function if exists ff.report_usage;
 create function ff.report_usage(
@@ -53,7 +58,14 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
-    cardinality(p_usages), cardinality(p_dedup_keys)], p_wait);
+    cardinality(p_usages), cardinality(p_dedup_keys)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_usages, 1), array_ndims(p_usages),
+      array_lower(p_dedup_keys, 1), array_ndims(p_dedup_keys)]);
   v_judged := ff._judge_leases(
     p_partition_key, p_namespace, 'release', p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
     p_wait);

@@ -1,13 +1,15 @@
--- Report usage to one budget outside an execution.
+-- Report usage that belongs to no execution to one budget.
 --
--- Dimensions and amounts are parallel arrays; an amount is a whole number from 0 on. Outcomes: ok ·
--- soft_breach (applied, and above a soft limit) · hard_breach (nothing is applied) · already_applied
--- (an applied report had the same key within 24 hours; the detail has its outcome).
+-- Dimensions and amounts are parallel arrays. An amount is a whole number, at least 0.
+--
+-- The outcomes are: ok (applied) · soft_breach (applied, and above a soft limit) · hard_breach
+-- (nothing applied) · already_applied (an applied report had the same key within 24 hours; the
+-- detail has its outcome).
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Replay:   already_applied, with a key
+-- Repeat:   `already_applied` if the call has a key; without a key, the usage is added again
 -- Rights:   app
 drop function if exists ff.report_usage_admin;
 create function ff.report_usage_admin(

@@ -1,11 +1,11 @@
--- Reset a budget now: its usage is zero again, and executions that wait for it may start.
+-- Reset a budget now. Its usage is zero again, and executions that wait for it may start.
 --
--- Counters of breaches stay. The next reset by time keeps its phase.
+-- The counters of breaches stay. The call does not change the time of the next regular reset.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Replay:   resets again
+-- Repeat:   resets again
 -- Rights:   app
 drop function if exists ff.reset_budget;
 create function ff.reset_budget(

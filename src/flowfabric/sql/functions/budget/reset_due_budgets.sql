@@ -1,11 +1,13 @@
--- Reset budgets whose period has ended. Delete reports whose keys have expired, and what was spent in
--- past periods, because nobody can take it back. A reconciler calls this. due_in is the time until the
--- next period ends.
+-- Reset budgets whose period has ended. A reconciler calls this.
+--
+-- The call also deletes expired reports and the ledger entries of past periods, because usage of a
+-- past period is never taken back. A login that is bound to a namespace resets only the budgets of
+-- that namespace. due_in is the time until the next period ends.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    due budgets, skipping locked ones, then their lines
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.reset_due_budgets;
 create function ff.reset_due_budgets(p_limit integer default 100)
@@ -17,23 +19,36 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_now constant timestamptz := ff.now();
-  v_due bigint[];
+  v_now   constant timestamptz := ff.now();
+  v_bound constant text := ff._read_bound_namespace();
+  v_due   bigint[];
+  v_shut  bigint[];
 begin
   perform ff._check_pass(p_limit);
   v_due := array(
     select b.budget_id from ff.budget b
-    where b.next_reset_at <= v_now
+    where b.next_reset_at <= v_now and (v_bound is null or b.namespace = v_bound)
     order by b.next_reset_at
     limit p_limit
     for no key update skip locked);
   for v_nth in 1..cardinality(v_due) loop
     perform ff._reset_budget(v_due[v_nth], v_now);
   end loop;
+  -- Executions wait for a shut budget, and report nothing to it.
+  v_shut := array(
+    select b.budget_id from ff.budget b
+    where b.is_shut and b.next_reset_at is not null
+      and (v_bound is null or b.namespace = v_bound)
+    order by b.next_reset_at desc
+    limit p_limit
+    for no key update skip locked);
+  perform ff._correct_resets(v_shut, v_now);
   delete from ff.budget_report r
   using (
     select x.budget_id, x.dedup_key from ff.budget_report x
     where x.expires_at <= v_now
+      and (v_bound is null or exists (
+        select from ff.budget b where b.budget_id = x.budget_id and b.namespace = v_bound offset 0))
     order by x.expires_at
     limit p_limit
     for update skip locked) t
@@ -47,13 +62,14 @@ begin
       where y.budget_id = b.budget_id and y.period_no < b.period_no
       limit 10 * p_limit
       for update skip locked) x
-    where b.period_no > 0
+    where b.period_no > 0 and (v_bound is null or b.namespace = v_bound)
     limit 10 * p_limit) t
   where l.budget_id = t.budget_id and l.execution_id = t.execution_id
     and l.dimension = t.dimension;
   handled := cardinality(v_due);
   due_in := (
-    select min(b.next_reset_at) - v_now from ff.budget b where b.next_reset_at > v_now);
+    select min(b.next_reset_at) - v_now from ff.budget b
+    where b.next_reset_at > v_now and (v_bound is null or b.namespace = v_bound));
   return next;
 end;
 $$;

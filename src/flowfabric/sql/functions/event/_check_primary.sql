@@ -1,4 +1,5 @@
--- Refuse a call on a standby: a standby lags, and its snapshots differ from those of the primary.
+-- Refuse a call on a standby. A standby lags, and its snapshots differ from the snapshots of the
+-- primary.
 drop function if exists ff._check_primary;
 create function ff._check_primary()
 returns void

@@ -1,6 +1,8 @@
--- Return the generation in which events are written now. A reader compares this generation with its
--- snapshot and treats older generations as complete. If the partition has moved to this node and
--- nothing was written here yet, this call begins the new generation.
+-- Return the generation in which events are written now. If the partition has moved to this node
+-- and nothing was written here yet, begin the new generation.
+--
+-- Older generations are complete. So a reader needs a snapshot only for events of the present
+-- generation.
 drop function if exists ff._find_generation;
 create function ff._find_generation(p_partition_key smallint)
 returns integer

@@ -1,13 +1,14 @@
--- Format a cursor as text. It holds the position of the reader, and identifies the history of
--- events that the position belongs to.
+-- Format a cursor as text. The text holds the position of the reader and the identity of the
+-- database in which the position is valid.
 --
 -- ff2 : partition : installation : system : timeline : generation : last xid : unfinished below it
 --     : anchor id : time : execution : trimmed so far : checksum
 --
--- The execution of the anchor is stored as a hash, because it may belong to another namespace.
--- Unfinished transactions are stored as distances from the last xid, so that hundreds of them stay
--- short. A cursor in an older generation has no unfinished transactions; then p_snapshot is null.
--- The checksum detects a text that was cut or changed.
+-- The anchor is the highest event delivered. Its execution is stored as a hash, because it may
+-- belong to another namespace. Unfinished transactions are stored as distances from the last xid,
+-- so that the text stays short even with hundreds of them. A cursor in an older generation has no
+-- unfinished transactions, and p_snapshot is null. The checksum detects a text that was shortened
+-- or changed.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
   p_partition_key smallint,

@@ -1,4 +1,4 @@
--- Return a short hash of an id: enough to recognise the id, without revealing it.
+-- Return a short hash of an id. The hash is enough to recognise the id, and does not reveal it.
 drop function if exists ff._hash_id;
 create function ff._hash_id(p_id uuid)
 returns text

@@ -1,9 +1,11 @@
 -- Return the generation to write events in, and lock it until the transaction ends. If the
 -- partition has moved to this node and nothing was written here yet, begin a new generation.
 --
--- A partition without a row is in generation 0, and nothing is locked: the usual case on one
--- server. Writers do not wait for each other. They wait only while another transaction begins a
--- generation, and a move of the partition waits for them.
+-- A partition without a row in ff.event_generation is in generation 0, and nothing is locked. This
+-- is the usual case on one server.
+--
+-- Writers do not wait for each other. A writer waits only while another transaction begins a
+-- generation. A move of the partition waits for the writers.
 drop function if exists ff._lock_generation;
 create function ff._lock_generation(p_partition_key smallint)
 returns integer

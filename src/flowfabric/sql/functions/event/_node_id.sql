@@ -1,4 +1,4 @@
--- Return the number of this node in the cluster. Only called where the tables are distributed.
+-- Return the number of this node in the cluster. Call it only if the tables are distributed.
 drop function if exists ff._node_id;
 create function ff._node_id()
 returns integer

@@ -1,14 +1,21 @@
--- Split a cursor into its parts, and refuse it if it does not belong to this history of events.
--- Also return the generation in which events are written now, and the trim mark.
+-- Split a cursor into its parts, and refuse it if it does not belong to the events of this
+-- database. Also return the generation in which events are written now, and the trim mark.
 --
--- The anchor is the highest event delivered. If the anchor is missing but was not trimmed, or if it
--- differs, then commits that the reader has seen were lost: by a failover, or because an older copy
--- of the data was restored. Transaction numbers have a meaning on one server only. So a cursor in
--- the present generation must come from this server.
+-- A cursor whose next events were trimmed is refused too. But if p_refuses is false, such a cursor
+-- is returned, and is_lost is true.
+--
+-- The anchor is the highest event delivered. The cursor has its id, its time and a hash of its
+-- execution. If the database has no such event, and the event was not trimmed, then commits that
+-- the reader has seen were lost. This happens after a failover, or after an older copy of the data
+-- was restored.
+--
+-- Transaction numbers have a meaning on one server only. So a cursor in the present generation must
+-- come from this server.
 drop function if exists ff._read_cursor;
 create function ff._read_cursor(
   p_partition_key smallint,
   p_cursor        text,
+  p_refuses       boolean default true,
   out current     integer,
   out generation  integer,
   out last_xid    xid8,
@@ -16,16 +23,21 @@ create function ff._read_cursor(
   out anchor_id   bigint,
   out anchor_at   timestamptz,
   out anchor_of   text,
-  out trimmed     text
+  out trimmed     text,
+  out is_lost     boolean
 )
 returns record
 language plpgsql
 as $$
 declare
-  v_parts   text[] := string_to_array(p_cursor, ':');
-  v_gone    integer;
-  v_gone_to xid8;
-  v_reason  text;
+  v_parts    text[] := string_to_array(p_cursor, ':');
+  v_gone     integer;
+  v_gone_to  xid8;
+  v_losses   jsonb;
+  -- Whether a subscription stands at the cursor, and whether it has lost events there.
+  v_is_kept  boolean := false;
+  v_is_lossy boolean := false;
+  v_reason   text;
 begin
   if starts_with(p_cursor, 'ff1:') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -60,6 +72,19 @@ begin
   trimmed := ff._read_trim_mark(p_partition_key);
   v_gone := split_part(trimmed, '.', 1);
   v_gone_to := split_part(trimmed, '.', 2);
+  -- Events that a subscription needs are kept, and its losses are recorded. So the position of a
+  -- subscription has expired only if a loss followed. For any other cursor, an unfinished
+  -- transaction below the trim mark counts, although it may have written no event: it may even
+  -- belong to another database of the server.
+  v_losses := (select m.losses from ff.trim_mark m where m.partition_key = p_partition_key);
+  if v_losses <> '{}' or (trimmed <> v_parts[12] and unfinished <> '{}') then
+    select count(*) > 0,
+           coalesce(bool_or((v_losses ->> (s.namespace || ' ' || s.name))::timestamptz
+                            > greatest(s.created_at, s.acked_at, s.changed_at)), false)
+      into v_is_kept, v_is_lossy
+    from ff.subscription s
+    where p_cursor = any (string_to_array(s.cursor_text, '/'));
+  end if;
   v_reason := case
     when v_parts[3] <> (select left(m.value, 16) from ff.meta m where m.name = 'installation_id')
       then 'another_installation'
@@ -73,11 +98,12 @@ begin
       then 'another_timeline'
     when trimmed <> v_parts[12] and (
         (generation, last_xid) < (v_gone, v_gone_to)
-        or exists (
+        or not v_is_kept and exists (
           select from unnest(unfinished) u(xid)
           where (generation, u.xid) <= (v_gone, v_gone_to)
             and (generation < current or pg_visible_in_snapshot(u.xid, pg_current_snapshot()))))
       then 'trimmed'
+    when v_is_lossy then 'trimmed'
     when anchor_id <> 0 and (trimmed is null or (generation, last_xid) > (v_gone, v_gone_to))
       and not exists (
         select from ff.event e
@@ -86,7 +112,8 @@ begin
           and ff._hash_id(e.execution_id) = anchor_of and e.occurred_at = anchor_at
         offset 0)
       then 'history_lost' end;
-  if v_reason is not null then
+  is_lost := v_reason is not null;
+  if is_lost and p_refuses then
     -- Undelivered events of long transactions may be older than the anchor.
     anchor_at := least(
       anchor_at,

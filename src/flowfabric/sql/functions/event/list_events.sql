@@ -1,9 +1,10 @@
--- List the events of one execution in order of version, or the event of p_version.
+-- List the events of one execution in order of version. If p_version is given, return only the
+-- event of that version.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_events;
 create function ff.list_events(

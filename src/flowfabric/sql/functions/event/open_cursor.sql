@@ -1,16 +1,25 @@
 -- Open a cursor for reading events: from now on, or since an instant.
 --
--- Without an instant the cursor stands after every event that is visible now. With an instant it
--- stands before the first event of that time or later, and the reader may get a few earlier events
--- too. An instant before the first event reads all events.
+-- Without an instant, the cursor stands after every event that is visible now. With an instant, it
+-- stands before the first event at or after that instant. In this case the reader may also get a
+-- few earlier events. If the instant lies before the first event, the reader gets all events.
+--
+-- To find the instant, the call reads the log from its start. If p_grace is given, a binary search
+-- first finds an event that is older than the instant by at least p_grace, and the call reads the
+-- log from there. This is faster, but the reader may miss events of a transaction that was already
+-- open when that event was written.
 --
 -- Moves:    nothing
--- Refuses:  WF203 read_only_server
+-- Refuses:  WF001 invalid_input · WF203 read_only_server
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.open_cursor;
-create function ff.open_cursor(p_partition_key smallint, p_since timestamptz default null)
+create function ff.open_cursor(
+  p_partition_key smallint,
+  p_since         timestamptz default null,
+  p_grace         interval default null
+)
 returns text
 language plpgsql
 security definer
@@ -26,25 +35,61 @@ declare
   v_generation integer;
   v_first      xid8;
   v_last       record;
+  v_low        bigint;
+  v_high       bigint;
+  v_middle     bigint;
+  v_at         timestamptz;
 begin
   perform ff._check_primary();
+  if not ff._is_within(p_grace, '0', '31 days') then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'grace', 'problem', 'must be 0 to 31 days'));
+  end if;
   v_trimmed := ff._read_trim_mark(p_partition_key);
   v_current := ff._find_generation(p_partition_key);
   v_snapshot := pg_current_snapshot();
   v_own := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
+  if p_grace is not null and p_since > '0001-01-01 00:00:00+00' then
+    select e.xid::text::bigint, e.occurred_at into v_low, v_at
+    from ff.event e
+    where e.partition_key = p_partition_key and e.generation = v_current
+    order by e.xid, e.event_id
+    limit 1;
+    -- An older generation is read whole, if it may hold the first wanted event.
+    if not coalesce(v_at < p_since - p_grace, false) then
+      v_low := null;
+    end if;
+    v_high := pg_snapshot_xmax(v_snapshot)::text::bigint;
+    while v_high - v_low > 1 loop
+      v_middle := v_low + (v_high - v_low) / 2;
+      select e.occurred_at into v_at
+      from ff.event e
+      where e.partition_key = p_partition_key and e.generation = v_current
+        and e.xid >= v_middle::text::xid8
+      order by e.xid, e.event_id
+      limit 1;
+      if found and v_at < p_since - p_grace then
+        v_low := v_middle;
+      else
+        v_high := v_middle;
+      end if;
+    end loop;
+  end if;
   if p_since is not null then
     -- This scans the index. Cursors are rarely opened, and the answer must be exact.
     select e.generation, e.xid into v_generation, v_first
     from ff.event e
     where e.partition_key = p_partition_key and e.occurred_at >= p_since
+      and (e.generation, e.xid) >= (
+        case when v_low is null then 0 else v_current end, coalesce(v_low, 0)::text::xid8)
       and case when e.generation = v_current
             then e.xid <> v_own and pg_visible_in_snapshot(e.xid, v_snapshot)
             else e.generation < v_current end
     order by e.generation, e.xid
     limit 1;
   end if;
-  -- The last event before the cursor: the highest of all, or the highest before the first wanted
-  -- event.
+  -- The anchor is the last event before the cursor: the highest of all, or the highest before the
+  -- first wanted event.
   select e.event_id, e.generation, e.xid, e.occurred_at, e.execution_id into v_last
   from ff.event e
   where e.partition_key = p_partition_key

@@ -1,13 +1,14 @@
--- Delete the events of trimmed executions when their time is over.
+-- Delete the events of trimmed executions when the retention of the events is over.
 --
--- If an execution with the same id exists again, its events stay until its own end. Events that a
--- subscription has not acknowledged are put off by an hour at a time, until the subscription has
--- passed them or its time to keep them is over.
+-- If an execution with the same id exists again, the events stay until that execution is trimmed.
+-- If a subscription has not acknowledged the events, the deletion is put off by an hour at a time.
+-- The call deletes them as soon as the subscription has acknowledged them, or as soon as the time
+-- for which a subscription may keep events is over.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    rows of ff.event_trim, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.trim_events;
 create function ff.trim_events(p_partition_key smallint, p_limit integer default 500)
@@ -29,7 +30,9 @@ declare
   v_generation integer;
   v_xid        xid8;
   v_due        record;
+  v_read       record;
   v_needed     uuid[];
+  v_lost       uuid[];
 begin
   perform ff._check_pass(p_limit);
   select array_agg(d.due_at) as due_ats, array_agg(d.execution_id) as ids,
@@ -43,7 +46,8 @@ begin
     limit p_limit
     for update skip locked
   ) d;
-  v_needed := ff._read_needed(p_partition_key, v_due.ids, v_due.first_ats, v_now);
+  v_read := ff._read_needed(p_partition_key, v_due.ids, v_due.first_ats, v_now);
+  v_needed := v_read.needed;
   if v_needed <> '{}' then
     with put_off as (
       delete from ff.event_trim t
@@ -90,13 +94,16 @@ begin
             select from ff.flow f
             where f.partition_key = p_partition_key and f.flow_id = v.execution_id
             offset 0) end
-    returning v.generation, v.xid
+    returning v.generation, v.xid, v.execution_id
   )
   select (select count(*) from done), g.generation,
-         (select max(v.xid) from events v where v.generation = g.generation)
-    into handled, v_generation, v_xid
+         (select max(v.xid) from events v where v.generation = g.generation),
+         array(select v.execution_id from events v where v.execution_id = any (v_read.lost_ids))
+    into handled, v_generation, v_xid, v_lost
   from (select max(v.generation) as generation from events v) g;
-  perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
+  perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid, array(
+    select u.key from unnest(v_read.lost_ids, v_read.lost_by) u(id, key)
+    where u.id = any (v_lost)), v_now);
   handled := handled + cardinality(v_needed);
   due_in := (
     select t.due_at - v_now from ff.event_trim t

@@ -1,5 +1,5 @@
--- Compute the delay before the next retry from the stored back-off, the retries so far, and a
--- random number from 0 to 1.
+-- Compute the delay before the next retry. It depends on the stored back-off, the number of retries
+-- so far, and a random number from 0 to 1.
 drop function if exists ff._backoff_delay;
 create function ff._backoff_delay(p_backoff jsonb, p_retry_count integer, p_chance double precision)
 returns interval
@@ -15,7 +15,7 @@ begin
   v_delay := case coalesce(p_backoff ->> 'type', 'exponential')
     when 'fixed' then coalesce((p_backoff ->> 'delay_ms')::double precision, 1000)
     when 'exponential' then
-      -- Logarithms, because the power can overflow a double.
+      -- Use logarithms, because the power can overflow a double.
       case when v_initial <= 0 then 0
            when ln(v_initial) + p_retry_count * ln(greatest(v_factor, 1e-9)) >= ln(greatest(v_max, 1))
              then v_max

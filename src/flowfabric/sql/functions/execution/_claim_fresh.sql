@@ -1,16 +1,23 @@
--- Lease the next executions, if all of them start their first attempt (T9): the usual claim. Returns
--- them as ff.claim_executions does. If it returns no ids, nothing has changed; then
--- ff._claim_in_rounds must claim, unless is_empty says that nothing is ready; `vain` rows stay locked
--- that others had just taken, and gates that are `held`: those of executions with limits, if there is
--- no room for all of them.
+-- Lease the next executions, if all of them start their first attempt (T9). This is the usual
+-- claim. The answer has the columns of ff.claim_executions, and these:
 --
--- One statement locks the rows and reads what the answer needs, one leases them and writes their
--- events. What few executions have is read by statements of their own, so that the others do not pay
--- for them.
+-- has_turn  false if another claim of the same routes is under way; this call has locked nothing
+-- is_empty  nothing is ready
+-- vain      how many rows this call has locked although another claim had just taken them
+-- held      the gates that this call has locked, if they had no room for all executions
 --
--- The caller has found nothing to reclaim in these routes. Claims of the same routes take turns,
--- because claims at the same time would all lock and skip the same rows. A claim never waits: if
--- another one has the turn, has_turn is false, and it leaves the work to _claim_in_rounds.
+-- If execution_ids is null, nothing was leased. In that case the caller goes on with
+-- ff._claim_in_rounds, unless is_empty is true. All rows that this call has locked stay locked.
+--
+-- Claims of the same routes take turns. Without turns they would all lock and skip the same rows. A
+-- claim never waits for its turn.
+--
+-- One statement locks the rows and reads most fields of the answer. A separate statement reads rare
+-- fields, so that claims without these fields stay fast. The last statement leases the rows and
+-- writes their events.
+--
+-- The caller has found nothing to reclaim in these routes. p_lane_gate is the gate of the lane, if
+-- there is only one route and its lane has a limit; else null.
 --
 -- Locks: executions in claim order, skipping locked ones
 drop function if exists ff._claim_fresh;
@@ -28,6 +35,7 @@ create function ff._claim_fresh(
   p_floor_id           uuid,
   p_reports_starts     boolean,
   p_generation         integer,
+  p_lane_gate          bigint,
   out has_turn             boolean,
   out is_empty             boolean,
   out vain                 integer,
@@ -62,7 +70,6 @@ declare
   v_flows    uuid[];
   v_is_fresh boolean;
   v_is_gated boolean;
-  v_is_shut  boolean;
   v_gates    bigint[];
   v_asked    integer[];
   v_has_more boolean;
@@ -82,7 +89,7 @@ begin
            count(*) filter (where not e.is_open)
       into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
            vain
-    -- The limit is outside, so that it counts rows locked in vain, too.
+    -- Rows that another claim has just taken count too, so the limit is outside the inner query.
     from (
       select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
              e.is_gated, e.has_more
@@ -110,7 +117,7 @@ begin
     if cardinality(v_ids) = p_limit then
       null;
     else
-      -- Others may hold the rest of the window, and there may be more behind it.
+      -- Other claims may hold the rest of the window, and more rows may follow it.
       select count(*) into v_seen
       from (
         select from ff.execution x
@@ -124,7 +131,7 @@ begin
       end if;
     end if;
   else
-    -- The first window of all routes, if others hold nothing of it.
+    -- Take the first window of all routes, if no other claim holds a row of it.
     select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
            bool_and(coalesce(e.is_open and e.is_fresh, false)), bool_or(e.is_gated),
@@ -158,26 +165,33 @@ begin
        where f.cancel_policy <> 'flow_only') then
     return;
   end if;
+  -- An execution that has not joined the gate of its lane is claimed by ff._claim_in_rounds.
+  if p_lane_gate is not null and not v_is_gated then
+    return;
+  end if;
   if v_is_gated then
-    -- All are locked: from here on none can get a grant, and slots are taken only for leases.
+    -- All rows are locked, so no grant can be issued for them any more. Look for grants first:
+    -- slots may be taken only for executions that will be leased.
     if exists (select from ff.grant g
                where g.partition_key = p_partition_key and g.execution_id = any (v_ids)) then
       return;
     end if;
-    v_is_shut := exists (select from ff.budget b where b.is_shut);
     select array_agg(s.id), array_agg(s.asked) into v_gates, v_asked
     from (
       select g.id, count(*)::integer as asked
       from unnest(v_places) u(place)
       cross join lateral (
-        select case when v_is_shut and x.budget_ids is not null
-                 then x.quota_ids || x.budget_ids else x.quota_ids end as gate_ids
+        select x.quota_ids || x.budget_ids as gate_ids
         from ff.execution x
         where x.ctid = u.place
           and case when x.partition_key = p_partition_key then true else false end offset 0) x
       cross join lateral unnest(x.gate_ids) g(id)
       group by g.id
       order by g.id) s;
+    if p_lane_gate is not null
+       and v_asked[array_position(v_gates, p_lane_gate)] is distinct from cardinality(v_ids) then
+      return;
+    end if;
     if v_gates is not null then
       held := ff._take_slots(p_partition_key, v_gates, v_asked, v_now);
       if held is not null then
@@ -200,7 +214,7 @@ begin
       select x.payload, x.trace_context from ff.execution_body x
       where e.has_body and x.partition_key = p_partition_key and x.execution_id = u.id
       offset 0) b on true;
-    -- What is usual is left out: the caller need not decode it.
+    -- Usual values are left out, so that the caller need not decode them.
     if 1 = all (epochs) then
       epochs := null;
     end if;
@@ -213,6 +227,7 @@ begin
       ownership = 'leased',
       eligibility = 'not_applicable',
       blocking_reason = 'none',
+      refusal_count = null,
       attempt_state = 'running_attempt',
       cause = 'claim',
       version = e.version + 1,
@@ -233,7 +248,7 @@ begin
       attempt_deadline_at = v_now + e.attempt_timeout
     where e.ctid = any (v_places)
       and case when e.partition_key = p_partition_key then true else false end
-      -- All are locked: from here on none can get a grant.
+      -- All rows are locked, so no grant can be issued for them any more.
       and not (exists (select from ff.grant g where g.partition_key = p_partition_key)
                and exists (
                  select from ff.grant g
@@ -255,7 +270,7 @@ $$;
 
 -- When distributed
 
--- The statement that inserts events cannot return the rows, so every claim goes in rounds.
+-- The statement that inserts events cannot return the rows, so every claim is made in rounds.
 drop function if exists ff._claim_fresh;
 create function ff._claim_fresh(
   p_partition_key      smallint,
@@ -271,6 +286,7 @@ create function ff._claim_fresh(
   p_floor_id           uuid,
   p_reports_starts     boolean,
   p_generation         integer,
+  p_lane_gate          bigint,
   out has_turn             boolean,
   out is_empty             boolean,
   out vain                 integer,

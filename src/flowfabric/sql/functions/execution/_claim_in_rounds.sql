@@ -1,21 +1,24 @@
--- Claim in rounds: the general claim. It takes first attempts, retries, replays, resumed and
--- reclaimed executions, observes grants, and ends what is over its limits.
+-- Claim executions of any kind: first attempts, retries, replays, resumed and reclaimed executions.
+-- The claim respects grants, and ends executions that are over their limits.
 --
--- 1. A repeated claim returns what it leased and still holds.
+-- 1. A repeated claim returns the executions that it leased and still holds.
 -- 2. Read once whether anything is to be reclaimed and whether there are grants.
--- 3. Each round reads the next window of candidates in order, without locks, then locks them in
---    that order and skips locked rows. The next round starts after the window.
--- 4. Under the lock each row is looked at again: taken by others meanwhile (in vain), over a limit
---    (capped), or picked. Picked rows that another worker holds a grant for are left alone.
--- 5. Rows locked in vain stay locked: once there could be more of them than the limit, candidates
+-- 3. Each round reads the next window of candidates in claim order, without locks. Then it locks
+--    them in that order and skips locked rows. The next round starts after the window.
+-- 4. Under the lock each row is checked again. A row is locked in vain (another claim has taken
+--    it), capped (over a limit), or picked. Rows with a grant for another worker are left alone.
+-- 5. Rows locked in vain stay locked. Once there could be more of them than the limit, candidates
 --    are locked one by one.
--- 6. Picked rows under quotas or budgets are admitted, or put into line (_admit_candidates). With
---    p_has_lines, candidates come from open lines, too. A gate known to be closed keeps its rows out
---    of later rounds, and up to 1 000 of them are put into line. p_held are gates that the caller has
---    locked: null if it has locked none.
+-- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
+--    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
+--    If a gate is closed, later rounds skip its rows, and up to 1 000 of them are put into line.
+--    If the gate of a lane is closed, later rounds skip the routes of that lane.
 -- 7. Capped rows end: past their deadline (T24), or over the limit of reclaims or crashes (T22).
--- 8. Picked rows are leased with their events, and lose their grants.
--- 9. The slot of the worker instance is written, so that a repeat finds the answer.
+-- 8. Picked rows are leased, their events are written, and their grants are deleted.
+-- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
+--
+-- If p_has_lines is true, candidates also come from open lines. p_held are the gates that the
+-- caller has locked, or null.
 drop function if exists ff._claim_in_rounds;
 create function ff._claim_in_rounds(
   p_partition_key      smallint,
@@ -36,7 +39,9 @@ create function ff._claim_in_rounds(
   p_vain               integer,
   p_has_lines          boolean,
   p_held               bigint[],
-  p_is_fair            boolean
+  p_is_fair            boolean,
+  p_limited            bigint[],
+  p_lane_gates         bigint[]
 )
 returns table (
   execution_id        uuid,
@@ -85,6 +90,8 @@ declare
   v_gates      bigint[] := p_held;
   v_admission  record;
   v_closed     bigint[];
+  v_routes     bigint[] := p_routes;
+  v_turns      smallint[] := p_turns;
 begin
   if p_slot_claim = p_claim_id then
     return query select * from ff._read_claimed(
@@ -104,7 +111,7 @@ begin
     into v_reclaiming, v_granted;
 
   if p_has_lines then
-    -- The floor is one of ready rows: rows in line may come before it.
+    -- The floor is a position among ready rows. Rows in line may come before it.
     v_from_rank := -1::smallint;
     v_from_at := '-infinity';
     v_from_id := '00000000-0000-0000-0000-000000000000';
@@ -117,7 +124,7 @@ begin
              r.order_at, r.execution_id
         into v_round
       from ff._pick_candidates(
-        p_partition_key, p_routes, p_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
+        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now, p_has_lines,
         v_closed) r;
     else
@@ -125,11 +132,11 @@ begin
              r.order_at, r.execution_id
         into v_round
       from ff._pick_one_by_one(
-        p_partition_key, p_routes, p_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
+        p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, p_limit - v_vain,
         case when v_granted then p_worker_id end, v_now, p_has_lines, v_closed) r;
     end if;
-    -- A grant may have been issued between reading a row and locking it; from here on none can.
+    -- A grant may have been issued between reading a row and locking it. From here on none can be.
     if v_round.picked <> '{}' or v_round.capped <> '{}' then
       v_granted := exists (select from ff.grant g where g.partition_key = p_partition_key);
       if v_granted then
@@ -140,14 +147,25 @@ begin
           p_partition_key, v_round.capped, p_worker_id, v_now);
       end if;
     end if;
+    if p_limited is not null and v_round.picked <> '{}' then
+      v_round.is_gated := ff._join_lane_gates(
+        p_partition_key, v_round.picked, p_limited, p_lane_gates) or v_round.is_gated;
+    end if;
     if v_round.is_gated and v_round.picked <> '{}' then
       v_admission := ff._admit_candidates(p_partition_key, v_round.picked, v_gates, v_now);
       v_gates := v_admission.held;
       v_round.picked := v_admission.admitted;
       if v_admission.closed <> '{}' and v_closed is null then
-        perform ff._park_more(p_partition_key, p_routes, v_admission.closed, v_now);
+        perform ff._park_more(p_partition_key, v_routes, v_admission.closed, v_now);
       end if;
       v_closed := nullif(v_closed || v_admission.closed, '{}');
+      if p_lane_gates && v_closed then
+        select array_agg(u.route_id), array_agg(u.turn) into v_routes, v_turns
+        from unnest(v_routes, v_turns) u(route_id, turn)
+        where not exists (
+          select from unnest(p_limited, p_lane_gates) g(route_id, gate_id)
+          where g.route_id = u.route_id and g.gate_id = any (v_closed));
+      end if;
     end if;
     v_picked := v_picked || v_round.picked;
     v_capped := v_capped || v_round.capped;
@@ -156,8 +174,9 @@ begin
     v_vain := v_vain + v_round.vain;
     exit when cardinality(v_picked) = p_limit
            or cardinality(v_picked) + cardinality(v_capped) >= 2 * p_limit
+           or v_routes is null
            or (v_round.seen < v_window and not v_round.is_cut);
-    -- If others hold a whole window, they probably hold more: widen it.
+    -- If other claims hold a whole window, they probably hold more: widen the window.
     v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
                        then least(v_window * 2, 8000)
                      else greatest(p_limit - cardinality(v_picked), 20) end;
@@ -177,7 +196,7 @@ begin
       where x.deadline_at <= v_now);
     perform ff._settle_overdue(p_partition_key, v_left, null, v_now);
     perform ff._fail_over_reclaim_limit(p_partition_key, v_capped, v_now);
-    -- Children of the ended ones may be among the picked, and have ended with them.
+    -- Picked rows may be children of the ended executions, and may have ended with them.
     v_left := v_picked;
     v_picked := array(
       select u.id from unnest(v_picked) with ordinality u(id, n)
@@ -193,7 +212,8 @@ begin
     end if;
   end if;
   if v_seen = 0 then
-    -- No candidates, unless the original of this repeat has claimed since the slot was read.
+    -- There were no candidates. If this is a repeat, the original may have claimed since the slot
+    -- was read: then return its executions.
     select s.execution_ids into v_left
     from ff.claim_slot s
     where s.partition_key = p_partition_key and s.namespace = v_namespace
@@ -215,7 +235,8 @@ begin
   if p_is_fair then
     perform ff._note_served(p_partition_key, v_picked);
   end if;
-  -- Written even if every candidate is locked, because the original of a repeat may hold them.
+  -- Write the slot even if every candidate is locked, because the original of a repeat may hold
+  -- them.
   perform ff._write_claim_slot(
     p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now, v_picked, p_slot_claim);
 end;

@@ -1,10 +1,11 @@
 -- Delete ended executions with all their rows. The caller holds the row locks.
 --
--- Events are kept for p_event_floor after the end. Events of an execution that ended longer ago are
--- deleted with it, unless a subscription still needs them; for other executions ff.event_trim records
--- when the events are deleted. Keys
--- stay until they expire. The edges into and out of a flow member are deleted, with the results
--- kept for it, and the flow is deleted with its last member.
+-- Events are kept for p_event_floor after the end of their execution. If that time is over and no
+-- subscription needs the events, they are deleted with the execution. Otherwise ff.event_trim
+-- records when they will be deleted.
+--
+-- Keys stay until they expire. For a member of a flow, its edges and the results that were kept for
+-- it are deleted. The flow is deleted with its last member.
 drop function if exists ff._delete_executions;
 create function ff._delete_executions(
   p_partition_key smallint,
@@ -27,10 +28,13 @@ declare
   v_flows      uuid[];
   v_ids        uuid[];
   v_ended_ats  timestamptz[];
+  v_read       record;
   v_needed     uuid[];
+  v_lost       uuid[];
 begin
-  v_needed := ff._read_needed(
+  v_read := ff._read_needed(
     p_partition_key, p_execution_ids, array_fill(p_now, array[cardinality(p_execution_ids)]), p_now);
+  v_needed := v_read.needed;
   with item as materialized (
     select p_partition_key as pk, u.execution_id
     from unnest(p_execution_ids) u(execution_id)
@@ -159,11 +163,12 @@ begin
             select from ff.flow f
             where f.partition_key = p_partition_key and f.flow_id = v.execution_id
             offset 0) end
-    returning v.generation, v.xid
+    returning v.generation, v.xid, v.execution_id
   )
   select g.generation, (select max(v.xid) from events v where v.generation = g.generation),
-         (select array_agg(distinct m.flow_id) from member m), d.ids, d.ended_ats
-    into v_generation, v_xid, v_flows, v_ids, v_ended_ats
+         (select array_agg(distinct m.flow_id) from member m), d.ids, d.ended_ats,
+         array(select v.execution_id from events v where v.execution_id = any (v_read.lost_ids))
+    into v_generation, v_xid, v_flows, v_ids, v_ended_ats, v_lost
   from (select max(v.generation) as generation from events v) g
   cross join (select array_agg(x.execution_id) as ids, array_agg(x.terminal_at) as ended_ats
               from executions x) d;
@@ -172,7 +177,9 @@ begin
   from unnest(v_ids, v_ended_ats) u(id, ended_at)
   where u.ended_at + p_event_floor > p_now or u.id = any (v_needed)
   on conflict do nothing;
-  perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid);
+  perform ff._raise_trim_mark(p_partition_key, v_generation, v_xid, array(
+    select u.key from unnest(v_read.lost_ids, v_read.lost_by) u(id, key)
+    where u.id = any (v_lost)), p_now);
   if v_flows is null then
     return;
   end if;

@@ -1,8 +1,12 @@
--- Delete the steps of an execution: all of them, or one step and every step started after it. The
--- caller holds the row lock. A signal that a deleted wait had taken is spent: no wait gets it again.
--- A waitpoint that such a wait had answered, and whose own step stays, is open for another answer.
--- An execution that has no steps left belongs to no code version any more. Returns the detail for the
--- event.
+-- Delete the steps of an execution: all of them, or one step and every step started after it.
+-- Returns the detail for the event. The caller holds the row lock.
+--
+-- A signal that a deleted wait had taken is spent: no wait gets it again.
+--
+-- A deleted wait may have taken the answer of a waitpoint. If the step that made the waitpoint
+-- stays, the waitpoint is opened again.
+--
+-- If no step is left, the execution belongs to no code version.
 drop function if exists ff._delete_steps;
 create function ff._delete_steps(
   p_partition_key   smallint,
@@ -21,6 +25,7 @@ declare
   v_position integer := 0;
   v_dropped  integer;
   v_answered uuid[];
+  v_kept     uuid[];
 begin
   if not p_fresh and p_from_step is null then
     return '{}';
@@ -55,7 +60,7 @@ begin
     returning s.name
   )
   select count(*) into v_dropped from dropped;
-  -- An approver may answer again: the spent answer is not one of the approval any more.
+  -- An approver may answer again, because the spent answer no longer belongs to the approval.
   update ff.signal g set
     wait_name = null,
     wait_occurrence = null,
@@ -75,9 +80,14 @@ begin
       where s.partition_key = p_partition_key and s.execution_id = p_execution_id
         and s.name = w.step_name and s.occurrence = w.step_occurrence
       offset 0);
+  -- A waitpoint stays closed if a wait that was not deleted has taken its answer.
+  v_kept := array(
+    select unnest(ff._waitpoints_in(s.condition)) from ff.step s
+    where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+      and s.kind = 'wait' and s.taken_as is not null);
   update ff.waitpoint w set closed_at = null, close_reason = null
   where w.partition_key = p_partition_key and w.execution_id = p_execution_id
-    and w.waitpoint_id = any (v_answered) and w.close_reason in ('resumed', 'timed_out')
+    and w.waitpoint_id = any (v_answered) and w.waitpoint_id <> all (v_kept) and w.close_reason in ('resumed', 'timed_out')
     and exists (
       select from ff.step s
       where s.partition_key = p_partition_key and s.execution_id = p_execution_id

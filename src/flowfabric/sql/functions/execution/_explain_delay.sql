@@ -41,7 +41,7 @@ begin
         'failure_reason', p_row.failure_reason, 'failed_at', p_row.attempt_ended_at)),
       p_row.delayed_until;
   else
-    -- The current sleep: the first in the journal that ends with the delay.
+    -- Find the current sleep: the first sleep in the journal that ends when the delay ends.
     if p_row.attempt_state = 'attempt_interrupted' then
       select s.* into v_sleep
       from ff.step s

@@ -1,5 +1,5 @@
--- Explain which dependencies block an execution: one row for every undecided group, with up to 5 of
--- its unfinished upstreams. Upstreams that have started come first.
+-- Explain which dependencies block an execution. Returns one row for every undecided group, with up
+-- to 5 of its unfinished upstreams. Upstreams that have started come first.
 drop function if exists ff._explain_dependencies;
 create function ff._explain_dependencies(
   p_partition_key smallint,

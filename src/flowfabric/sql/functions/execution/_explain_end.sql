@@ -1,4 +1,4 @@
--- Explain how an ended execution ended. p_event is its latest event that an actor may have caused.
+-- Explain how an execution ended. p_event is its latest event that may name an actor and a reason.
 drop function if exists ff._explain_end;
 create function ff._explain_end(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Explain for which quota or budget an execution stands in line, how full that is, and how many are
--- ahead in the line. Counts at most 1 001.
+-- Explain for which quota or budget an execution waits in line, how full the quota or budget is,
+-- and how many executions are ahead in the line. Counts at most 1 001 executions.
 drop function if exists ff._explain_line;
 create function ff._explain_line(
   p_partition_key smallint,
@@ -44,12 +44,20 @@ begin
           where r.partition_key = p_partition_key and r.gate_id = p_row.line_id), 0),
         'concurrency', v_gate.max_running, 'rate', v_gate.rate,
         'rate_window_seconds', extract(epoch from v_gate.rate_window),
+        'reserved', nullif((
+          select count(*) from unnest(p_row.quota_ids) u(id)
+          where exists (
+            select from ff.gate g
+            where g.partition_key = p_partition_key and g.gate_id = u.id
+              and case when p_row.execution_id in (g.reserved_for, g.start_for)
+                    then true else false end
+            offset 0)), 0),
         'opens_at', v_gate.opens_at)),
       v_gate.opens_at;
     return;
   end if;
   select b.* into v_budget from ff.budget b where b.budget_id = p_row.line_id;
-  -- The fullest dimension.
+  -- Show the fullest dimension.
   select d.dimension, d.usage, coalesce(d.raised_hard, d.declared_hard) as hard into v_used
   from ff.budget_dimension d
   where d.budget_id = p_row.line_id and coalesce(d.raised_hard, d.declared_hard) is not null

@@ -1,4 +1,4 @@
--- Explain why no live worker covers a route. The conditions are checked in this order: a worker is
+-- Explain why no live worker covers a route. These conditions are checked in order: a worker is
 -- alive, is of this namespace, knows the task, serves the lane, has the capabilities. The answer is
 -- the first condition that no worker meets. Reads at most 1 000 workers.
 drop function if exists ff._explain_missing_worker;

@@ -1,6 +1,6 @@
--- Judge submit items whose execution was trimmed while its events are kept. Such an item is a
--- duplicate, or invalid if another namespace has the id. Items in p_skip are not judged. Returns the
--- verdicts of the items that it refuses.
+-- Judge items whose id belongs to a trimmed execution that still has events. The verdict is
+-- duplicate, or invalid if the trimmed execution is of another namespace. All other items get no
+-- verdict, and neither do the items in p_skip.
 drop function if exists ff._judge_trimmed;
 create function ff._judge_trimmed(
   p_partition_key smallint,

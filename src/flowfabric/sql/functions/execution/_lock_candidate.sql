@@ -1,5 +1,5 @@
--- Lock one candidate of a claim and return the row as it is now. Null if another transaction holds
--- the row.
+-- Lock one candidate of a claim and return the row as it is now. Returns null if another
+-- transaction has locked the row.
 drop function if exists ff._lock_candidate;
 create function ff._lock_candidate(
   p_partition_key smallint,

@@ -1,9 +1,12 @@
--- Lock executions whose retention is over, scanning at most 2 000 rows in id order. An execution is
--- taken only if its parent and all members of its flow have ended.
+-- Lock executions whose retention is over. The call scans at most 2 000 rows in id order.
 --
--- p_position is the last id scanned; null means that the scan begins, or has come to its end. The
--- scan skips ids that are too young for the shortest retention in force. With a namespace, a lane
--- or tags, only executions that match are taken.
+-- An execution is taken only if its parent and all members of its flow have ended. Executions whose
+-- policy sets a retention are not taken here; ff._trim_batch finds them by an index. If a
+-- namespace, a lane or tags are given, only executions that match are taken.
+--
+-- p_position is the id after which the scan starts; null starts at the first id. next_id is where
+-- the scan stopped, null at the end. The scan skips ids that are too young for the shortest
+-- retention in force.
 drop function if exists ff._lock_executions_to_trim;
 create function ff._lock_executions_to_trim(
   p_partition_key smallint,
@@ -100,11 +103,11 @@ begin
            array(select d.terminal_at from ended d order by d.execution_id)
       into v_seen, v_ended, v_ends_at;
 
-    -- The end is compared again under the lock: the execution may have been replayed meanwhile.
     next_id := case
       when cardinality(v_ended) = p_limit - cardinality(locked_ids)
         then v_ended[cardinality(v_ended)]
       when cardinality(v_seen) = v_left then v_seen[v_left] end;
+    -- Compare the end again under the lock: the execution may have been replayed meanwhile.
     locked_ids := locked_ids || array(
       select w.execution_id
       from unnest(v_ended, v_ends_at) u(execution_id, terminal_at)

@@ -1,10 +1,11 @@
--- Lock the flows of ended executions, and return the executions that may be deleted: an execution
--- without a flow, or of a flow in which all members have ended. The caller holds the execution
--- locks.
+-- Lock the flows of ended executions, and return the executions that may be deleted. An execution
+-- may be deleted if it has no flow, or if all members of its flow have ended.
 --
--- While the locks are held, no member can be added or replayed. The call does not wait: if another
--- transaction holds a flow, its members are kept for now. A flow that loses members is marked as
--- trimmed.
+-- While the locks are held, no member can be added or replayed. The call does not wait. If another
+-- transaction has locked a flow, the members of that flow are kept for now. A flow that loses
+-- members is marked as trimmed.
+--
+-- The caller holds the locks of the executions.
 drop function if exists ff._lock_flows_to_trim;
 create function ff._lock_flows_to_trim(
   p_partition_key smallint,

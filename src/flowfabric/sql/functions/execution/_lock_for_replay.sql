@@ -1,9 +1,9 @@
--- Lock an execution that is to be replayed, waiting up to 2 s for each row. For an ended member of
--- a flow, first lock the flow, so that it cannot be cancelled meanwhile. Then lock every member
--- that the replay may reach, in id order.
+-- Lock an execution before a replay, waiting up to 2 s for each row. If it is an ended member of a
+-- flow, first lock the flow, so that nobody cancels the flow meanwhile. Then lock every member that
+-- the replay may reach, in id order.
 --
--- The members that the replay may reach are found without locks. If _reopen_edges later finds a
--- member that is not locked, the caller must repeat the transaction.
+-- The reachable members are found without locks. If _reopen_edges later finds a member that is not
+-- locked, the caller must repeat the transaction.
 drop function if exists ff._lock_for_replay;
 create function ff._lock_for_replay(
   p_partition_key smallint,

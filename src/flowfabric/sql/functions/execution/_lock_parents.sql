@@ -1,8 +1,9 @@
--- Lock the parents of bound children, in id order and without waiting.
+-- Lock the parents of bound children, in id order and without waiting. Returns verdicts on the
+-- items that must be refused.
 --
--- If another transaction holds a parent, the parent may be ending: its children are judged busy. If
--- a parent has ended or is gone, its children are judged parent_ended. All other parents are marked
--- as awaited. Returns the verdicts on the items to refuse.
+-- If another transaction has locked a parent, that transaction may be ending the parent. In that
+-- case the verdict on its children is busy. If a parent has ended or is gone, the verdict on its
+-- children is parent_ended. All other parents are marked as awaited.
 drop function if exists ff._lock_parents;
 create function ff._lock_parents(
   p_partition_key smallint,

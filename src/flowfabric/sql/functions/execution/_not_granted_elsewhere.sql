@@ -1,6 +1,7 @@
--- Return the executions that are not granted to another worker, in the given order. The caller
--- holds the execution locks, so no grant can be added meanwhile. Grants to the worker itself stay;
--- the claim deletes them later.
+-- Return the executions that are not granted to another worker, in the order of the parameter.
+-- Grants to the worker itself stay; the claim deletes them later.
+--
+-- The caller holds the locks of the executions, so nobody can issue a grant meanwhile.
 drop function if exists ff._not_granted_elsewhere;
 create function ff._not_granted_elsewhere(
   p_partition_key smallint,

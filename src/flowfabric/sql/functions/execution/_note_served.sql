@@ -1,5 +1,5 @@
--- Note up to which place fair lanes have been served by a claim. A lane that another claim is noting
--- is left out: the next claim notes it.
+-- Record the place in the claim order that a claim has reached in each fair lane. If another claim
+-- has locked the row of a lane, that lane is skipped, and a later claim records its place.
 drop function if exists ff._note_served;
 create function ff._note_served(p_partition_key smallint, p_execution_ids uuid[])
 returns void

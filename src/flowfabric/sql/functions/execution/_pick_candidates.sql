@@ -1,10 +1,11 @@
 -- Run one round of a claim: lock the next window of candidates after a position, in claim order.
 --
--- The round locks as many rows as the claim needs and skips rows that other transactions hold. A
--- row is locked in vain if another transaction took it and committed after this round read it, or
--- if its flow is cancelled. An execution past its deadline, or over the limit of reclaims or of
--- crashes while it ran alone, is returned as capped, not as picked. The returned position is the
--- position of the last row tried.
+-- The round locks as many rows as the claim needs, and skips rows that other transactions have
+-- locked. Each locked row is picked, capped or locked in vain. It is capped if it is past its
+-- deadline, over the limit of reclaims, or has crashed three times while it ran alone. It is locked
+-- in vain if another transaction has taken it meanwhile, or if its flow is cancelled.
+--
+-- The returned position is that of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -47,7 +48,8 @@ as $$
 declare
   v_read record;
 begin
-  -- Read first, because a query on partitioned tables must not call a function that reads them.
+  -- Read the candidates first: a query on partitioned tables must not call a function that reads
+  -- them.
   select array_agg(c.rank) as ranks, array_agg(c.turn) as turns, array_agg(c.order_at) as order_ats,
          array_agg(c.execution_id) as ids
     into v_read
@@ -95,7 +97,7 @@ begin
                (count(*) filter (where not x.is_open))::integer as vain
         from taken x) t
   cross join (select count(*)::integer as seen from candidate) z
-  -- The last row tried: the last locked row if the claim has enough, else the last row of the
+  -- The last row tried is the last locked row if the claim has enough, else the last row of the
   -- window.
   left join lateral (
     select w.rank, w.turn, w.order_at, w.execution_id

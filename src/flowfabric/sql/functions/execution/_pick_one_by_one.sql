@@ -1,9 +1,10 @@
 -- Run one round of a claim that locks its candidates one by one, and checks each under its lock.
 --
--- This costs more than a round in one statement, but locks almost nothing in vain. A claim uses it
--- when many candidates have just been taken by other workers: another round of _pick_candidates
--- could then leave too many rows locked. After p_most_vain rows were locked in vain, every further
--- such row is unlocked again.
+-- A row is locked in vain if another worker has taken it just before. This round locks almost no
+-- row in vain, but costs more than a round in one statement. A claim uses it when other workers
+-- have just taken many of its candidates, because another round of _pick_candidates could then
+-- leave too many rows locked. After p_most_vain rows were locked in vain, each further one is
+-- unlocked at once.
 drop function if exists ff._pick_one_by_one;
 create function ff._pick_one_by_one(
   p_partition_key smallint,
@@ -48,14 +49,15 @@ declare
   v_candidate record;
   v_row       ff.candidate;
 begin
-  picked := '{}'; capped := '{}'; has_past := false; is_gated := false; vain := 0; seen := 0; is_cut := false;
+  picked := '{}'; capped := '{}'; has_past := false; is_gated := false;
+  vain := 0; seen := 0; is_cut := false;
   for v_candidate in
     select c.rank, c.turn, c.order_at, c.execution_id
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
       p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c
   loop
-    if cardinality(picked) = p_need then
+    if cardinality(picked) + cardinality(capped) = p_need then
       is_cut := true;
       exit;
     end if;

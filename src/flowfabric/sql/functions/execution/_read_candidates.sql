@@ -2,9 +2,12 @@
 -- locks.
 --
 -- The order is priority, then the route's turn (0 for the first lane), then age. The position is
--- the last row seen; it is not returned again. With p_worker_id, executions that are granted to
--- another worker are skipped; null means that there are no grants at all. With p_with_lines the open
--- lines of the routes are read, too. Ready executions under a gate of p_closed are skipped.
+-- the last row seen; that row is not returned again.
+--
+-- If p_worker_id is given, executions that are granted to another worker are skipped. If it is
+-- null, there must be no grants. If p_with_lines is true, executions in the open lines of the
+-- routes are read too. Executions that would start an attempt under one of the gates in p_closed
+-- are skipped.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -32,8 +35,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- For each route, read two times its fair share of the window: most routes then need no second
-  -- read.
+  -- For each route, read twice its fair share of the window. Most routes then need no second read.
   v_share constant integer := case cardinality(p_routes)
     when 1 then p_window
     else 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1 end;
@@ -60,8 +62,9 @@ begin
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
           and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
           and case when p_closed is null then true
-                   else (x.quota_ids && p_closed) is not true
-                        and (x.budget_ids && p_closed) is not true end
+                   else x.attempt_state = 'attempt_interrupted' or x.deadline_at <= p_now
+                        or (x.quota_ids && p_closed) is not true
+                           and (x.budget_ids && p_closed) is not true end
           and case when p_worker_id is null then true else not exists (
                 select from ff.grant g
                 where g.partition_key = p_partition_key and g.execution_id = x.execution_id
@@ -73,7 +76,7 @@ begin
       ) e
     ) h
   ),
-  -- The position at which the window ends, if the first rows of all routes fill it.
+  -- Find the position at which the window ends, if the first rows of all routes fill it.
   bound as materialized (
     select h.rank, h.turn, h.order_at, h.execution_id
     from head h
@@ -84,7 +87,8 @@ begin
   from (
     select h.rank, h.turn, h.order_at, h.execution_id from head h
     union all
-    -- A route whose rows read so far all come before the end may have more rows in the window.
+    -- If all rows read from a route come before the end of the window, the route may have more rows
+    -- in the window.
     select m.rank, h.turn, m.order_at, m.execution_id
     from head h
     left join bound b on true
@@ -101,8 +105,9 @@ begin
                    else b.order_at end,
               coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
         and case when p_closed is null then true
-                 else (e.quota_ids && p_closed) is not true
-                      and (e.budget_ids && p_closed) is not true end
+                 else e.attempt_state = 'attempt_interrupted' or e.deadline_at <= p_now
+                      or (e.quota_ids && p_closed) is not true
+                         and (e.budget_ids && p_closed) is not true end
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
               where g.partition_key = p_partition_key and g.execution_id = e.execution_id
@@ -136,7 +141,7 @@ begin
     ) m
     where p_reclaiming
     union all
-    -- The lines served longest ago come first, if there are many.
+    -- If there are many lines, begin with the lines that were served longest ago.
     select m.rank, r.turn, m.order_at, m.execution_id
     from route r
     cross join lateral (

@@ -1,5 +1,7 @@
--- Read the routes that a worker covers, as ff.claim_executions defines them: their ids, whether
--- their lane goes first (turn 0) or not (turn 1), and their names. Null if there are none.
+-- Read the routes that a worker covers, as ff.claim_executions defines them. Returns their ids,
+-- their turns and their names, or nulls if the worker covers none. The turn is 0 for routes of the
+-- lane that goes first, else 1. `limited` are the routes whose lane has a limit, and `gates` are
+-- the gates of these lanes.
 drop function if exists ff._read_covered_routes;
 create function ff._read_covered_routes(
   p_namespace     text,
@@ -15,7 +17,9 @@ create function ff._read_covered_routes(
   out turns       smallint[],
   out namespaces  text[],
   out lanes       text[],
-  out tasks       text[]
+  out tasks       text[],
+  out limited     bigint[],
+  out gates       bigint[]
 )
 returns record
 language plpgsql
@@ -28,13 +32,14 @@ begin
   if p_finish_only is true then
     null;
   elsif num_nulls(p_tasks, p_namespace) = 0 then
-    -- The usual worker, by the index of tasks.
+    -- The usual worker names its tasks, so the index of tasks finds its routes.
     select array_agg(r.route_id), array_agg(r.turn), array_agg(r.namespace), array_agg(r.lane),
-           array_agg(r.task)
-      into route_ids, turns, namespaces, lanes, tasks
+           array_agg(r.task), array_agg(r.route_id) filter (where r.gate_id is not null),
+           array_agg(r.gate_id) filter (where r.gate_id is not null)
+      into route_ids, turns, namespaces, lanes, tasks, limited, gates
     from (
       select x.route_id, (x.lane <> coalesce(p_first_lane, x.lane))::integer::smallint as turn,
-             x.namespace, x.lane, x.task
+             x.namespace, x.lane, x.task, l.gate_id
       from ff.route x
       join ff.lane l on l.namespace = x.namespace and l.lane = x.lane
       where x.task = any (p_tasks) and x.namespace = p_namespace and x.code_version is null
@@ -43,11 +48,12 @@ begin
       order by x.route_id) r;
   else
     select array_agg(r.route_id), array_agg(r.turn), array_agg(r.namespace), array_agg(r.lane),
-           array_agg(r.task)
-      into route_ids, turns, namespaces, lanes, tasks
+           array_agg(r.task), array_agg(r.route_id) filter (where r.gate_id is not null),
+           array_agg(r.gate_id) filter (where r.gate_id is not null)
+      into route_ids, turns, namespaces, lanes, tasks, limited, gates
     from (
       select x.route_id, (x.lane <> coalesce(p_first_lane, x.lane))::integer::smallint as turn,
-             x.namespace, x.lane, x.task
+             x.namespace, x.lane, x.task, l.gate_id
       from (
         select k.route_id, k.lane, k.namespace, k.capabilities, k.task
         from (select distinct u.task from unnest(p_tasks) u(task)) t
@@ -71,15 +77,17 @@ begin
   if cardinality(p_unserved) > 0 then
     v_unserved := ff._read_unserved(p_unserved, p_now);
   end if;
-  -- A statement of its own, so that a worker without code versions does not pay for it.
+  -- This is a statement of its own, so that a worker without code versions does not pay for it.
   if cardinality(p_code_versions) > 0 or cardinality(v_unserved) > 0 then
     select array_agg(r.route_id) as route_ids, array_agg(r.turn) as turns,
            array_agg(r.namespace) as namespaces, array_agg(r.lane) as lanes,
-           array_agg(r.task) as tasks
+           array_agg(r.task) as tasks,
+           array_agg(r.route_id) filter (where r.gate_id is not null) as limited,
+           array_agg(r.gate_id) filter (where r.gate_id is not null) as gates
       into v_more
     from (
       select x.route_id, (x.lane <> coalesce(p_first_lane, x.lane))::integer::smallint as turn,
-             x.namespace, x.lane, x.task
+             x.namespace, x.lane, x.task, l.gate_id
       from (
         select k.route_id, k.lane, k.namespace, k.capabilities, k.task
         from (select distinct v.version, u.task from unnest(p_code_versions) v(version)
@@ -121,6 +129,8 @@ begin
     namespaces := namespaces || v_more.namespaces;
     lanes := lanes || v_more.lanes;
     tasks := tasks || v_more.tasks;
+    limited := limited || v_more.limited;
+    gates := gates || v_more.gates;
   end if;
 end;
 $$;

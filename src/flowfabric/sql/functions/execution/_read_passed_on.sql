@@ -1,6 +1,8 @@
--- Return the time at which workers with older code began to pass an execution on to each other
--- without a break. Null if that has lasted 10 minutes and no other live worker could take the
--- execution. The caller holds the row lock.
+-- Return the time since which workers with older code have passed an execution on. To pass it on is
+-- to delay it until a worker with newer code claims it (p_newer_step of ff.delay_execution).
+--
+-- Returns null if this has lasted 10 minutes without a break, and every live worker that could take
+-- the execution has passed it on. The caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb
@@ -22,8 +24,8 @@ begin
   select e.* into v_row
   from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
-  -- Only the lease before this one counts. If its worker did not pass the execution on, its code
-  -- was new enough, and the time starts again.
+  -- Look only at the lease before this one. If its worker did not pass the execution on, the code
+  -- of that worker was new enough, and the time starts again.
   select (x.detail ->> 'since')::timestamptz into v_since
   from (
     select v.epoch, v.detail from ff.event v

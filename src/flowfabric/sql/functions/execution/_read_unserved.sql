@@ -1,4 +1,4 @@
--- Read which of the given routes have a code version but no live worker of that version.
+-- Return the routes in p_routes whose code version no live worker serves.
 drop function if exists ff._read_unserved;
 create function ff._read_unserved(p_routes bigint[], p_now timestamptz)
 returns bigint[]

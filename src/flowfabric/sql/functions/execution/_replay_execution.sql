@@ -1,11 +1,14 @@
--- Replay an ended execution (T28, T29). The caller holds the locks of _lock_for_replay and has read
--- the row. The end is propagated before it is undone.
+-- Replay an ended execution: make it runnable (T28) or blocked (T29). Returns the new public state.
 --
--- If the execution is a member of a flow, the edges that its end decided are reopened. Members that
--- were skipped because of its end are replayed too, and this does not count towards their limit of
--- replays. Results of upstreams that such a member has missed are passed to it now. The earlier
--- result of the execution is kept for the members that were promised it. Nothing is replayed in a
--- flow that is cancelled or has lost members to a trim. Returns the new public state.
+-- If the end of the execution is not yet fully propagated, this is done first.
+--
+-- In a flow, the edges that the end decided are opened again. Members that were skipped because of
+-- this end are replayed too. Their replay does not count towards their limit of replays. If an
+-- upstream of a replayed member has succeeded in the meantime, the member gets the result of that
+-- upstream now. The earlier result of the execution is kept for the members that were promised it.
+--
+-- The call is refused if the flow was cancelled, or if members of the flow were trimmed. The caller
+-- holds the locks of _lock_for_replay and has read the row.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,

@@ -1,11 +1,19 @@
--- Reserve the idempotency keys of a batch of submits, in key order.
+-- Reserve the idempotency keys of a batch of submits, in key order. Returns verdicts on items that
+-- must not be stored: duplicate (with the first id), key_reused, busy, invalid (key_partitions).
 --
--- The unique index guarantees that a key is used once. The advisory lock tells at once that another
+-- The unique index guarantees that a key is used once. An advisory lock shows at once that another
 -- transaction uses the key, so that a batch never waits for one item. Only an item that will store
 -- its key takes the lock. An item that finds its key in use takes no lock, so concurrent repeats do
--- not hinder each other. A key is free again when its window is over. In scope `unfinished` it is
--- free when its execution has ended. Returns verdicts for items that must not be stored: duplicate
--- (with the first id), key_reused, busy.
+-- not hinder each other.
+--
+-- A key of scope `window` is free again when its window is over. A key of scope `unfinished` is
+-- free again when its execution has ended.
+--
+-- The partition of a key depends on the number of partitions, so all callers must use the same
+-- number. Otherwise the key could be used once in each of two partitions. Each caller gives its
+-- number as key_partitions, and an item with an outdated number is refused. ff.raise_partitions
+-- changes the number only while no other transaction holds a lock on the table of keys. So after
+-- this transaction has read that table, the number stays the same until the transaction ends.
 drop function if exists ff._reserve_keys;
 create function ff._reserve_keys(
   p_partition_key smallint,
@@ -25,6 +33,8 @@ declare
   v_item    record;
   v_first   record;
   v_now     timestamptz := ff.now();
+  v_keyed   integer;
+  v_moved   ff.verdict[];
 begin
   select coalesce(array_agg(row(
            u.n, k.execution_id,
@@ -48,6 +58,32 @@ begin
               where e.partition_key = p_partition_key and e.execution_id = k.execution_id),
               false) end
     offset 0) k;
+
+  if exists (select from unnest(p_options) u(o) where u.o ->> 'key_partitions' is not null) then
+    if current_setting('transaction_isolation') = 'read committed' then
+      select m.value::integer into v_keyed from ff.meta m where m.name = 'partitions_of_keys';
+    else
+      -- The snapshot may be older than the last call of ff.raise_partitions. Then the lock fails
+      -- with 40001.
+      select m.value::integer into v_keyed
+      from ff.meta m where m.name = 'partitions_of_keys' for share;
+    end if;
+    -- A repeated submit whose first call was stored in this partition is a duplicate, whatever the
+    -- number is.
+    v_moved := array(
+      select row(u.n, u.id, 'invalid', null, null, jsonb_build_object(
+               'field', 'key_partitions', 'problem', format(
+                 'keys use %s partitions now: read keyed_partitions of ff.installation again, and '
+                 'choose the partition of the key by it', v_keyed)))::ff.verdict
+      from unnest(p_execution_ids, p_options) with ordinality u(id, o, n)
+      where u.o ->> 'key' is not null and (u.o ->> 'key_partitions')::integer <> v_keyed
+        and u.n <> all (p_skip) and u.n <> all (v_taken)
+        and not exists (
+          select from ff.execution e
+          where e.partition_key = p_partition_key and e.execution_id = u.id offset 0));
+    v_refused := v_refused || v_moved;
+    v_taken := v_taken || array(select m.item from unnest(v_moved) m);
+  end if;
 
   for v_item in
     select u.id, u.o ->> 'key' as key, decode(u.o ->> 'key_fingerprint', 'hex') as fingerprint,
@@ -92,7 +128,7 @@ begin
                  jsonb_build_object('field', 'key', 'key', v_item.key))::ff.verdict end;
       continue;
     end if;
-    -- If the id is taken, the item will not be created. The execution with that id, possibly of
+    -- If the id is taken, the item will not be created. The execution that has this id, possibly in
     -- another namespace, did not ask for this key.
     if v_item.is_kept
        and not exists (

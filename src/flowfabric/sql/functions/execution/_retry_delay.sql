@@ -1,10 +1,14 @@
--- Decide whether another attempt follows, and return the delay before it; null if none follows. No
--- other function decides this.
+-- Decide whether another attempt follows, and return the delay before it. Null means that none
+-- follows. Only this function decides this.
 --
--- Without a policy there is no retry. With one, another attempt follows while retries are left,
--- unless failures of this class are never retried, or the policy lists categories and this category
--- is not among them. If the handler asked for a delay, the retry waits that long, whatever the
--- category; without a policy such a request gets up to 3 retries.
+-- Failures of class permanent or cancelled are never retried. No attempt follows once the retries
+-- of the policy are used up; the default is 3.
+--
+-- If the handler asked for a delay, the retry waits that long, whatever the category of the
+-- failure.
+--
+-- If the handler did not ask, the policy decides, and without a policy there is no retry. If the
+-- policy lists categories, only failures of these categories are retried.
 drop function if exists ff._retry_delay;
 create function ff._retry_delay(
   p_policy      jsonb,

@@ -1,10 +1,12 @@
 -- Find the newest executions that match a filter, reading a bounded number of rows.
 --
--- The filter decides which index is used. States that need attention (delayed, failed, cancelled …)
--- have an index, which is read one state after the other. Active executions are found through their
--- timers if there are few. A key and a parent have indexes of their own. Everything else is found
--- by the primary key, descending. next_id is where the next call starts (strictly below), and null
--- at the end. It never reveals an execution of another namespace.
+-- The filter decides which index is used. A key and a parent have indexes of their own. States that
+-- need attention (delayed, failed, cancelled …) share one index, which is read for one state after
+-- the other. Active executions are found through their timers, if there are few. For every other
+-- filter the primary key is read, from the highest id down.
+--
+-- The next call starts below next_id. At the end, next_id is null. next_id never reveals an
+-- execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
   p_partition_key      smallint,
@@ -56,7 +58,8 @@ declare
   v_routes    bigint[];
   v_before    uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
   v_look_at   integer := p_look_at;
-  -- Rows found through another index are scattered over the table and cost twice as much.
+  -- Rows found through an index other than the primary key are scattered over the table and cost
+  -- twice as much.
   v_scattered constant integer := greatest(p_look_at / 2, 100);
   v_quota     integer := 0;
   v_ids       uuid[];
@@ -65,7 +68,7 @@ begin
   if not p_states <@ v_known or array_ndims(p_states) > 1
      or array_position(p_states, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'states', 'problem', 'must be of ' || array_to_string(v_known, ', ')));
+      'field', 'states', 'problem', 'must be some of ' || array_to_string(v_known, ', ')));
   end if;
   if v_problem is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -119,8 +122,8 @@ begin
     v_attention := array_remove(v_states, 'active');
     v_look_at := 0;
     if 'active' = any (p_states) then
-      -- Every active execution has a timer or waits to be reclaimed. If the limit is exceeded,
-      -- there are too many to sort.
+      -- Every active execution has a timer or waits to be reclaimed. If the limit is reached,
+      -- there are too many to sort: then scan by the primary key.
       v_active := array(
         select d.execution_id from (
           select e.execution_id from ff.execution e
@@ -194,7 +197,7 @@ begin
       order by e.execution_id desc
       limit v_children) k
   ),
-  -- Below this id the scan may have missed rows.
+  -- The scan may have missed rows below this id.
   lowest as materialized (
     select c.execution_id
     from (

@@ -1,7 +1,8 @@
--- Settle overdue executions (T24, T23). Executions in p_over are past their deadline and end.
--- Executions in p_late are past their attempt timeout and are retried if their stored policy
--- allows; a member of a cancelled flow is cancelled instead. Every live lease is taken away. The
--- caller holds the row locks. Returns how many executions were settled.
+-- Settle overdue executions (T24, T23), and return how many were settled. Every live lease ends.
+--
+-- Executions in p_over are past their deadline and end. Executions in p_late are past their attempt
+-- timeout. They are retried if their stored policy allows it; a member of a cancelled flow is
+-- cancelled instead. The caller holds the row locks.
 drop function if exists ff._settle_overdue;
 create function ff._settle_overdue(
   p_partition_key smallint,
@@ -38,7 +39,7 @@ begin
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
   end if;
-  -- One by one, because each takes the reason of its own flow. This is rare.
+  -- Cancel these one by one, because each takes the reason of its own flow. This is rare.
   for v_row in
     select u.id, x.flow_id
     from unnest(v_late) u(id)
@@ -128,6 +129,7 @@ begin
           failure_category = 'attempt_timeout',
           failure_reason = 'the attempt ran out of time',
           failure_detail = null,
+          failure_place = null,
           transitioned_at = greatest(p_now, e.transitioned_at),
           mutated_at = greatest(p_now, e.transitioned_at)
         from item i
@@ -151,7 +153,7 @@ begin
       v_retried := v_retried || v_id;
     end loop;
     if v_leased <> '{}' then
-      -- What is not retried ends below, and gives its slots back there.
+      -- An execution that is not retried ends below; its slots are given back there.
       perform ff._release_gates(p_partition_key, array(
         select u.id from unnest(v_leased) u(id) where u.id = any (v_retried)));
     end if;

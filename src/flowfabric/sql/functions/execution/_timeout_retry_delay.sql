@@ -1,5 +1,5 @@
--- Return how long an execution waits for its next attempt after an attempt timeout; null if there
--- is no retry.
+-- Return how long an execution waits for its next attempt after an attempt timeout. Returns null if
+-- there is no retry.
 drop function if exists ff._timeout_retry_delay;
 create function ff._timeout_retry_delay(p_partition_key smallint, p_execution_id uuid)
 returns interval

@@ -1,8 +1,8 @@
 -- Delete a batch of executions whose retention is over, with all their rows. An index finds
--- executions with a retention of their own. A scan over the ids finds the others.
+-- executions whose policy sets a retention. A scan over the ids finds the others.
 --
--- Without a filter the scan continues where the last call stopped, and only one caller scans at a
--- time. With a filter it starts after p_after, and the call returns where it stopped.
+-- Without a filter, the scan continues where the last call stopped, and only one caller scans at a
+-- time. With a filter, the scan starts after p_after, and the call returns where it stopped.
 drop function if exists ff._trim_batch;
 create function ff._trim_batch(
   p_partition_key smallint,

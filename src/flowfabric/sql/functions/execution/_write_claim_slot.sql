@@ -1,8 +1,10 @@
--- Note what a claim has leased, so that a repeat returns the same executions.
+-- Record in the claim slot which executions a claim has leased, so that a repeat returns the same
+-- executions.
 --
--- Written last, and only if the slot is still as the claim read it first (p_slot_claim): a repeat
--- that overlaps its original waits here, fails, and reads the original's answer when it is called
--- again.
+-- This is the last write of a claim. It succeeds only if the slot is still as the claim first read
+-- it (p_slot_claim). Suppose that a repeat runs at the same time as the first call. The repeat
+-- waits here until the first call has committed, and then fails. If the claim is repeated once
+-- more, it reads the answer of the first call.
 drop function if exists ff._write_claim_slot;
 create function ff._write_claim_slot(
   p_partition_key      smallint,

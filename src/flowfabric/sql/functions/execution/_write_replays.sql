@@ -1,11 +1,11 @@
 -- Make ended executions runnable again (T28), or blocked if one of their groups is not satisfied
--- (T29). The caller holds the row locks. p_is_counted says whether the replay counts towards the
--- limit of replays.
+-- (T29). p_is_counted says whether these replays count towards the limit of replays. The caller
+-- holds the row locks.
 --
--- The latest attempt stays as it ended until the next claim moves it to the history. Retries,
--- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, because the
--- execution would otherwise expire at once. A child that ended with its parent is no longer bound
--- to it.
+-- The latest attempt stays in the row until the next claim moves it to the history. Retries,
+-- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, because
+-- otherwise the execution would expire at once. A child that ended because its parent ended is no
+-- longer bound to the parent.
 drop function if exists ff._write_replays;
 create function ff._write_replays(
   p_partition_key smallint,
@@ -74,8 +74,8 @@ begin
         cancelled_by = null,
         ends_with_parent = false,
         wakes_pending = false,
-        -- Keep the failure of an attempt. Drop the failure of a deadline that passed before any
-        -- attempt.
+        -- Keep the failure of an attempt. Drop the failure that says that the deadline passed
+        -- before any attempt.
         failure_class = case when e.total_attempt_count > 0 then e.failure_class end,
         failure_category = case when e.total_attempt_count > 0 then e.failure_category end,
         failure_reason = case when e.total_attempt_count > 0 then e.failure_reason end,

@@ -1,14 +1,17 @@
 -- Block a waiting execution, so that no worker claims it. The reason is a budget, a quota, a
 -- missing capable worker, or an operator's pause.
 --
--- Only an execution that could be claimed now can be blocked. Unblocking makes an execution
--- eligible at once, so blocking a delayed or dependent one would lose its delay or its
--- dependencies. With an actor, an event is written.
+-- The execution must be eligible, or already blocked by a budget, a quota or a missing worker.
+-- Delayed executions and executions with open dependencies cannot be blocked, because
+-- ff.unblock_execution makes an execution eligible at once: the delay or the dependencies would be
+-- lost.
+--
+-- An event is written only if an actor is given.
 --
 -- Moves:    runnable eligible or blocked -> runnable blocked (T6)
 -- Refuses:  WF001 invalid_input · WF201 not_active · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   blocking again for the same reason answers `blocked` and changes nothing
+-- Repeat:   with the same reason, the answer is `blocked`, and nothing changes
 -- Rights:   app
 drop function if exists ff.block_execution_for_admission;
 create function ff.block_execution_for_admission(
@@ -68,7 +71,8 @@ begin
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
       'blocking_reason', v_row.blocking_reason,
-      'hint', 'only an execution that could be claimed now can be blocked'));
+      'hint', 'only an execution that is eligible, or blocked by a budget, a quota or a missing '
+      'worker, can be blocked'));
   end if;
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);

@@ -1,10 +1,11 @@
 -- Cancel an unfinished execution.
 --
--- The source operator_override needs no fence. The lease holder must show its fence, and so must
--- any other source while the execution is active. A bad fence is returned as the outcome, not
--- raised: an error would undo the mark of an expired lease. Cancelling deletes grants, stops
--- timers, and hints the holder's process to stop. The end is propagated as in
--- ff.complete_executions.
+-- p_source says who cancels. The source operator_override needs no fence. The lease holder must
+-- show its fence. Any other source must show the fence while the execution is active. A wrong fence
+-- is an outcome and not an error, because an error would undo the mark of an expired lease.
+--
+-- Cancelling deletes grants, stops timers, and sends the holder's process a hint to stop. The end
+-- is propagated as in ff.complete_executions.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); an expired lease is marked (T19);
 --           propagation: runnable blocked or suspended -> eligible (T4, T18), unfinished ->
@@ -13,8 +14,8 @@
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   cancelling a cancelled execution answers `cancelled` again and changes nothing;
---           already_applied when the version has moved
+-- Repeat:   if the execution is cancelled, the answer is `cancelled`, and nothing changes;
+--           `already_applied` if p_if_version is given and the version has changed since
 -- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(

@@ -1,9 +1,10 @@
--- Change the priority of a waiting execution. A value outside 0 … 9000 becomes the nearest bound.
+-- Change the priority of a waiting execution. A value below 0 becomes 0, and a value above 9000
+-- becomes 9000.
 --
 -- Moves:    runnable -> runnable, at another place in the claim order (T11)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   already_applied when the version has moved
+-- Repeat:   `already_applied` if p_if_version is given and the version has changed since
 -- Rights:   app
 drop function if exists ff.change_priority;
 create function ff.change_priority(
@@ -51,7 +52,7 @@ begin
   if v_row.phase <> 'runnable' then
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
-      'hint', 'only a waiting execution has a place in the claim order'));
+      'hint', 'only the priority of a waiting execution can be changed'));
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();

@@ -1,35 +1,43 @@
 -- Lease the next executions of the routes that a worker covers.
 --
--- A worker covers a route if the route is of its namespace, has one of its lanes and tasks (null
--- means any), needs only capabilities that the worker offers, and its lane is open to claims. A
--- route with a code version is covered only if the version is in p_code_versions; or if the route
--- is in p_unserved (from ff.list_unserved_routes) and its version still has no live worker. With
--- p_finish_only the worker begins nothing new: it covers only routes with a code version.
+-- A worker covers a route if all of this is true: the route is of the worker's namespace, the
+-- worker serves its lane and knows its task (null lanes or tasks mean any), the worker offers all
+-- capabilities that the route needs, and the lane is open to claims. If the route has a code
+-- version, one of two conditions must also be true. Either the version is in p_code_versions, or
+-- the route is in p_unserved (from ff.list_unserved_routes) and its version still has no live
+-- worker. If p_finish_only is true, the worker begins nothing new: it covers only routes with a
+-- code version.
 --
--- The claim order is priority, order_at, id. Among equal priorities the lane p_first_lane goes
--- first, so a worker of several lanes can take turns. The floor is for a worker that drains a
--- backlog: the claim starts where its last full batch ended, instead of scanning dead index
--- entries.
+-- The claim order is priority, order_at, id. Among equal priorities, the executions of p_first_lane
+-- go first, so that a worker of several lanes can take turns. The floor is the place where the last
+-- full claim of the worker ended. A claim with a floor starts there, and does not scan dead index
+-- entries again.
 --
--- Executions granted to another worker are skipped; a claimed execution loses its grant. An
--- execution past its deadline is ended as by ff.expire_executions, and not leased. crash_count is
--- the number of workers in a row that vanished with the execution; from 2 on, the worker must run
--- it alone. If p_reports_starts is set, the worker must call ff.start_executions before it runs an
--- execution whose crash_count is not 0; a further crash counts only against executions that it has
--- reported.
+-- Executions that are granted to another worker are skipped. A claimed execution loses its grant.
+-- An execution past its deadline is not leased, but ended as by ff.expire_executions.
 --
--- Claims of the same routes at the same time get into each other's way. With p_gives_way, a claim
--- that meets another one leases nothing, and returns one row with an empty array of ids: call again
--- after a few milliseconds.
+-- crash_count is the number of workers in a row that vanished while they held the execution. From 2
+-- on, the worker must run it alone. If p_reports_starts is true, the worker must call
+-- ff.start_executions before it runs an execution whose crash_count is not 0. A further crash then
+-- counts only against executions whose start the worker has reported.
 --
--- Returns no row if nothing was leased, else one row of arrays, in claim order: decoding them costs a
--- quarter of decoding rows. An array has one value for each execution; lease_expires_ats may have a
--- single one for all. namespaces, lanes and tasks are those of routes: route_nos tells for each
--- execution which one, from 1; if it is null, they all have the first. Other arrays are null if all
--- executions have the usual value: claim_kind fresh, epoch 1, attempt_index 0, the claim id as
--- attempt_id, attempt_type initial, 0 for a count or generation, null for all others.
+-- Claims of the same routes at the same time hinder each other. If p_gives_way is true and another
+-- claim of the same routes is under way, this claim leases nothing. It returns one row with an
+-- empty array of ids; call again after a few milliseconds.
 --
--- Usually ff._claim_fresh leases, if these are all first attempts. ff._claim_in_rounds does the rest.
+-- Returns no row if nothing was leased. Otherwise returns one row of arrays, in claim order.
+-- (Clients decode arrays four times as fast as rows.) An array has one value for each execution;
+-- lease_expires_ats may have a single value for all. namespaces, lanes and tasks have one value for
+-- each route. route_nos says which route each execution has, counted from 1. If route_nos is null,
+-- all executions have the first route.
+--
+-- These arrays are null if all executions have the usual value: claim_kinds (fresh), epochs (1),
+-- attempt_indexes (0), attempt_ids (the claim id), attempt_types (initial), retry_counts,
+-- replay_counts, crash_counts and generations (0), attempt_deadline_ats, deadline_ats,
+-- payload_encodings and trace_contexts (null).
+--
+-- ff._claim_fresh leases the executions if all of them start their first attempt. Otherwise
+-- ff._claim_in_rounds does.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           runnable eligible -> runnable blocked by quota or budget (T6, quiet),
@@ -40,7 +48,7 @@
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in claim order, skipping locked ones; then their grants; then gates in id
 --           order, waiting up to 2 s
--- Replay:   the same p_claim_id returns the executions that it leased and still holds
+-- Repeat:   the same p_claim_id returns the executions that it leased and still holds
 -- Rights:   app
 drop function if exists ff.claim_executions;
 create function ff.claim_executions(
@@ -115,11 +123,14 @@ declare
   v_fresh         record;
   v_routes        bigint[];
   v_turns         smallint[];
+  v_limited       bigint[];
+  v_lane_gates    bigint[];
   v_vain          integer := 0;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
                           p_lease_ttl, p_floor_rank);
+  perform ff._check_coverage(p_lanes, p_tasks, p_code_versions, p_unserved);
   select s.claim_id, s.execution_ids,
          exists (
            select from ff.execution e
@@ -142,6 +153,8 @@ begin
       p_finish_only, v_now);
     v_routes := v_covered.route_ids;
     v_turns := v_covered.turns;
+    v_limited := v_covered.limited;
+    v_lane_gates := v_covered.gates;
     if v_routes is null then
       return;
     end if;
@@ -163,7 +176,7 @@ begin
           where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
     end if;
     if v_has_lines then
-      -- Lines that stay closed are as good as none.
+      -- A line that stays closed does not matter to this claim.
       v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
       v_has_lines := exists (
         select from unnest(v_routes) r(id)
@@ -171,11 +184,13 @@ begin
           select from ff.line y
           where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
     end if;
-    if not v_is_reclaiming and not v_has_lines and v_held is null then
+    if not v_is_reclaiming and not v_has_lines and v_held is null
+       and (v_limited is null or cardinality(v_routes) = 1) then
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
         v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
-        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end);
+        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end,
+        v_lane_gates[1]);
       if v_fresh.execution_ids is not null then
         perform ff._write_claim_slot(
           p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now,
@@ -207,7 +222,8 @@ begin
       end if;
       v_vain := coalesce(v_fresh.vain, 0);
       v_held := nullif(v_fresh.held, '{}');
-      -- Nothing to claim, unless the original of this repeat has claimed since the slot was read.
+      -- There is nothing to claim. But if this is a repeat, the original may have claimed since the
+      -- slot was read.
       if v_fresh.is_empty and not exists (
            select from ff.claim_slot s
            where s.partition_key = p_partition_key and s.namespace = v_namespace
@@ -229,7 +245,7 @@ begin
     p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
     p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
     coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_vain,
-    v_has_lines, v_held, v_is_fair) with ordinality c
+    v_has_lines, v_held, v_is_fair, v_limited, v_lane_gates) with ordinality c
   having count(*) > 0;
 end;
 $$;

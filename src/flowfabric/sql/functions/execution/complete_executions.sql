@@ -1,13 +1,15 @@
 -- Complete running executions with their results.
 --
--- The end of each execution is propagated: executions that wait for it wake, children bound to it
--- are cancelled, and downstream members of its flow become eligible or are skipped. If that could
--- not all be done at once, the answer carries `wakes_pending`; then call ff.resolve_wakes and
--- ff.cancel_siblings. Returns a row for every item that was not completed, was completed before, or
--- carries `wakes_pending`. No row means that all were completed.
+-- The end of each execution is propagated: executions that wait for it are woken, children bound to
+-- it are cancelled, and downstream members of its flow become eligible or are skipped. If this
+-- could not be finished at once, the answer has `wakes_pending`. In that case call ff.resolve_wakes
+-- and ff.cancel_siblings.
 --
--- Items that share a value need no array for it: where an array is null, p_lease_id, p_epoch,
--- p_attempt_id or p_result holds for all of them.
+-- If an array is null, the single parameter applies to every item: p_lease_id, p_epoch,
+-- p_attempt_id or p_result.
+--
+-- Returns a row for every item that was not completed, that was completed before, or that has
+-- `wakes_pending`. No row means that all items were completed.
 --
 -- Moves:    active -> terminal success (T12); an expired lease is marked (T19); propagation:
 --           runnable blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled
@@ -15,7 +17,7 @@
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   the lease that completed gets `completed` again
+-- Repeat:   with the lease that completed the execution, the answer is `completed` again
 -- Rights:   app
 drop function if exists ff.complete_executions;
 create function ff.complete_executions(
@@ -67,7 +69,14 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
-    cardinality(p_results), cardinality(p_result_encodings)], p_wait);
+    cardinality(p_results), cardinality(p_result_encodings)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_results, 1), array_ndims(p_results),
+      array_lower(p_result_encodings, 1), array_ndims(p_result_encodings)]);
   if 1 < any (array[
        num_nonnulls(p_lease_ids, p_lease_id), num_nonnulls(p_epochs, p_epoch),
        num_nonnulls(p_attempt_ids, p_attempt_id), num_nonnulls(p_results, p_result)]) then
@@ -86,7 +95,7 @@ begin
   v_generation := ff._lock_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
-    -- Of two items for one execution only the first counts, whatever it is worth.
+    -- Of two items for one execution only the first counts, even if it is refused.
     v_seconds := array(
       select i.n
       from (select u.n, row_number() over (partition by u.id order by u.n) as nth
@@ -94,9 +103,9 @@ begin
       where i.nth > 1);
   end if;
 
-  -- Items that fail the fence here are judged below, one by one. A row that changed since this
-  -- statement began is locked but not updated, because its new place is not visible yet: it is
-  -- judged, too, and the caller repeats it.
+  -- Items that fail the fence here are judged below, one by one. A row that changed after this
+  -- statement began is locked but not updated, because its new place is not visible yet. It is
+  -- judged below too, and the caller repeats it.
   with asked as materialized (
     select u.id, coalesce(u.lease_id, p_lease_id) as lease_id,
            coalesce(u.epoch, p_epoch) as epoch, coalesce(u.attempt_id, p_attempt_id) as attempt_id,
@@ -261,7 +270,7 @@ $$;
 
 -- When distributed
 
--- The insert of the events is outermost. It returns only what an event has, so the rest is read.
+-- The insert of the events is outermost. It returns only columns of events, so the rest is read.
 drop function if exists ff.complete_executions;
 create function ff.complete_executions(
   p_partition_key    smallint,
@@ -312,7 +321,14 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
-    cardinality(p_results), cardinality(p_result_encodings)], p_wait);
+    cardinality(p_results), cardinality(p_result_encodings)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_results, 1), array_ndims(p_results),
+      array_lower(p_result_encodings, 1), array_ndims(p_result_encodings)]);
   if 1 < any (array[
        num_nonnulls(p_lease_ids, p_lease_id), num_nonnulls(p_epochs, p_epoch),
        num_nonnulls(p_attempt_ids, p_attempt_id), num_nonnulls(p_results, p_result)]) then
@@ -331,7 +347,7 @@ begin
   v_generation := ff._lock_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
-    -- Of two items for one execution only the first counts, whatever it is worth.
+    -- Of two items for one execution only the first counts, even if it is refused.
     v_seconds := array(
       select i.n
       from (select u.n, row_number() over (partition by u.id order by u.n) as nth
@@ -448,7 +464,7 @@ begin
     perform ff._submit_hooks(p_partition_key, array(
       select p_execution_ids[u.n]
       from unnest(v_done, v_routes) u(n, route_id)
-      -- By the routes of this call: those of other namespaces cost it nothing.
+      -- Look only at the routes of this call, so that other namespaces cost nothing.
       where u.route_id = any (array(
         select i.id
         from (select distinct x.id from unnest(v_routes) x(id)) i

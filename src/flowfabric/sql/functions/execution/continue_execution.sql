@@ -1,18 +1,18 @@
--- Continue a running execution with new input, for its lease holder. The execution and the attempt
--- stay the same, and a new generation begins with an empty journal.
+-- Begin the next generation of a running execution with new input. The lease holder calls this. The
+-- execution and the attempt stay the same, and the journal is empty. Returns the number of the new
+-- generation.
 --
--- The new payload replaces the old one, also for a replay. The recorded steps are deleted; there
--- are at most 50 000, because a worker refuses to record more. Retries, reclaims and crashes are
--- counted from 0 again, and the attempt timeout starts again; the deadline of the execution does
--- not move. Events, attempts and children stay. Returns the number of the new generation.
+-- The new payload replaces the old one, also for a replay. The recorded steps are deleted. Retries,
+-- reclaims and crashes are counted from 0 again, and the attempt timeout starts again. The deadline
+-- of the execution does not move. Events, attempts and children stay.
 --
 -- Moves:    active -> runnable eligible, attempt interrupted (T31); an expired lease is marked
 --           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4,
 --           T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
+--           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   the lease that continued it gets `continued` again
+-- Repeat:   with the lease that was given up, the answer is `continued` again
 -- Rights:   app
 drop function if exists ff.continue_execution;
 create function ff.continue_execution(

@@ -1,13 +1,13 @@
--- Count the executions that match a filter, starting at a cursor. The filter works as in
+-- Count the executions that match a filter, beginning at a cursor. The filter works as in
 -- ff.list_executions.
 --
--- A call reads a bounded number of executions. next_cursor is where the next call starts, and null
--- at the end. The caller adds up the counts and stops when it has enough.
+-- A call reads a bounded number of executions. next_cursor is where the next call begins, and null
+-- at the end. The caller adds up the counts of its calls.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.count_executions;
 create function ff.count_executions(

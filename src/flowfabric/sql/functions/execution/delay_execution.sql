@@ -1,20 +1,20 @@
--- Delay a running execution for its lease holder; the same attempt resumes later.
+-- Delay a running execution. The lease holder calls this. The same attempt resumes later.
 --
 -- Give an instant, or a delay from now by the database's clock. An instant in the past makes the
 -- execution eligible at once. The deadline of the execution does not move.
 --
--- A holder with older code than the run gives p_newer_step instead: a recorded step that its code
--- does not know. The execution then waits for a worker with newer code, 1 to 10 s at a time. After
--- 10 minutes of this, if every live worker has passed the execution on, the answer is
--- `no_newer_code`, and the holder keeps its lease.
+-- A holder whose code is older than the journal gives p_newer_step instead: the name of a recorded
+-- step that its code does not know. The execution then waits for a worker with newer code, for 1 to
+-- 10 seconds at a time. After 10 minutes, if every live worker has delayed the execution in this
+-- way, the answer is `no_newer_code`, and the holder keeps its lease.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
+--           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   the lease that was delayed gets its first answer again
+-- Repeat:   with the lease that was given up, the first answer again
 -- Rights:   app
 drop function if exists ff.delay_execution;
 create function ff.delay_execution(
@@ -51,9 +51,9 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'newer_step', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
-  if p_delay not between interval '-36525 days' and interval '36525 days' then
+  if not ff._is_within(p_delay, interval '-36525 days', interval '36525 days') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'delay', 'problem', 'must be at most a hundred years'));
+      'field', 'delay', 'problem', 'must be at most a hundred years, in days or smaller units'));
   end if;
   if p_delayed_until >= timestamptz '9999-01-01 00:00:00+00' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(

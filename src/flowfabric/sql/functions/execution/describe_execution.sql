@@ -1,11 +1,13 @@
--- Read everything about one execution; no row if the namespace has no such execution.
+-- Read everything about one execution. Returns no row if the execution does not exist in the
+-- namespace.
 --
--- The failure is the failure of the latest attempt.
+-- The failure is that of the latest attempt. `limits` is a JSON array with the quotas and budgets
+-- of the execution, each with kind, name and key; it is null if there are none.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.describe_execution;
 create function ff.describe_execution(
@@ -84,7 +86,8 @@ returns table (
   step_count          bigint,
   key                 text,
   code_version        text,
-  generation          integer
+  generation          integer,
+  limits              text
 )
 language plpgsql
 security definer
@@ -107,7 +110,7 @@ begin
          v.progress_percent, v.progress_message, v.progressed_at, v.retention, v.trim_at,
          v.instance_tag, v.policy, v.task_version, v.parent_id, v.ends_with_parent, v.wait_left,
          v.child_count, v.step_count, v.key, v.code_version,
-         v.generation
+         v.generation, v.limits
   from ff.execution_view v
   where v.partition_key = p_partition_key and v.execution_id = p_execution_id
     and (p_namespace is null or v.namespace = p_namespace);

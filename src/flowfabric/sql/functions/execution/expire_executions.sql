@@ -1,17 +1,20 @@
--- Expire executions past their deadline, and settle attempts past their timeout.
+-- Expire executions past their deadline, and settle attempts past their timeout. A live lease ends
+-- in both cases.
 --
--- A deadline ends an execution in any state. An attempt timeout is settled like a failure of class
--- timeout: the execution is retried if its stored policy allows, else it expires. A member of a
--- cancelled flow is cancelled instead of retried. A live lease is taken away in every case. due_in
--- is the time until the next row is due. If the holder makes a fenced call first, that call settles
--- the execution in the same way (_judge_leases), so a late result never counts.
+-- A deadline ends an execution in any unfinished state. An attempt timeout is settled like a
+-- failure of class timeout: the execution is retried if its stored policy allows it, else it
+-- expires. A member of a cancelled flow is cancelled instead of retried.
+--
+-- If the holder of an overdue execution makes a call first, that call settles the execution in the
+-- same way (_judge_leases). So a late result never counts. due_in is the time until the next row is
+-- due.
 --
 -- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24) ·
 --           active -> terminal cancelled (T23); propagation: runnable blocked or suspended ->
 --           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_executions;
 create function ff.expire_executions(p_partition_key smallint, p_limit integer default 500)

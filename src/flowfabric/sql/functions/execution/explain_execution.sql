@@ -1,14 +1,15 @@
--- Explain why an execution is not running and until when, or say that it is running.
+-- Explain why an execution is not running, and when this may change. If the execution is running,
+-- the answer says so.
 --
--- Each row is one obstacle or one remark. The rows are in the order of the engine's checks: ended
--- or running, blocked, granted to a worker, lane open, capable worker alive, executions ahead. The
--- first row is the answer. changes_at is when the answer may change by itself; null if that is
--- unknown.
+-- Each row is one obstacle or one remark. The first row is the answer. The rows are in the order of
+-- the engine's checks: ended or running, blocked, granted to a worker, lane open, capable worker
+-- alive, executions ahead. changes_at is the time at which the answer may change by itself; null if
+-- that is unknown. An execution that was trimmed is explained as long as its events are stored.
 --
 -- Moves:    nothing
 -- Refuses:  WF301 not_found
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.explain_execution;
 create function ff.explain_execution(
@@ -49,6 +50,11 @@ begin
   where e.partition_key = p_partition_key and e.execution_id = p_execution_id
     and case when p_namespace is null then true else e.namespace = p_namespace end;
   if not found then
+    return query
+    select * from ff._explain_trimmed(p_partition_key, p_namespace, p_execution_id, v_now);
+    if found then
+      return;
+    end if;
     perform ff._refuse('WF301', 'not_found', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id)));
   end if;

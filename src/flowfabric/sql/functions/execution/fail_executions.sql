@@ -1,9 +1,13 @@
--- Fail the running attempts of executions: schedule a retry, or end the execution as failed.
+-- Fail the running attempts of executions. For each execution, schedule a retry or end it as
+-- failed. Returns a row for every item.
 --
--- The policy stored with the execution decides (_retry_delay). p_retry_delays and p_retry_ats hold
--- the delay or the time that a handler asked for; a time in the past means now. A member of a
--- cancelled flow is cancelled instead of retried, and its holder is answered `failed`. An end is
--- propagated as in ff.complete_executions. Returns a row for every item.
+-- The policy stored with the execution decides whether a retry follows (_retry_delay).
+-- p_retry_delays and p_retry_ats hold the delay or the time that a handler asked for; a time in the
+-- past means now. A member of a cancelled flow is cancelled instead of retried, but the answer to
+-- its holder is `failed`. An end is propagated as in ff.complete_executions.
+--
+-- p_places says where in user code each error came from. The task, the category and the place of a
+-- failure are its fingerprint.
 --
 -- Moves:    active -> runnable delayed (T13) · active -> terminal failed (T14) or cancelled (T23);
 --           an expired lease is marked (T19); propagation: runnable blocked or suspended ->
@@ -12,7 +16,7 @@
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   the lease that failed gets its first answer again
+-- Repeat:   with the lease that reported the failure, the first answer again
 -- Rights:   app
 drop function if exists ff.fail_executions;
 create function ff.fail_executions(
@@ -29,7 +33,8 @@ create function ff.fail_executions(
   p_retry_delays  interval[] default null,
   p_retry_ats     timestamptz[] default null,
   p_wait          boolean default false,
-  p_hint          boolean default true
+  p_hint          boolean default true,
+  p_places        text[] default null
 )
 returns table (
   item               integer,
@@ -56,7 +61,7 @@ declare
   v_generation integer;
   v_judged     ff.verdict[];
   v_settled    ff.verdict[];
-  -- of each item with a live lease
+  -- These are parallel arrays, with one value for each item with a live lease.
   v_items      integer[];
   v_ids        uuid[];
   v_bad_fields text[];
@@ -77,15 +82,28 @@ begin
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
     cardinality(p_classes), cardinality(p_reasons), cardinality(p_categories),
-    cardinality(p_details), cardinality(p_retry_delays), cardinality(p_retry_ats)], p_wait);
+    cardinality(p_details), cardinality(p_retry_delays), cardinality(p_retry_ats),
+    cardinality(p_places)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_classes, 1), array_ndims(p_classes),
+      array_lower(p_reasons, 1), array_ndims(p_reasons),
+      array_lower(p_categories, 1), array_ndims(p_categories),
+      array_lower(p_details, 1), array_ndims(p_details),
+      array_lower(p_retry_delays, 1), array_ndims(p_retry_delays),
+      array_lower(p_retry_ats, 1), array_ndims(p_retry_ats),
+      array_lower(p_places, 1), array_ndims(p_places)]);
   v_judged := ff._judge_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
                                p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
   v_xid := pg_current_xact_id();
   v_generation := ff._lock_generation(p_partition_key);
 
-  -- Decide first: what is answered is known before the rows change, and the insert of the events is
-  -- the outermost statement.
+  -- Decide before the rows change, and keep the answers in arrays: the insert of the events is the
+  -- outermost statement and cannot return them.
   select array_agg(d.item), array_agg(d.execution_id), array_agg(d.bad_field), array_agg(d.now),
          array_agg(d.wait), array_agg(d.is_cancelled), array_agg(d.next_index),
          array_agg(d.is_awaited), array_agg(d.execution_id) filter (where d.is_gated),
@@ -109,7 +127,8 @@ begin
                     then 'reason'
                   when octet_length(p_categories[j.item]) > 256 then 'category'
                   when octet_length(p_details[j.item]) > 65536 then 'detail'
-                  when p_retry_delays[j.item] not between interval '0' and interval '36525 days'
+                  when octet_length(p_places[j.item]) > 256 then 'place'
+                  when not ff._is_within(p_retry_delays[j.item], interval '0', interval '36525 days')
                     then 'retry_delay'
                   when p_retry_ats[j.item] >= timestamptz '9999-01-01 00:00:00+00'
                     or p_retry_ats[j.item] < timestamptz '0001-01-02 00:00:00+00'
@@ -143,7 +162,7 @@ begin
   with decided as materialized (
     select p_partition_key as pk, u.execution_id, p_classes[u.item]::ff.failure_class as class,
            p_categories[u.item] as category, p_reasons[u.item] as reason,
-           p_details[u.item] as detail, u.now, u.wait,
+           p_details[u.item] as detail, p_places[u.item] as place, u.now, u.wait,
            (u.now at time zone 'UTC' + u.wait) at time zone 'UTC' as retry_at, u.is_cancelled
     from unnest(v_items, v_ids, v_bad_fields, v_nows, v_waits, v_cancels)
       u(item, execution_id, bad_field, now, wait, is_cancelled)
@@ -188,6 +207,7 @@ begin
       failure_category = d.category,
       failure_reason = d.reason,
       failure_detail = d.detail,
+      failure_place = d.place,
       cancellation_reason = case when d.is_cancelled then coalesce((
         select f.cancel_reason from ff.flow f
         where f.partition_key = p_partition_key and f.flow_id = e.flow_id), 'flow_cancelled') end,
@@ -236,7 +256,9 @@ begin
                when 'class' then 'must be transient, permanent, infra_crash, timeout or cancelled'
                when 'reason' then 'must be at most 256 bytes without control characters'
                when 'category' then 'must be at most 256 bytes'
-               when 'retry_delay' then 'must be between 0 and a hundred years'
+               when 'place' then 'must be at most 256 bytes'
+               when 'retry_delay'
+                 then 'must be between 0 and a hundred years, in days or smaller units'
                when 'retry_at' then 'must be between the years 1 and 9999'
                else 'must be at most 64 KiB' end) end as detail
     from unnest(v_items, v_ids, v_bad_fields, v_nows, v_waits, v_indexes, v_awaits)

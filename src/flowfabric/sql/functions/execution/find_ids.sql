@@ -1,14 +1,14 @@
 -- Find executions and flows of a partition by a UUID, or by the last digits of one.
 --
 -- p_text holds hexadecimal digits; hyphens do not count. 32 digits are a whole UUID. 8 to 31 digits
--- are the end of one, and are searched among the newest 10 000 executions and the newest 10 000
--- flows. At most 10 executions and 10 flows are returned, newest first. The last row has no id; its
--- partition_count is the number of partitions to search.
+-- are the last digits of a UUID, and are compared with the newest 10 000 executions and the newest
+-- 10 000 flows. The call returns at most 10 executions and 10 flows, newest first. The last row has
+-- no id; its partition_count is the number of partitions to search.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.find_ids;
 create function ff.find_ids(

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_attempts;
 create function ff.list_attempts(
@@ -26,7 +26,8 @@ returns table (
   failure_class      text,
   failure_category   text,
   failure_reason     text,
-  failure_detail     bytea
+  failure_detail     bytea,
+  failure_place      text
 )
 language plpgsql
 security definer
@@ -38,7 +39,8 @@ begin
   return query
   select v.attempt_index, v.attempt_id, v.attempt_type, v.lifecycle, v.epoch, v.started_at,
          v.ended_at, v.worker_id, v.worker_instance_id, v.attempt_reason, v.pause_cause,
-         v.failure_class, v.failure_category, v.failure_reason, v.failure_detail
+         v.failure_class, v.failure_category, v.failure_reason, v.failure_detail,
+         v.failure_place
   from ff.attempt_view v
   where v.partition_key = p_partition_key and v.execution_id = p_execution_id
     and (p_namespace is null or v.namespace = p_namespace)

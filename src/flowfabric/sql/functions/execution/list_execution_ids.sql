@@ -1,13 +1,13 @@
 -- List the execution ids of a partition in ascending order, for a scan of the whole partition.
 --
--- A call reads at most 10 000 executions, so a page may be short if most of them belong to other
--- namespaces. The last row has no id; its next_after is where the next page starts, and null at the
--- end. next_after never reveals an execution of another namespace.
+-- A call reads at most 10 000 executions. If most of them belong to other namespaces, the page is
+-- short. The last row has no id. Its next_after is where the next page begins, and null at the end.
+-- next_after never reveals an execution of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_execution_ids;
 create function ff.list_execution_ids(

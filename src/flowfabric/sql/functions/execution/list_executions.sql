@@ -1,16 +1,19 @@
 -- List the executions that match a filter, newest first.
 --
--- A call reads a bounded number of executions, so a page may be short or empty without being the
--- last. The last row has no id; its next_cursor is where the next page starts, and null at the end.
--- A null filter matches everything; all given tags must match. In p_tasks * stands for any text and ?
--- for any character. p_key finds the execution that holds an idempotency key. p_error is the type of
--- the latest failure, with or without its module. An execution is held if its worker stopped it at a
--- step for an operator; held_step is that step.
+-- A call reads a bounded number of executions. So a page may be short or empty although more pages
+-- follow. The last row has no id. Its next_cursor is where the next page begins, and null at the
+-- end.
+--
+-- A filter that is null matches everything. An execution must have all tags of the filter. In
+-- p_tasks, * stands for any text and ? for any character. p_key finds the execution that holds an
+-- idempotency key. p_error is the type of the latest failure, with or without its module. An
+-- execution is held if its worker stopped it at a step, so that an operator decides what follows;
+-- held_step is that step.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_executions;
 create function ff.list_executions(

@@ -1,11 +1,12 @@
--- Make delayed executions eligible when their time has come, and end the pause before a reclaim.
+-- Make delayed executions eligible when their time has come. An execution that lost its lease may
+-- have to wait before it is reclaimed. When that wait is over, this call makes it reclaimable.
 --
 -- due_in is the time until the next row is due; a caller may sleep that long.
 --
 -- Moves:    runnable delayed -> runnable eligible (T8, quiet, attempt state kept)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.promote_delayed;
 create function ff.promote_delayed(p_partition_key smallint, p_limit integer default 500)

@@ -1,10 +1,10 @@
--- Find the execution that a submit with an idempotency key would return now. No row if the key is
--- not in force, or if its execution was trimmed.
+-- Find the execution that a submit with an idempotency key would return now. Returns no row if the
+-- key is not in force, or if its execution was trimmed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.read_key;
 create function ff.read_key(

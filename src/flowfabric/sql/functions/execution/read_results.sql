@@ -1,9 +1,9 @@
--- Read how the given executions ended. Unfinished and unknown ones are omitted.
+-- Read how executions ended. Unfinished and unknown executions are omitted.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.read_results;
 create function ff.read_results(

@@ -1,13 +1,18 @@
--- Run an ended execution again. Its history stays; the next claim starts a new attempt.
+-- Run an ended execution again. Its history stays, and the next claim starts a new attempt.
 --
 -- Recorded steps stay and are not run again. If p_from_step names a step, that step and every step
--- started after it are deleted. p_fresh deletes all steps and spends all signals. The same works for
--- an execution that is held because its steps do not match its code: it is unblocked, and its attempt
--- resumes.
+-- started after it are deleted. p_fresh deletes all steps, and no wait gets a signal that was sent
+-- before.
+--
+-- A held execution can be replayed in the same way: it is unblocked, and its attempt resumes.
+--
+-- p_payload replaces the input of the execution, for the next attempt and all later attempts. The
+-- event of the replay then says `input: edited`. The input of a member of a flow comes from its
+-- flow and cannot be edited.
 --
 -- A member of a flow waits again for the upstreams that did not succeed, unless it could run
--- without them. Members that were skipped because of it are replayed too, and so on downstream.
--- Nothing is replayed in a cancelled flow.
+-- without them. Members that were skipped because of its end are replayed too, and so on
+-- downstream. Nothing is replayed in a cancelled flow.
 --
 -- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
 --           blocked (T29) · runnable held -> runnable eligible (T7); propagation: runnable blocked
@@ -18,7 +23,7 @@
 --           · WF301 not_found
 -- Locks:    its flow, then the execution and the members replayed with it in id order, waiting up
 --           to 2 s for each; executions that its end affects, skipping locked ones
--- Replay:   already_applied when the version has moved
+-- Repeat:   `already_applied` if p_if_version is given and the version has changed since
 -- Rights:   app
 drop function if exists ff.replay_execution;
 create function ff.replay_execution(
@@ -30,7 +35,8 @@ create function ff.replay_execution(
   p_from_step       text default null,
   p_from_occurrence integer default 0,
   p_fresh           boolean default false,
-  p_if_version      integer default null
+  p_if_version      integer default null,
+  p_payload         bytea default null
 )
 returns table (outcome text, public_state text, version integer, detail jsonb)
 language plpgsql
@@ -57,6 +63,10 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'from_occurrence', 'problem', 'must be the occurrence of a step, 0 or more'));
   end if;
+  if octet_length(p_payload) > 1048576 then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'payload', 'problem', 'is larger than 1 MiB (1048576 bytes)'));
+  end if;
   v_row := ff._lock_for_replay(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then
     return query select 'already_applied', v_row.public_state::text, v_row.version, null::jsonb;
@@ -70,9 +80,26 @@ begin
       'hint', 'only an ended execution can be replayed; cancel it first'));
   end if;
 
+  if p_payload is not null and v_row.flow_id is not null then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'payload', 'problem', 'of a member of a flow cannot be edited; submit a new flow'));
+  end if;
+
   v_now := ff.now();
   v_detail := ff._delete_steps(
     p_partition_key, p_execution_id, p_from_step, p_from_occurrence, p_fresh);
+  if p_payload is not null then
+    -- A small payload is stored on the row, a large one in the body.
+    insert into ff.execution_body as b (partition_key, execution_id, payload)
+    values (p_partition_key, p_execution_id,
+            case when octet_length(p_payload) > 256 then p_payload end)
+    on conflict (partition_key, execution_id) do update set payload = excluded.payload;
+    update ff.execution e set
+      payload = case when octet_length(p_payload) <= 256 then p_payload end,
+      payload_encoding = null, has_payload = true, has_body = true
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
+    v_detail := v_detail || jsonb_build_object('input', 'edited');
+  end if;
   if p_fresh then
     update ff.signal g set taken_at = v_now
     where g.partition_key = p_partition_key and g.execution_id = p_execution_id

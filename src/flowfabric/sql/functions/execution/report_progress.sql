@@ -1,15 +1,14 @@
--- Report the progress of a running execution for its lease holder: a percentage, a message, or
--- both.
+-- Report the progress of a running execution: a percentage, a message, or both. The lease holder
+-- calls this. A null leaves the stored value unchanged.
 --
--- A null value leaves the stored one unchanged. Progress is not a transition: it writes no event
--- and changes no indexed column.
+-- Progress is not a transition: it writes no event and changes no indexed column.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked · lease_expired
---           · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
+--           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   idempotent
+-- Repeat:   idempotent
 -- Rights:   app
 drop function if exists ff.report_progress;
 create function ff.report_progress(

@@ -1,5 +1,9 @@
--- Make an execution run now. An ended execution is replayed, a delayed one or one in back-off
--- becomes due, and a held, paused or blocked one is unblocked. A sleep ends.
+-- Make an execution run now. An ended execution is replayed. A delayed execution, or one in
+-- back-off, becomes eligible. If the execution sleeps, its sleep ends. A held, paused or blocked
+-- execution is unblocked.
+--
+-- The call is refused if the execution is active or suspended, if it waits for dependencies or for
+-- other executions, or if it is paused because its flow is being cancelled.
 --
 -- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
 --           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked or suspended ->
@@ -7,7 +11,7 @@
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    as ff.replay_execution
--- Replay:   already_applied when the version has moved
+-- Repeat:   `already_applied` if p_if_version is given and the version has changed since
 -- Rights:   app
 drop function if exists ff.retry_execution;
 create function ff.retry_execution(
@@ -64,7 +68,8 @@ begin
   else
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
-      'hint', 'it is neither ended, delayed, held nor blocked'));
+      'hint', 'only an ended, delayed, held or blocked execution can be retried, not one that '
+      'waits for dependencies or whose flow is being cancelled'));
   end if;
   perform ff._write_execution_audit(
     p_partition_key, v_row, p_actor, 'retry_execution', p_reason,

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  (nothing)
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.server_time;
 create function ff.server_time()

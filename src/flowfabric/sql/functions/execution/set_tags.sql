@@ -1,13 +1,15 @@
--- Add tags to executions or change the value of existing ones; other tags stay.
+-- Add tags to executions, or change the values of tags that they have. Other tags stay. No event is
+-- written.
 --
--- If one tag has a forbidden key, the whole call is refused. No event is written. Returns a row for
--- every item that was not tagged; no row means that all were.
+-- If one of the tags is not valid, the whole call is refused. An execution that would have more
+-- than 64 tags is refused as `invalid`. Returns a row for every item that was not tagged. No row
+-- means that all items were tagged.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: not_found · busy · invalid (field, problem)
 -- Locks:    executions in id order, skipping locked ones; with p_wait a single one, waiting up to 2
 --           s
--- Replay:   a tag that is set already changes nothing
+-- Repeat:   a tag that is set already changes nothing
 -- Rights:   app
 drop function if exists ff.set_tags;
 create function ff.set_tags(
@@ -40,7 +42,9 @@ declare
   v_tagged  uuid[];
 begin
   perform ff._check_namespace(p_namespace);
-  perform ff._check_batch(cardinality(p_execution_ids), '{}', p_wait);
+  perform ff._check_batch(
+    cardinality(p_execution_ids), '{}', p_wait,
+    array[array_lower(p_execution_ids, 1), array_ndims(p_execution_ids)]);
   v_problem := case when p_tags is null then 'must not be null' else ff._tags_problem(p_tags) end;
   if v_problem is null and p_tags::jsonb = '{}' then
     v_problem := 'must not be empty';

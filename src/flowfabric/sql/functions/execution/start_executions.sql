@@ -1,21 +1,23 @@
 -- Report that the lease holder starts executions now, and whether each runs alone in its process.
+-- Returns a row for every execution that was not marked as started. No row means that all were
+-- marked.
 --
--- If the lease is lost later, the crash counts against the executions that had started. If the
--- worker claimed with p_reports_starts and does not make this call, only the first crash in a row
--- counts. It must therefore make this call before it runs an execution whose crash_count is not 0.
+-- A worker that claimed with p_reports_starts must make this call before it runs an execution whose
+-- crash_count is not 0. If the lease is lost later, the crash counts against the executions whose
+-- start was reported. If the start was not reported, only the first crash in a row counts.
+--
 -- If the worker later starts other work beside an execution that ran alone, it calls again and
 -- reports that the execution no longer runs alone.
 --
 -- For an execution that crashed before and was claimed with p_reports_starts, the attempt timeout
--- starts with the first call. Returns a row for every execution that was not marked; no row means
--- that all were.
+-- counts from the first call of this function.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   idempotent
+-- Repeat:   idempotent
 -- Rights:   app
 drop function if exists ff.start_executions;
 create function ff.start_executions(
@@ -49,8 +51,14 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
-    cardinality(p_alones)], p_wait);
-  if array_ndims(p_alones) > 1 or array_position(p_alones, null) is not null then
+    cardinality(p_alones)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_alones, 1), array_ndims(p_alones)]);
+  if array_position(p_alones, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'alones', 'problem', 'say true or false for every execution'));
   end if;

@@ -1,27 +1,34 @@
 -- Store new executions.
 --
 -- The route of an execution must be registered in p_namespace. The caller makes the ids, so a call
--- may be repeated. Every other array has one value per item, or a single value that applies to all
--- items; it may be null if no item needs it. Rare fields are options, one JSON object per item:
+-- may be repeated. Every array other than the ids has one value per item, or a single value for all
+-- items. An array may be null if no item needs it. Rare fields are options, one JSON object per
+-- item:
 --
 --   delayed_until, deadline_ms or deadline_at · policy and tags (objects, or text that holds one)
 --   max_reclaims · creator · trace_context · task_version
---   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms
---   parent_id, with_parent (whether it ends when its parent ends)
+--   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms,
+--   key_partitions (the number by which the caller chose the partition for the key)
+--   parent_id, with_parent (whether the execution ends when its parent ends)
 --   quotas, budgets (arrays of ids from register_gates, as text or numbers) · fair_key (text)
 --
--- If the key of an item is in use, nothing is stored, and the answer is the first execution with
--- that key. A key is in use during its window; with scope unfinished, until its execution has
--- ended. The same key with another fingerprint is refused, and the answer names that execution and
--- its task. A child is stored only if its parent exists; a bound child only if its parent has not
--- ended. The id of a trimmed execution stays taken while its events are kept. Returns one row for
--- each item that was not created; no row means that all were.
+-- If the key of an item is in use, the item is not stored, and the answer names the first execution
+-- with that key. A key is in use during its window. With the scope `unfinished`, it is in use until
+-- its execution has ended. The same key with another fingerprint is refused, and the answer names
+-- the first execution and its task. An item whose key_partitions is outdated is refused as invalid,
+-- because the key belongs to another partition now.
+--
+-- A child is stored only if its parent exists. If the child is bound to its parent, the parent must
+-- also be unfinished. The id of a trimmed execution stays taken while its events are kept.
+--
+-- Returns one row for each item that was not created. No row means that all items were created.
 --
 -- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
--- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed · key_reused
---           · parent_ended · busy · unknown_gate (gate_ids) · limit_reached (gate_id, quota, key)
--- Locks:    waits for none; tries to lock the parents of bound children in id order, and keys
--- Replay:   duplicate, with the id of the first
+-- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
+--           · key_reused · parent_ended · busy · unknown_gate (gate_ids)
+--           · limit_reached (gate_id, quota, key)
+-- Locks:    the parents of bound children in id order, and keys; never waiting
+-- Repeat:   `duplicate`, with the id of the first execution
 -- Rights:   app
 drop function if exists ff.submit_executions;
 create function ff.submit_executions(
@@ -73,16 +80,19 @@ declare
   v_our_ids     uuid[];
 begin
   perform ff._check_namespace(p_namespace);
-  -- an array of one value applies to all items
+  -- An array of one value applies to all items.
   perform ff._check_batch(v_size, array[
     array_upper(p_execution_ids, 1),
     nullif(cardinality(p_route_ids), 1), nullif(cardinality(p_payloads), 1),
     nullif(cardinality(p_payload_encodings), 1), nullif(cardinality(p_priorities), 1),
     nullif(cardinality(p_delays), 1), nullif(cardinality(p_options), 1)],
     p_firsts => array[
-      array_ndims(p_route_ids), array_lower(p_route_ids, 1), array_lower(p_payloads, 1),
-      array_lower(p_payload_encodings, 1), array_lower(p_priorities, 1),
-      array_lower(p_delays, 1), array_lower(p_options, 1)]);
+      array_lower(p_route_ids, 1), array_ndims(p_route_ids),
+      array_lower(p_payloads, 1), array_ndims(p_payloads),
+      array_lower(p_payload_encodings, 1), array_ndims(p_payload_encodings),
+      array_lower(p_priorities, 1), array_ndims(p_priorities),
+      array_lower(p_delays, 1), array_ndims(p_delays),
+      array_lower(p_options, 1), array_ndims(p_options)]);
 
   if p_partition_key is distinct from 0 then
     -- No worker would ever claim from a partition that does not exist.
@@ -132,7 +142,7 @@ begin
   -- A late repeat must not run a trimmed execution again. Its id is known while its events are
   -- kept, which is the case only if the retention of executions is shorter than that of events.
   if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
-    -- An item that is refused already stays so, unless only for a closed lane.
+    -- An item that was refused before is not judged again, unless only its lane was closed.
     v_trimmed := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, array(
       select r.item from unnest(v_refused) r where r.word <> 'lane_closed'));
     v_refused := v_trimmed || array(
@@ -194,8 +204,8 @@ begin
   if cardinality(v_stored.created) = v_size then
     return;
   end if;
-  -- An item that exists is a duplicate, even if its lane has been closed or its parent has ended
-  -- since.
+  -- An item whose execution exists is a duplicate, even if its lane has been closed or its parent
+  -- has ended since.
   v_ids := array(
     select r.execution_id from unnest(v_refused) r
     where r.word in ('lane_closed', 'parent_ended', 'key_reused', 'limit_reached'));

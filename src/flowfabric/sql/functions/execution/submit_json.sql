@@ -1,19 +1,21 @@
--- Store new executions given as JSON. Works like submit_executions, for drivers without arrays and
--- for calls that join the caller's transaction. Problems of an item are returned, not raised, so
--- that the caller's transaction can continue.
+-- Store new executions that are given as JSON. This works like ff.submit_executions, for drivers
+-- without arrays and for calls that join the caller's transaction. Problems of an item are returned
+-- and not raised, so that the caller's transaction can continue.
 --
--- An item is an object with execution_id and route_id (from register_routes). Optional fields:
+-- An item is an object with execution_id and route_id (from register_routes). Optional fields are
 -- payload (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and the options of
--- submit_executions. The default fingerprint of a key is a hash of task and payload. Returns
--- {"database": …, "items": […]} with item, outcome, execution_id and detail for each item.
--- p_database is the name of the intended database, from an earlier answer; a call without items
--- only returns the name.
+-- submit_executions. The default fingerprint of a key is a hash of task and payload.
+--
+-- Returns {"database": …, "items": […]}. Each item of the answer has item (its number), outcome,
+-- execution_id and detail. p_database is the name of the intended database, from an earlier answer.
+-- A call without items only returns the name of this database.
 --
 -- Moves:    as submit_executions
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
---           · key_reused · parent_ended · busy
+--           · key_reused · parent_ended · busy · unknown_gate (gate_ids)
+--           · limit_reached (gate_id, quota, key)
 -- Locks:    as submit_executions
--- Replay:   duplicate, with the id of the first
+-- Repeat:   `duplicate`, with the id of the first execution
 -- Rights:   app
 drop function if exists ff.submit_json;
 create function ff.submit_json(

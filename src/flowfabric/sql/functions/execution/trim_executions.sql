@@ -1,22 +1,24 @@
 -- Delete executions whose retention is over, with all their rows. The reconciler calls this.
 --
--- The policy of the execution sets the retention, else its lane, else it is 30 days; the caller
--- cannot change it. An index finds executions with a retention of their own. A scan over the ids
--- finds the others, 2 000 ids per call. The scan continues where the last call stopped, and only
--- one caller scans at a time. Ids start with their creation time. When the scan comes to ids that
--- are too young, it jumps to the ids that carry no time, and then starts again. due_in is how soon
--- the next call is worthwhile; null at the end of a scan.
+-- The retention comes from the policy of the execution, else from its lane, else it is 30 days.
+-- Events stay for 24 hours after the end of their execution, and longer if a subscription needs
+-- them.
 --
--- Events stay for 24 hours after the end of their execution. A child stays while its parent is
--- unfinished, because a later run of the parent would submit it again. Members of a flow stay until
--- all members have ended; their edges and groups are deleted with them, and the flow with its last
--- member.
+-- A child stays while its parent is unfinished, because a later run of the parent would submit it
+-- again. Members of a flow stay until all members have ended. The edges and groups of a member are
+-- deleted with it, and the flow with its last member.
+--
+-- An index finds executions whose policy sets a retention. A scan over the ids finds the others.
+-- Each call scans 2 000 ids. The scan continues where the last call stopped, and only one caller
+-- scans at a time. Most ids start with their creation time. When the scan comes to ids that are too
+-- young, it jumps to the ids that carry no time, and then starts again. due_in is the time after
+-- which the next call is worthwhile; null at the end of a scan.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions and their flows, skipping locked ones; the position of the scan, if it is
 --           free
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.trim_executions;
 create function ff.trim_executions(p_partition_key smallint, p_limit integer default 500)

@@ -1,13 +1,13 @@
--- Delete expired idempotency keys and old claim slots.
+-- Delete expired idempotency keys, and claim slots older than a day.
 --
 -- A key of scope `unfinished` expires when its window is past and its execution has ended or is
--- gone. Until then each call extends its window, so that the key does not come first again in the
--- next call.
+-- gone. If only its window is past, the call extends the window by an hour, so that the next call
+-- reads other keys first.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    keys in order of expiry, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.trim_keys;
 create function ff.trim_keys(p_partition_key smallint, p_limit integer default 500)

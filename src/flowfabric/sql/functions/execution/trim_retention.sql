@@ -1,17 +1,21 @@
--- Delete executions that ended long enough ago, with all their rows: all such executions, or only
--- those of a namespace, of a lane or with tags.
+-- Delete executions whose retention is over, with all their rows. A filter selects the executions
+-- of a namespace, of a lane or with certain tags. Without a filter, the call handles all
+-- executions.
 --
--- The policy of the execution sets the retention, else its lane, else p_retention. Events stay for
--- p_event_floor after the end of their execution. A child stays while its parent is unfinished, and
--- a member of a flow until all members have ended. With a filter, a call reads 2 000 executions
--- after p_after; next_after is where it stopped, and null at the end. Without a filter it continues
--- the scan of ff.trim_executions, and due_in is how soon the next call is worthwhile.
+-- The retention comes from the policy of the execution, else from its lane, else it is p_retention.
+-- Events stay for p_event_floor after the end of their execution, and longer if a subscription
+-- needs them. A child stays while its parent is unfinished, and a member of a flow until all
+-- members have ended.
+--
+-- With a filter, a call reads 2 000 executions after p_after. next_after is where it stopped, and
+-- null at the end. Without a filter, a call continues the scan of ff.trim_executions, and due_in is
+-- the time after which the next call is worthwhile.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions and their flows, skipping locked ones; the position of the scan, if it is
 --           free
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   operator
 drop function if exists ff.trim_retention;
 create function ff.trim_retention(
@@ -39,12 +43,12 @@ begin
   perform ff._check_operator('trim_retention');
   perform ff._check_partition(p_partition_key);
   perform ff._check_pass(p_limit);
-  if p_retention is null
-     or p_retention not between interval '0' and interval '36525 days' then
-    v_field := 'retention'; v_problem := 'must be between 0 and a hundred years';
-  elsif p_event_floor is null
-     or p_event_floor not between interval '0' and interval '36525 days' then
-    v_field := 'event_floor'; v_problem := 'must be between 0 and a hundred years';
+  if ff._is_within(p_retention, interval '0', interval '36525 days') is not true then
+    v_field := 'retention';
+    v_problem := 'must be between 0 and a hundred years, in days or smaller units';
+  elsif ff._is_within(p_event_floor, interval '0', interval '36525 days') is not true then
+    v_field := 'event_floor';
+    v_problem := 'must be between 0 and a hundred years, in days or smaller units';
   elsif p_namespace = '' then
     v_field := 'namespace'; v_problem := 'must not be empty; null means any';
   elsif p_lane = '' then

@@ -1,13 +1,14 @@
--- Make a blocked execution eligible again, if it is still blocked for the expected reason.
+-- Make a blocked execution eligible again, if it is still blocked for the expected reason. An empty
+-- or null p_expected_reason means any reason.
 --
--- An empty or null reason means any reason. The pause of a flow that is being cancelled cannot be
--- lifted. With an actor, an event is written.
+-- If the execution is paused because its flow is being cancelled, the call is refused. An event is
+-- written only if an actor is given.
 --
 -- Moves:    runnable blocked -> runnable eligible (T7)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   an execution that was unblocked and has not moved since is `unblocked` again;
---           already_applied when the version has moved
+-- Repeat:   if the execution has not moved since it was unblocked, the answer is `unblocked`; if
+--           p_if_version is given and is no longer the version, the answer is `already_applied`
 -- Rights:   app
 drop function if exists ff.unblock_execution;
 create function ff.unblock_execution(
@@ -48,7 +49,7 @@ begin
     perform ff._refuse('WF205', 'not_eligible', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id), 'state', v_row.public_state,
       'blocking_reason', v_row.blocking_reason,
-      'hint', 'it is not blocked, or for another reason'));
+      'hint', 'it is not blocked, is blocked for another reason, or its flow is being cancelled'));
   end if;
   v_now := ff.now();
   perform ff._make_eligible(

@@ -1,13 +1,14 @@
--- Unblock executions that were blocked because no capable worker was alive, if one is alive now.
+-- Unblock executions that were blocked because no capable worker was alive, if a capable worker is
+-- alive now.
 --
--- A worker unblocks such executions when it registers. This call finds the rest: rows beyond the
--- limit of that call, rows that were locked, and rows that were blocked although a worker could run
--- them.
+-- A worker unblocks these executions when it registers. This call finds the executions that the
+-- worker left blocked, because they were locked or because there were too many. It also finds
+-- executions that were blocked although a worker could run them.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.unblock_executions;
 create function ff.unblock_executions(p_partition_key smallint, p_limit integer default 500)

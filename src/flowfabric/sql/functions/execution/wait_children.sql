@@ -1,15 +1,16 @@
--- Make a running execution wait for its dependencies, for its lease holder. The same attempt
+-- Make a running execution wait for its dependencies. The lease holder calls this. The same attempt
 -- resumes afterwards.
 --
--- The execution waits while one of its groups is undecided and has an unresolved edge. If there is
--- no such group, it is eligible at once.
+-- The execution waits while one of its edge groups is undecided and has an unresolved edge. If
+-- there is no such group, the execution is eligible at once.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4, T18)
--- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease · invalid
+-- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease
+--           · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   the lease that was given up gets `waiting` again
+-- Repeat:   with the lease that was given up, the answer is `waiting` again
 -- Rights:   app
 drop function if exists ff.wait_children;
 create function ff.wait_children(

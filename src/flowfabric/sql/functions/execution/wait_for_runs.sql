@@ -1,18 +1,20 @@
--- Make a running execution wait, for its lease holder, until p_k of the given executions have
--- ended; null means all of them. The same attempt resumes afterwards.
+-- Make a running execution wait until p_k of the executions in p_targets have ended. If p_k is
+-- null, it waits for all of them. The lease holder calls this. The same attempt resumes afterwards.
 --
 -- Every outcome counts as an end, and executions that have ended already count at once. If enough
--- have ended, the execution is eligible at once. `open` is how many have not ended. Executions of
--- another partition are not found. The call locks the given executions, so a claim at the same
--- moment skips them; their workers therefore get a hint to claim again.
+-- have ended, the waiting execution is eligible at once. `open` is the number of executions in
+-- p_targets that have not ended. Executions of another partition are not found.
+--
+-- The call locks the executions in p_targets, so a claim at the same moment skips them. The workers
+-- of their routes therefore get a hint to claim again.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found (also of one it would wait for) · not_active
---           · lease_revoked · lease_expired · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · as outcome: not_found (also if an execution to wait for does
+--           not exist) · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each
--- Replay:   the lease that was given up gets `waiting` again
+-- Repeat:   with the lease that was given up, the answer is `waiting` again
 -- Rights:   app
 drop function if exists ff.wait_for_runs;
 create function ff.wait_for_runs(

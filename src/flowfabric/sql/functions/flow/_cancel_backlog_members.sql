@@ -1,10 +1,12 @@
 -- Cancel the next members on the backlog of a cancelled flow, and remove them from the backlog. The
--- backlog is deleted with its last member. The caller holds the lock of the backlog.
+-- backlog is deleted with its last member. Returns how many members were removed, and whether
+-- propagation is pending.
 --
--- Members that have ended or are gone are removed too; locked members stay. Under cancel_pending a
--- member with a live lease may finish: it stays on the backlog until it has ended, or until it has
--- lost its lease and is cancelled. Returns how many members were removed, and whether propagation
--- is pending.
+-- Members that have ended or are gone are removed too. Locked members stay on the backlog. Under
+-- the policy cancel_pending, a member with a live lease may finish. It stays on the backlog until
+-- it has ended, or until it has lost its lease and is cancelled.
+--
+-- The caller holds the lock of the backlog.
 drop function if exists ff._cancel_backlog_members;
 create function ff._cancel_backlog_members(
   p_partition_key smallint,

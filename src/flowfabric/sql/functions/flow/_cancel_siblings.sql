@@ -1,11 +1,15 @@
 -- Cancel upstreams that a decided group no longer needs (T23), and store in the group which of them
--- are left. The caller holds the row lock of the group's downstream.
+-- are left to cancel.
 --
--- An upstream that another undecided group waits for is not cancelled, and is removed from this
--- group's list. This is checked under the lock of the upstream, so that two groups that are decided
--- at the same time see each other. An upstream that is locked or over the limit stays on the list
--- for later. If the edge of an upstream is resolved, the upstream has ended since it was listed; if
--- it is running now, it was replayed, and is not cancelled.
+-- If another undecided group waits for an upstream, the upstream is not cancelled, and is removed
+-- from the list of this group. This is checked under the lock of the upstream, so that two groups
+-- that are decided at the same time see each other. An upstream that is locked, or beyond the
+-- limit, stays on the list for later.
+--
+-- If the edge of an upstream is resolved but the upstream is unfinished, the upstream had ended and
+-- was then replayed. Such an upstream is not cancelled.
+--
+-- The caller holds the row lock of the group's downstream.
 drop function if exists ff._cancel_siblings;
 create function ff._cancel_siblings(
   p_partition_key   smallint,

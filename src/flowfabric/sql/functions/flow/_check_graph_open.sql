@@ -1,4 +1,4 @@
--- Refuse to change the graph of a flow that is cancelled or has lost members to a trim.
+-- Refuse to change the graph of a flow that was cancelled, or that has lost members to a trim.
 drop function if exists ff._check_graph_open;
 create function ff._check_graph_open(p_flow ff.flow)
 returns void

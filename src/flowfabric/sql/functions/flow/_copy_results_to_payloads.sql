@@ -1,10 +1,13 @@
--- Copy the results of upstreams into the payloads of members, for edges that ask for it and whose
--- group has just been satisfied. The caller holds the row locks of the members.
+-- Copy the results of upstreams into the payloads of members. Each of these members has a group
+-- that has just been satisfied. Only edges with a data_passing_ref pass results. The caller holds
+-- the row locks of the members.
 --
--- A payload takes one result. In an all_of group it is the result of the edge that was satisfied
--- last; in any other group, of the edge that decided the group. With several groups, the group that
--- was decided last provides the result; among groups decided at the same time, the group with the
--- highest number. If there is no result, or the member has ended, the payload stays.
+-- A payload takes one result. In an all_of group, it is the result of the edge that was satisfied
+-- last. In any other group, it is the result of the edge that decided the group. If several groups
+-- could provide the result, the group that was decided last does. If they were decided at the same
+-- time, the group with the highest number does.
+--
+-- If there is no result, or if the member has ended, the payload stays as it is.
 drop function if exists ff._copy_results_to_payloads;
 create function ff._copy_results_to_payloads(
   p_partition_key  smallint,

@@ -1,10 +1,15 @@
--- Count the members of a flow by public state, and derive the state of the flow.
+-- Count the members of a flow by public state, and derive the state of the flow. The state is the
+-- first of these that applies:
 --
--- A cancelled flow is cancelled. If all members have ended, the flow has failed if a member failed,
--- was cancelled or expired, else it is completed. Such a member does not count if other members
--- depend on it and all groups with an edge from it were satisfied anyway. If members are
--- unfinished, the flow is running if one is active; blocked if one waits for anything but a worker;
--- else open.
+-- cancelled  the flow was cancelled
+-- completed  all members have ended, and none of them failed, was cancelled or expired
+-- failed     all members have ended, and at least one failed, was cancelled or expired
+-- running    a member is active
+-- blocked    a member waits for something other than a worker
+-- open       otherwise
+--
+-- A member that did not succeed is ignored if other members depend on it, and all groups with an
+-- edge from it were satisfied without it.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

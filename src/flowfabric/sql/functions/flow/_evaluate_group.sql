@@ -1,4 +1,4 @@
--- Compute the state of a group from its counts. p_lost is the number of upstreams that ended
+-- Compute the state of an edge group from its counts. p_lost is the number of upstreams that ended
 -- without success. A group with enough successes is satisfied, however many upstreams were lost.
 -- The order of the ends does not matter.
 drop function if exists ff._evaluate_group;

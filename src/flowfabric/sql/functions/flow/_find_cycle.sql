@@ -1,7 +1,7 @@
--- Find the cycle that an edge from p_upstream_id to p_downstream_id would close. Returns the ids
--- from the downstream along existing edges to the upstream, and the downstream again. Returns null
--- if there is no cycle, and the single word cycle_check_limit if more than p_limit members were
--- searched.
+-- Find the cycle that an edge from p_upstream_id to p_downstream_id would close. Returns its ids:
+-- the downstream, the members along existing edges to the upstream, and the downstream again.
+-- Returns null if there is no cycle. Returns the single word cycle_check_limit if the search would
+-- read more than p_limit members.
 drop function if exists ff._find_cycle;
 create function ff._find_cycle(
   p_partition_key smallint,
@@ -42,7 +42,7 @@ begin
     return case when v_size > p_limit then array['cycle_check_limit'] end;
   end if;
 
-  -- All ancestors of the upstream: the members from which a path leads to it.
+  -- Read all ancestors of the upstream: the members from which a path leads to it.
   with recursive reached(id) as (
     select p_upstream_id
     union

@@ -1,5 +1,5 @@
--- Return the first problem in the form of a flow given as JSON, as field and problem; null if there
--- is none. Nodes and edges are not checked here.
+-- Check the fields of a flow that is given as JSON, without its nodes and edges. Return the field
+-- and the text of the first problem, or null.
 drop function if exists ff._flow_problem;
 create function ff._flow_problem(p_flow jsonb)
 returns text[]

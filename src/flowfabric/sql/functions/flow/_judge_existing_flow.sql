@@ -1,7 +1,10 @@
--- Judge whether a flow that is to be stored exists already. The verdict is duplicate if it is the
--- same flow: its first node is a member, or some members were trimmed. The verdict is invalid if
--- the id belongs to another flow, and null if no flow has it. A flow that was trimmed whole is
--- recognised by its events, so that a late repeat does not run it again.
+-- Judge whether the flow of a submit exists already. The verdict is null if no flow has the
+-- submitted id.
+--
+-- The verdict is duplicate if the stored flow is the same: the first submitted node is one of its
+-- members, or some of its members were trimmed. The verdict is invalid if the id belongs to another
+-- flow. A flow whose members were all trimmed is recognised by its events, so that a late repeat
+-- does not run it again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

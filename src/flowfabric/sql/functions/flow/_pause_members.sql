@@ -1,7 +1,8 @@
 -- Pause the waiting members of a cancelled flow, so that no claim sees them until they are
--- cancelled (T6, quiet). Skips locked rows.
+-- cancelled (T6, quiet). Locked rows are skipped.
 --
--- A member that waits for runs is not paused: it cannot be claimed, and its row counts the runs.
+-- A member that waits for runs is not paused. No claim can take it, and its row counts the runs
+-- that it waits for.
 drop function if exists ff._pause_members;
 create function ff._pause_members(
   p_partition_key smallint,
@@ -35,7 +36,7 @@ begin
       blocking_reason = 'paused_by_flow_cancel',
       blocking_detail = p_reason,
       blocked_at = greatest(p_now, e.transitioned_at),
-      -- A member that is paused or held already does not move.
+      -- If a member is paused or held already, its state does not change, so it keeps its cause.
       cause = case when e.eligibility = 'blocked_by_operator' then e.cause else 'block' end,
       delayed_until = null,
       due_at = e.deadline_at,

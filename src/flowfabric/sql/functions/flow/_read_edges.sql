@@ -1,6 +1,6 @@
--- Read the edges of a flow given as JSON. Returns the nodes of each edge as positions, counted from
--- 0, or the first problem. A node must come before the nodes that depend on it; this excludes
--- cycles.
+-- Read the edges of a flow that is given as JSON. Returns the two nodes of each edge as positions,
+-- counted from 0, or the first problem. A node must come before the nodes that depend on it, so
+-- there can be no cycle.
 drop function if exists ff._read_edges;
 create function ff._read_edges(
   p_edges         jsonb,
@@ -56,7 +56,7 @@ begin
     problem := array[problem[1][1], problem[1][2]];
     return;
   end if;
-  select array[format('edges[%s]', d.n - 1), 'is there twice'] into problem
+  select array[format('edges[%s]', d.n - 1), 'is given twice'] into problem
   from (select u.n, row_number() over (
                  partition by u.upstream, u.downstream, u.grp order by u.n) as nth
         from unnest(upstreams, downstreams, groups)

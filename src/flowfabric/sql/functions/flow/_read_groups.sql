@@ -1,4 +1,4 @@
--- Return the edge groups of a flow, each with its policy from the given JSON (default all_of), or
+-- Return the edge groups of a flow that is given as JSON, each with its policy (default all_of), or
 -- the first problem.
 drop function if exists ff._read_groups;
 create function ff._read_groups(
@@ -54,7 +54,7 @@ begin
     return;
   end if;
 
-  -- One pass over both. The planner could not estimate the size of a join.
+  -- One pass over groups and edges: the planner could not estimate the size of a join.
   select array_agg(f.node order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.grp order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.size order by f.node, f.grp) filter (where f.size > 0),
@@ -66,7 +66,7 @@ begin
          (array_agg(array[
             format('groups[%s]%s', f.last - 1,
                    case when f.given > 1 then '' when f.size = 0 then '.node' else '.k' end),
-            case when f.given > 1 then 'is there twice'
+            case when f.given > 1 then 'is given twice'
                  when f.size = 0 then 'no edge leads to this group'
                  else format('is %s, but only %s edges lead to the group', f.k, f.size) end]
             order by f.last)

@@ -1,5 +1,5 @@
--- Read the names of the nodes of a flow given as JSON, in order, or the first problem. A node
--- follows the rules of a submit_json item, but has neither key nor parent.
+-- Return the names of the nodes of a flow that is given as JSON, in order, or the first problem. A
+-- node follows the rules of an item of ff.submit_json, but has neither key nor parent.
 drop function if exists ff._read_nodes;
 create function ff._read_nodes(
   p_nodes     jsonb,
@@ -26,8 +26,8 @@ begin
              when jsonb_typeof(i.v -> 'name') is distinct from 'string'
                   or octet_length(i.v ->> 'name') not between 1 and 256
                then array['name', 'must be text of 1 to 256 bytes']
-             when i.v ?| array['key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'parent_id',
-                               'with_parent']
+             when i.v ?| array['key', 'key_fingerprint', 'key_scope', 'key_window_ms', 'key_partitions',
+                               'parent_id', 'with_parent']
                then array['key', 'a node has neither a key nor a parent']
              else ff._item_problem(i.v) end as words
     from jsonb_array_elements(p_nodes) with ordinality i(v, n)

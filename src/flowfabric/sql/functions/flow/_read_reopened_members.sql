@@ -1,5 +1,6 @@
--- Read which members the replay of a member may reach, the member itself included. The search
--- follows impossible edges through skipped members, and ends at members that were not skipped.
+-- Read which members the replay of a member may reach, including the member itself. The search
+-- follows impossible edges downstream. It passes through skipped members, and stops at members that
+-- were not skipped.
 drop function if exists ff._read_reopened_members;
 create function ff._read_reopened_members(p_partition_key smallint, p_execution_id uuid)
 returns uuid[]

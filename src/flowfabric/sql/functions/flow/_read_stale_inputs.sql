@@ -1,5 +1,5 @@
--- Read the downstreams of executions that have not started and still hold an earlier result,
--- although the execution has succeeded again since.
+-- Read the downstreams that still hold an earlier result of an upstream, although the upstream was
+-- replayed and has succeeded again. Downstreams that have started are left out.
 drop function if exists ff._read_stale_inputs;
 create function ff._read_stale_inputs(p_partition_key smallint, p_ended_ids uuid[])
 returns table (upstream_id uuid, downstream_id uuid)

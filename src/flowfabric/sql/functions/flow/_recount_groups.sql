@@ -1,9 +1,9 @@
--- Recount groups from their edges after some edges were reopened. The caller holds the row locks of
+-- Recount edge groups after some of their edges were reopened. The caller holds the row locks of
 -- the downstreams.
 --
--- A satisfied group stays satisfied. A group that is no longer impossible becomes pending, and has
--- no siblings to cancel. If a group stays decided, upstreams that are to be replayed
--- (p_replayed_ids) are removed from its siblings to cancel.
+-- A satisfied group stays satisfied. If an impossible group is no longer impossible, it becomes
+-- pending, and the list of its siblings to cancel is emptied. If a group stays decided, the
+-- upstreams in p_replayed_ids are removed from its list.
 drop function if exists ff._recount_groups;
 create function ff._recount_groups(
   p_partition_key  smallint,

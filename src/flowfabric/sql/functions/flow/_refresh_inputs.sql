@@ -1,10 +1,10 @@
--- Pass the new results of members that succeeded again to their downstreams. A downstream that has
--- started keeps the earlier result. The caller holds the row locks of the ended members.
+-- Pass new results to the downstreams of members that have succeeded again after a replay. A
+-- downstream that has started keeps the earlier result. Returns how many downstreams were
+-- refreshed, and which members have more results to pass on.
 --
--- A result that was copied into a payload is copied again. The call waits for no lock: a locked
--- downstream is refreshed later, unless it has started by then. p_limit is the most downstreams
--- that are refreshed. Returns how many downstreams were refreshed, and which ended members have
--- more to pass on.
+-- A result that was copied into a payload is copied again. The call waits for no lock. A locked
+-- downstream is refreshed later, unless it has started by then. At most p_limit downstreams are
+-- refreshed. The caller holds the row locks of the members that succeeded.
 drop function if exists ff._refresh_inputs;
 create function ff._refresh_inputs(
   p_partition_key smallint,
@@ -33,7 +33,7 @@ begin
     select distinct w.downstream_id
     from ff._read_stale_inputs(p_partition_key, p_ended_ids) w
     order by w.downstream_id);
-  -- Claims take the same lock, so a member that has not started yet will read the new result.
+  -- Claims take the same lock. So a downstream that has not started yet will read the new result.
   v_members := array(
     select l.execution_id
     from unnest(v_stale) u(id)

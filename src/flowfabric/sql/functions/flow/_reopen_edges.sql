@@ -1,13 +1,14 @@
--- Reopen the edges that the end of a member decided, before the member is replayed. The caller
--- holds the locks of _lock_for_replay.
+-- Reopen the edges that the end of a member decided, before the member is replayed. Returns the
+-- members to replay with it, and how many groups were recounted. The caller holds the locks of
+-- _lock_for_replay.
 --
--- Impossible edges out of the member wait for it again. A skipped downstream that has no impossible
--- group left is replayed too, and so on downstream. Members that run, or ended in another way, do
--- not change. If the member itself was skipped, or cancelled while it waited, the impossible edges
--- into it are reopened as well; each of them then waits for a later end of its upstream.
+-- If the end is not yet fully propagated, this is done first. Then the impossible edges out of the
+-- member are reopened, and wait for it again. A skipped downstream that has no impossible group
+-- left is replayed too, and so on downstream. Members that are unfinished, or that ended in another
+-- way, do not change.
 --
--- Ends are propagated before they are undone. Returns the members to replay with this one, and how
--- many groups were recounted.
+-- Impossible edges into the member are also reopened, unless their group is satisfied. Each of them
+-- then waits for a later end of its upstream.
 drop function if exists ff._reopen_edges;
 create function ff._reopen_edges(
   p_partition_key  smallint,
@@ -49,7 +50,7 @@ begin
     if found then
       raise exception using errcode = '40001', message = 'a member of the flow is busy';
     end if;
-    -- Propagate first the ends of the members that are to be replayed, and of no others.
+    -- First propagate the ends of the members that may be replayed, and of no others.
     v_pending := array(
       select u.id from unnest(v_reached) u(id)
       cross join lateral (

@@ -1,16 +1,19 @@
--- Resolve the edges out of ended executions, with the consequences for their downstreams. The
+-- Resolve the edges out of ended executions, and apply the consequences to their downstreams. The
 -- caller holds the row locks of the ended executions.
 --
--- An edge is resolved once and stores how, so propagating an end twice changes nothing. The group
--- of the edge counts it, and is decided once. A downstream with an impossible group is skipped in
--- any state (T5), or cancelled if its flow is cancelled. A downstream becomes eligible (T4, quiet)
--- if all its groups are satisfied and it waits for nothing else. If the policy of a decided group
--- says so, upstreams that it no longer needs are cancelled (T23).
+-- An edge is resolved once and stores its resolution, so a second propagation changes nothing. The
+-- group of the edge counts the resolution. A group is decided once. If a group of a downstream is
+-- impossible, the downstream is skipped, whatever its state (T5), or cancelled if its flow is
+-- cancelled. If all groups of a downstream are satisfied and it waits for nothing else, it becomes
+-- eligible (T4, quiet). If the policy of a decided group says so, the upstreams that it no longer
+-- needs are cancelled (T23).
 --
--- The call waits for no lock: a locked downstream keeps its edges unresolved. p_limit is the most
--- downstreams that are handled, p_cancel_limit the most siblings that are cancelled. Returns how
--- many downstreams were handled and siblings cancelled, which of them have ended and must be
--- propagated in turn, and whether siblings are left to cancel.
+-- The call waits for no lock: the edges into a locked downstream stay unresolved. It handles at
+-- most p_limit downstreams, and cancels at most p_cancel_limit siblings.
+--
+-- Returns how many downstreams were handled, how many siblings were cancelled, and whether siblings
+-- are left to cancel. Also returns the executions that this call has ended; the caller must
+-- propagate their ends.
 drop function if exists ff._resolve_edges;
 create function ff._resolve_edges(
   p_partition_key  smallint,
@@ -121,7 +124,7 @@ begin
       resolution = case when i.outcome = 'success' then 'satisfied'::ff.resolution
                         else 'impossible' end,
       outcome = i.outcome,
-      -- If the group was decided before, store a later time, so that the edges that counted in its
+      -- If the group was decided before, store a later time. Then the edges that counted in its
       -- decision stay the same.
       resolved_at = greatest(p_now, (i.fired_at at time zone 'UTC' + interval '1 microsecond')
                                       at time zone 'UTC'),

@@ -1,14 +1,14 @@
 -- Remove an ended member from the backlog of its cancelled flow. The backlog is deleted with its
--- last member. This is for callers that cancel members one by one; ff.cancel_members does it
--- itself.
+-- last member. This call is for callers that cancel members one by one; ff.cancel_members removes
+-- the members itself.
 --
--- A member that has not ended stays on the backlog, because otherwise nothing would ever end it. A
--- member that is not on the backlog is not an error.
+-- A member that has not ended is refused and stays on the backlog, because otherwise nothing would
+-- ever end it. If the member is not on the backlog, the answer is `acked` too.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF206 not_terminal
 -- Locks:    the backlog of the flow, waiting up to 2 s
--- Replay:   the same answer: `acked`, and how many are left
+-- Repeat:   the same answer: `acked`, and how many are left
 -- Rights:   app
 drop function if exists ff.ack_cancel_member;
 create function ff.ack_cancel_member(
@@ -39,7 +39,8 @@ begin
   end if;
   outcome := 'acked';
   remaining := 0;
-  -- The lock serialises two calls for the last two members, so that the second call sees none left.
+  -- Two calls for the last two members take turns by this lock, so that the second call sees that
+  -- none is left.
   perform 1 from ff.cancel_backlog b
   where b.partition_key = p_partition_key and b.flow_id = p_flow_id
     and case when p_namespace is null then true else exists (

@@ -1,13 +1,13 @@
--- Add an execution to a flow, whatever its state. An execution can be in one flow only.
+-- Add an execution to a flow. The execution may be in any state, but it can be in one flow only.
 --
--- p_node_name is its name in the flow. The caller must keep the names distinct. Returns the counts
--- after the call.
+-- p_node_name is the name of the execution in the flow. The caller must keep the names distinct.
+-- Returns the counts after the call.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal · WF301 not_found
---           · WF408 already_in_flow
+-- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal
+--           · WF301 not_found · WF408 already_in_flow
 -- Locks:    the flow, then the execution, waiting up to 2 s for each
--- Replay:   already_member, and nothing is counted twice
+-- Repeat:   already_member, and nothing is counted twice
 -- Rights:   app
 drop function if exists ff.add_execution_to_flow;
 create function ff.add_execution_to_flow(

@@ -1,11 +1,12 @@
 -- Apply a staged edge, so that it blocks its downstream. If the upstream has ended, the edge is
--- resolved at once, with all consequences.
+-- resolved at once, with all consequences. An edge of a decided group blocks nothing.
 --
--- The downstream must be claimable now or wait for dependencies already; blocking it in any other
--- state would lose a delay or a pause. The worker of a running downstream may add dependencies to
--- it by showing the lease; they take effect when the worker calls ff.wait_children. An edge of a
--- decided group blocks nothing. `unsatisfied` is the number of applied, unresolved edges into the
--- downstream.
+-- The downstream must be claimable now, or wait for dependencies already. Blocking it in any other
+-- state would lose a delay or a pause. There is one exception: the lease holder of a running
+-- downstream may apply edges into it by showing the lease. The edges take effect when the holder
+-- calls ff.wait_children.
+--
+-- `unsatisfied` is the number of applied, unresolved edges into the downstream.
 --
 -- Moves:    runnable eligible -> runnable blocked (T3, quiet); an ended upstream is propagated (T4,
 --           T5, T18, T23); an expired lease is marked (T19); an overdue execution is settled as by
@@ -14,7 +15,7 @@
 --           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    upstream and downstream, in id order, waiting up to 2 s for each
--- Replay:   already_applied
+-- Repeat:   already_applied
 -- Rights:   app
 drop function if exists ff.apply_dependency_to_child;
 create function ff.apply_dependency_to_child(

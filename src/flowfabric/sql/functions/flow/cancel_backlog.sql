@@ -1,15 +1,15 @@
--- Cancel members of cancelled flows that were left unfinished by the call that cancelled the flow.
+-- Cancel members of cancelled flows that the callers of ff.cancel_flow_header have left unfinished.
 -- The reconciler calls this.
 --
--- A backlog without a flow or without members is deleted. If all members of a backlog are locked or
--- still running under cancel_pending, it is tried again in 15 seconds. due_in is the time until the
--- next backlog is due.
+-- A backlog without a flow or without members is deleted. If all members of a backlog are locked,
+-- or may still finish under cancel_pending, the backlog is tried again after 15 seconds. due_in is
+-- the time until the next backlog is due.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    backlogs in due order, at most 50, then executions, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.cancel_backlog;
 create function ff.cancel_backlog(p_partition_key smallint, p_limit integer default 500)

@@ -1,26 +1,31 @@
 -- Cancel a flow: record the cancellation and the members that must still end. ff.cancel_members
--- then ends them, each under its own lock. Members that are left when p_grace is over are ended by
--- ff.cancel_backlog.
+-- then ends them, each under its own lock. When p_grace is over, ff.cancel_backlog ends the members
+-- that are left.
 --
--- From here on no member can be added and, unless the policy is flow_only, none can be claimed.
--- Waiting members are paused, so that claims do not see them. A member that is locked now is not
--- paused; a claim recognises it by its cancelled flow. The policy decides which members end:
--- cancel_all ends every unfinished member, cancel_pending ends members that are not running,
--- flow_only ends none and has no backlog. Ended members never change.
+-- The policy decides which members end. cancel_all ends every unfinished member. cancel_pending
+-- ends members that are not running. flow_only ends none, and makes no backlog. Ended members never
+-- change.
 --
--- A flow may be cancelled again with a stricter policy while members are unfinished; the policies
--- from mild to strict are flow_only, cancel_pending, cancel_all. The later call then sets policy,
--- time, actor and, if given, reason. In every other case the answer is `already_terminal`, with the
--- policy and reason of the earlier cancellation if there was one, and nothing changes. member_count
--- counts the unfinished members, members names at most 1000 of them, and open_count is how many of
--- them are on the backlog.
+-- After this call no member can be added. Unless the policy is flow_only, no member can be claimed
+-- either. Waiting members are paused, so that claims do not see them. A member that is locked now
+-- is not paused; a claim that finds it sees that its flow is cancelled.
+--
+-- A flow may be cancelled again with a stricter policy while members are unfinished. From mild to
+-- strict, the policies are flow_only, cancel_pending, cancel_all. The later call replaces the
+-- policy, the time and the actor. It replaces the reason if it gives one. In every other case
+-- nothing changes, and the answer is `already_terminal`, with the policy and reason of the earlier
+-- cancellation if there was one.
+--
+-- member_count is the number of unfinished members. `members` lists at most 1000 of them.
+-- open_count is the number of unfinished members on the backlog.
 --
 -- Moves:    runnable -> runnable blocked (T6, quiet)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow and its backlog, waiting up to 2 s for each; then its waiting members,
 --           skipping locked ones
--- Replay:   the same p_call_id gets `cancelled` again, with the members that are unfinished by
---           then; any other call gets `already_terminal`, unless its policy is stricter
+-- Repeat:   with the same p_call_id, the answer is `cancelled` again, with the members that are
+--           unfinished by then. With another p_call_id, it is `already_terminal`, unless the policy
+--           is stricter
 -- Rights:   app
 drop function if exists ff.cancel_flow_header;
 create function ff.cancel_flow_header(
@@ -74,7 +79,7 @@ begin
   elsif p_call_id is not null and ff._is_nil_id(p_call_id) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'call_id', 'problem', 'must be a uuid made for this call, not the nil uuid'));
-  elsif p_grace is null or p_grace not between interval '0' and interval '365 days' then
+  elsif ff._is_within(p_grace, interval '0', interval '365 days') is not true then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'grace', 'problem', 'must be between 0 and 365 days'));
   end if;

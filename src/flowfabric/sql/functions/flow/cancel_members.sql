@@ -1,15 +1,15 @@
 -- Cancel the next members on the backlog of a cancelled flow.
 --
--- Each member is checked again under its lock: a member that has ended keeps its outcome. remaining
--- is the number of members left to cancel; draining is the number of members that may finish under
--- cancel_pending. If all members are locked and this call could handle none, remaining_ids names up
--- to 1000 of them. If the answer carries wakes_pending, call ff.resolve_wakes.
+-- Each member is checked again under its lock: a member that has ended keeps its outcome.
+-- `remaining` is the number of members left to cancel. `draining` is the number of members that may
+-- finish under cancel_pending. If this call could handle no member because all are locked,
+-- remaining_ids names up to 1000 of them. If the answer has wakes_pending, call ff.resolve_wakes.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the backlog of the flow, then executions, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.cancel_members;
 create function ff.cancel_members(

@@ -1,14 +1,15 @@
--- Cancel upstreams that decided groups no longer need and that could not be cancelled at once,
--- because they were locked or too many. The group that has waited longest comes first.
+-- Cancel the siblings of decided groups: upstreams that the group no longer needs. This call
+-- handles siblings that could not be cancelled at once, because they were locked or too many. The
+-- group that has waited longest comes first.
 --
--- An upstream that another group still waits for is kept. due_in is how soon the next call is
--- worthwhile; null when no group has siblings left.
+-- An upstream that another group still waits for is not cancelled. due_in is the time after which
+-- the next call is worthwhile; null when no group has siblings left.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    the downstreams of the groups, then the executions to cancel, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.cancel_siblings;
 create function ff.cancel_siblings(p_partition_key smallint, p_limit integer default 100)

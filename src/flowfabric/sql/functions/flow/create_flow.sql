@@ -6,7 +6,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    waits only for a concurrent call that stores the same flow id, up to 2 s
--- Replay:   already_satisfied
+-- Repeat:   already_satisfied
 -- Rights:   app
 drop function if exists ff.create_flow;
 create function ff.create_flow(

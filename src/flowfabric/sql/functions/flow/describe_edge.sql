@@ -1,9 +1,9 @@
--- Read one edge of a flow; no row if the flow has no edge with this id.
+-- Read one edge of a flow. Returns no row if the flow has no edge with this id.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.describe_edge;
 create function ff.describe_edge(

@@ -1,5 +1,5 @@
--- Read one flow with its groups, in the order of their downstreams; no row if the flow does not
--- exist.
+-- Read one flow with its groups, in the order of their downstreams. Returns no row if the flow does
+-- not exist.
 --
 -- `state` is the stored state: open or cancelled. ff.summarise_flow derives a state from the
 -- members.
@@ -7,7 +7,7 @@
 -- Moves:    nothing
 -- Refuses:  (nothing)
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.describe_flow;
 create function ff.describe_flow(

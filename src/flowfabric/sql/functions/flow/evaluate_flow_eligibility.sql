@@ -1,10 +1,11 @@
--- Tell whether the dependencies of an execution allow a claim. Returns the first word that applies:
--- not_found, not_runnable, owned, terminal, impossible, blocked_by_dependencies, eligible.
+-- Tell whether the dependencies of an execution allow a claim. Returns the first of these words
+-- that applies: not_found, not_runnable, owned, terminal, impossible, blocked_by_dependencies,
+-- eligible.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.evaluate_flow_eligibility;
 create function ff.evaluate_flow_eligibility(

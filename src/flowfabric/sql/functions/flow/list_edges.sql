@@ -1,11 +1,11 @@
 -- List the edges of a flow after p_after, in id order: all edges, the edges out of one member
--- (p_upstream_id), or the edges into one member (p_downstream_id). No rows if the flow does not
--- exist.
+-- (p_upstream_id), or the edges into one member (p_downstream_id). Returns no rows if the flow does
+-- not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_edges;
 create function ff.list_edges(

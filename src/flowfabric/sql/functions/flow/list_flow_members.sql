@@ -1,10 +1,10 @@
 -- List the members of a flow after p_after, in id order: all members, or only members in one of
--- p_states. No rows if the flow does not exist.
+-- p_states. Returns no rows if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_flow_members;
 create function ff.list_flow_members(

@@ -1,13 +1,13 @@
 -- List flows after p_after with their progress, in id order or newest first.
 --
--- A page may be short or empty without being the last: a call reads at most 10 000 flows and counts
--- at most about 100 000 members. The last row has no id; its next_after is where the next page
--- starts, and null at the end. next_after never reveals a flow of another namespace.
+-- A call reads at most 10 000 flows and counts at most about 100 000 members. So a page may be
+-- short or empty although more pages follow. The last row has no id. Its next_after is where the
+-- next page begins, and null at the end. next_after never reveals a flow of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_flows;
 create function ff.list_flows(

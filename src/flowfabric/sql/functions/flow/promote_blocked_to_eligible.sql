@@ -1,11 +1,13 @@
--- Make a member eligible if it is still blocked by its dependencies although none is open. This
--- call is for repairs by hand: the engine makes a member eligible when its last group is decided.
+-- Make a member eligible if it is still blocked by its dependencies although none of them is open.
+--
+-- This call is for repairs by hand. Normally the engine makes a member eligible when its last group
+-- is decided.
 --
 -- Moves:    runnable blocked -> runnable eligible (T4, quiet)
 -- Refuses:  WF204 already_terminal · WF217 not_runnable · WF218 not_blocked_by_deps
 --           · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   a member that was promoted and has not moved since is `promoted` again
+-- Repeat:   if the member was promoted and has not moved since, the answer is `promoted`
 -- Rights:   app
 drop function if exists ff.promote_blocked_to_eligible;
 create function ff.promote_blocked_to_eligible(

@@ -1,16 +1,17 @@
--- Read the results of the upstreams of executions: one row for each edge into one of the
--- executions, with the result if the upstream succeeded, in the order in which the edges were
--- resolved.
+-- Read the results of the upstreams of executions. Returns one row for each edge into one of the
+-- executions, in the order in which the edges were resolved. A row has the result if the upstream
+-- succeeded.
 --
 -- is_counted means that the edge was satisfied when its group was decided. Later results can be
--- read too, but a handler that uses only counted results sees the same inputs in every attempt. If
--- an upstream was replayed, its row carries the earlier result until it has succeeded again. An
--- execution that had started by then keeps the earlier result for good.
+-- read too. But a handler that uses only counted results sees the same inputs in every attempt.
+--
+-- If an upstream was replayed, its row has the earlier result until the upstream has succeeded
+-- again. An execution that had started before the second success keeps the earlier result.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.read_inputs;
 create function ff.read_inputs(

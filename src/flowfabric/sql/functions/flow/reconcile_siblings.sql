@@ -1,10 +1,10 @@
--- Close groups whose unneeded upstreams have all ended or are gone. This call never cancels an
--- execution; ff.cancel_siblings does.
+-- Empty the sibling lists of decided groups. A list is emptied if all its upstreams have ended or
+-- are gone. This call never cancels an execution; ff.cancel_siblings does.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the downstreams of the groups, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.reconcile_siblings;
 create function ff.reconcile_siblings(p_partition_key smallint, p_limit integer default 50)

@@ -1,14 +1,14 @@
 -- Set the policy of a group of edges into a member: all_of (the default), any_of, or a quorum of k.
 -- p_on_satisfied says what happens to upstreams that are no longer needed.
 --
--- Call this before the first edge of the group is staged. k is not compared with the number of
--- edges, which is not known yet.
+-- Call this before the first edge of the group is staged. The number of edges is not known yet, so
+-- k is not compared with it.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal
 --           · WF216 not_in_flow
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
--- Replay:   already_set
+-- Repeat:   already_set
 -- Rights:   app
 drop function if exists ff.set_edge_group_policy;
 create function ff.set_edge_group_policy(

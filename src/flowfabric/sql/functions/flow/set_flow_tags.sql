@@ -1,9 +1,9 @@
--- Add tags to a flow or change the value of existing ones; other tags stay.
+-- Add tags to a flow, or change the values of tags that it has. Other tags stay.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow, waiting up to 2 s
--- Replay:   a tag that is set already changes nothing
+-- Repeat:   a tag that is set already changes nothing
 -- Rights:   app
 drop function if exists ff.set_flow_tags;
 create function ff.set_flow_tags(

@@ -1,16 +1,18 @@
 -- Declare that one member of a flow depends on another. The edge counts in its group from now on,
 -- and blocks the downstream once it is applied.
 --
--- p_expected_graph_revision is the revision that the caller has read; if the graph has changed
--- since, nothing happens. A cycle is refused with its path. A decided group takes no more edges, so
--- a later dependency needs a new group. The next call must expect the returned revision.
+-- p_expected_graph_revision is the revision that the caller has read. If the graph has changed
+-- since, the call is refused. The answer has the new revision, which the next call must expect.
+--
+-- An edge that closes a cycle is refused, and the answer has the path of the cycle. A decided group
+-- takes no more edges, so a later dependency needs a new group.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF003 invalid_dependency · WF409 self_referencing_edge
 --           · WF305 flow_not_found · WF215 flow_already_terminal · WF412 stale_graph_revision
 --           · WF216 not_in_flow · WF410 cycle_detected · WF411 dependency_exists
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
--- Replay:   the same edge with the same expected revision gets the first answer
+-- Repeat:   for the same edge and the same expected revision, the first answer again
 -- Rights:   app
 drop function if exists ff.stage_dependency_edge;
 create function ff.stage_dependency_edge(

@@ -1,20 +1,23 @@
--- Store a whole flow given as JSON, or nothing. Problems are returned, not raised, so that the
--- caller's transaction can continue.
+-- Store a flow that is given as JSON, as a whole or not at all. Problems are returned and not
+-- raised, so that the caller's transaction can continue.
 --
--- A flow is an object with flow_id, flow_kind and nodes. Optional fields: edges, groups, tags,
--- creator, and parent_id (the execution whose handler stores the flow; while it is unfinished, no
--- member is trimmed). A node is an object with a name, unique in the flow, and the fields of an
--- item of submit_json except keys and parents. An edge has from and to, the positions of nodes
--- counted from 0, and may have a group and a ref; upstream nodes come before downstream nodes. A
--- group has the position of a node, its policy (all_of, any_of, quorum), k and on_satisfied; edges
--- without a group object are all_of. Returns {"database", "flow_id", "outcome", "detail"};
--- p_database is the same as in submit_json.
+-- A flow is an object with flow_id, flow_kind and nodes. Optional fields are edges, groups, tags,
+-- creator, and parent_id. The parent is the execution whose handler stores the flow. While the
+-- parent is unfinished, no member is trimmed.
+--
+-- A node is an object with a name, unique in the flow, and the fields of an item of submit_json
+-- except keys and parents. An edge has from and to, the positions of nodes counted from 0, and may
+-- have a group and a ref. Upstream nodes come before downstream nodes. A group has the position of
+-- a node, its policy (all_of, any_of, quorum), k and on_satisfied. The policy of a group that is
+-- not listed is all_of.
+--
+-- Returns {"database", "flow_id", "outcome", "detail"}. p_database is the same as in submit_json.
 --
 -- Moves:    nothing -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
 --           · unknown_gate · limit_reached
 -- Locks:    waits only for a concurrent submit of the same flow, up to 2 s
--- Replay:   duplicate
+-- Repeat:   duplicate
 -- Rights:   app
 drop function if exists ff.submit_flow;
 create function ff.submit_flow(
@@ -117,10 +120,10 @@ begin
         union all
         select u.downstream, true, false from unnest(v_edges.downstreams) u(downstream)) a
       group by a.node) f;
-    -- the id of a trimmed execution stays taken while its events are kept
+    -- The id of a trimmed execution stays taken while its events are kept.
     v_has_gone := exists (select from ff.event_trim t where t.partition_key = p_partition_key);
     select case
-             when d.nth > 1 then array[format('nodes[%s].execution_id', d.n - 1), 'is there twice']
+             when d.nth > 1 then array[format('nodes[%s].execution_id', d.n - 1), 'is given twice']
              when d.is_taken
                then array[format('nodes[%s].execution_id', d.n - 1), 'is taken: make a new one']
              else array[format('nodes[%s].%s', d.n - 1, case when d.delay is not null
@@ -132,7 +135,7 @@ begin
              row_number() over (partition by u.id order by u.n) as nth,
              exists (select from ff.execution e
                      where e.partition_key = p_partition_key and e.execution_id = u.id
-                     -- without `offset 0` the planner may hash the whole table while it is small
+                     -- Without `offset 0` the planner may hash the whole table while it is small.
                      offset 0)
              or (v_has_gone and exists (
                select from ff.event v
@@ -143,7 +146,7 @@ begin
     where d.nth > 1 or d.is_taken or (d.waits and num_nonnulls(d.delay, d.delayed_until) > 0)
     order by d.n limit 1;
     if found then
-      -- a concurrent submit may have stored this very flow since the first look
+      -- A concurrent submit may have stored the same flow since this call first looked for it.
       v_known := ff._judge_existing_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
       if v_known.outcome = 'duplicate' then
         return v_answer || jsonb_build_object('outcome', 'duplicate', 'detail', null);
@@ -203,7 +206,7 @@ begin
           p_flow ->> 'creator')
   on conflict do nothing;
   if not found then
-    -- a concurrent submit of the same flow has just finished
+    -- A concurrent submit of the same flow has just finished.
     v_known := ff._judge_existing_flow(p_partition_key, p_namespace, v_flow_id, v_given.ids[1]::text);
     return v_answer || jsonb_build_object('outcome', v_known.outcome, 'detail', v_known.detail);
   end if;

@@ -1,11 +1,11 @@
--- Summarise a flow: the number of members in each state, and the state of the flow derived from
--- them (open, running, blocked, completed, failed, cancelled). Members are counted at the time of
--- the call, so the answer is never stale. No row if the flow does not exist.
+-- Count the members of a flow in each state, and derive the state of the flow from them (open,
+-- running, blocked, completed, failed, cancelled). Members are counted at the time of the call, so
+-- the answer is never stale. Returns no row if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.summarise_flow;
 create function ff.summarise_flow(

@@ -1,4 +1,4 @@
--- Refuse malformed arguments of a grant before any table is read.
+-- Refuse malformed arguments of a grant, before any table is read.
 drop function if exists ff._check_grant;
 create function ff._check_grant(
   p_execution_id uuid,
@@ -17,8 +17,7 @@ begin
     v_field := 'execution_id'; v_problem := 'must be the id of an execution';
   elsif p_key is null or octet_length(p_key) <> 32 then
     v_field := 'key'; v_problem := 'must be 32 random bytes made for this grant';
-  elsif p_grant_ttl is null
-     or p_grant_ttl not between interval '1 millisecond' and interval '1 minute' then
+  elsif ff._is_within(p_grant_ttl, interval '1 millisecond', interval '1 minute') is not true then
     v_field := 'grant_ttl'; v_problem := 'must be between one millisecond and one minute';
   else
     return;

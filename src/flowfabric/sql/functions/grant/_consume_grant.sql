@@ -1,5 +1,6 @@
--- Consume a grant. The caller holds the execution's lock. Returns good and deletes the grant, or
--- returns invalid_grant, other_worker or grant_expired and keeps the grant.
+-- Consume a grant. If the grant is valid for this call, delete it and return `good`. Otherwise keep
+-- it and return `invalid_grant`, `other_worker` or `grant_expired`. The caller holds the lock of
+-- the execution.
 drop function if exists ff._consume_grant;
 create function ff._consume_grant(
   p_partition_key smallint,

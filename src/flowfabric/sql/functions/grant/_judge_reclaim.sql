@@ -1,9 +1,9 @@
--- Judge whether an execution can be reclaimed. Returns null if it can, else not_reclaimable or
--- reclaim_cap_exceeded. The caller holds its lock.
+-- Return null if an execution can be reclaimed, else not_reclaimable or reclaim_cap_exceeded. A
+-- member of a cancelled flow is not reclaimable. The caller has locked the execution.
 --
--- If its lease has expired, the lease is marked (T19). A member of a cancelled flow is not
--- reclaimable. An execution over the limit of reclaims, or of crashes while it ran alone, ends
--- (T22); if it ended for that reason before, the answer is the same.
+-- The call may change the execution. An expired lease is marked (T19). An execution ends (T22) if
+-- it exceeds the limit of reclaims, or the limit of crashes while it ran alone. A later call gets
+-- the same answer.
 drop function if exists ff._judge_reclaim;
 create function ff._judge_reclaim(
   p_partition_key smallint,
@@ -28,7 +28,7 @@ begin
   if ff._is_flow_cancelled(p_partition_key, p_row.flow_id) then
     return 'not_reclaimable';
   end if;
-  -- Read the row again: the expired lease may have counted as a crash while it ran alone.
+  -- Read the row again: marking the lease may have counted a crash of an execution that ran alone.
   if exists (
     select from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id

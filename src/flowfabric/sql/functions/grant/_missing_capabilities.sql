@@ -1,5 +1,5 @@
--- Return the capabilities that a route needs and a worker lacks, sorted and joined by commas; null
--- if the worker lacks none.
+-- Return the capabilities that a route needs and a worker lacks, sorted and joined by commas.
+-- Returns null if the worker lacks none.
 drop function if exists ff._missing_capabilities;
 create function ff._missing_capabilities(p_route_id bigint, p_capabilities text[])
 returns text

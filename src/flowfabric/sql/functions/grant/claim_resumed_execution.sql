@@ -7,7 +7,7 @@
 --           · WF207 not_leaseable · WF209 not_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease while it is current
+-- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app
 drop function if exists ff.claim_resumed_execution;
 create function ff.claim_resumed_execution(
@@ -97,9 +97,7 @@ begin
   elsif v_word <> 'good' then
     perform ff._refuse('WF406', 'invalid_grant');
   end if;
-  if num_nonnulls(v_row.quota_ids, v_row.budget_ids) > 0 then
-    perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
-  end if;
+  perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
   return query select * from ff._lease_executions(
     p_partition_key, array[p_execution_id], true, p_claim_id, p_worker_id, p_worker_instance_id,
     p_lease_ttl, v_now);

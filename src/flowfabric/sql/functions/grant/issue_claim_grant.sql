@@ -1,16 +1,17 @@
 -- Grant a waiting execution to one worker for a short time.
 --
--- The caller makes the key; only its hash is stored. While the grant is live, claims of other
--- workers skip the execution; the execution itself does not change. The returned kind says how to
--- use the grant: `claim` with ff.claim_execution, `resume` with ff.claim_resumed_execution. An
--- expired grant is replaced.
+-- While the grant is live, claims of other workers skip the execution. The execution itself does
+-- not change. An expired grant is replaced. The caller makes the key; only its hash is stored.
+--
+-- The returned kind says how to use the grant: `claim` with ff.claim_execution, `resume` with
+-- ff.claim_resumed_execution.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF002 capability_mismatch · WF205 not_eligible
---           · WF207 not_leaseable (its lane is not worked, or its flow cancelled) · WF301 not_found
---           · WF405 grant_exists
+--           · WF207 not_leaseable (its lane is paused or disabled, or its flow is cancelled)
+--           · WF301 not_found · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same key and worker get the same answer while the grant lives
+-- Repeat:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_claim_grant;
 create function ff.issue_claim_grant(

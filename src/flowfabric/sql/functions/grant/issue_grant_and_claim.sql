@@ -1,13 +1,14 @@
--- Grant an execution to the operator and consume the grant in one call.
+-- Grant an execution to a worker, and consume the grant in the same call. The default worker is
+-- `operator`.
 --
--- An interrupted attempt is resumed; otherwise a new one starts. Capabilities and the state of the
--- lane are not checked. A cancelled flow still refuses.
+-- If the attempt is interrupted, it is resumed; otherwise a new attempt starts. The call checks
+-- neither capabilities nor the state of the lane. A member of a cancelled flow is refused.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF207 not_leaseable · WF301 not_found
 --           · WF404 lease_conflict · WF405 grant_exists
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease while it is current
+-- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app
 drop function if exists ff.issue_grant_and_claim;
 create function ff.issue_grant_and_claim(
@@ -93,9 +94,7 @@ begin
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
-  if num_nonnulls(v_row.quota_ids, v_row.budget_ids) > 0 then
-    perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
-  end if;
+  perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
   return query select * from ff._lease_executions(
     p_partition_key, array[p_execution_id], v_row.total_attempt_count > 0, p_claim_id, p_worker_id,
     p_worker_instance_id, p_lease_ttl, v_now);

@@ -1,9 +1,11 @@
--- Grant an execution that lost its lease to one worker, for a short time.
+-- Grant an execution to one worker for a short time. The execution must have lost its lease.
 --
--- If its lease has expired, the lease is marked first. The granted worker need not wait for the
--- growing pause between reclaims. An execution over the limit of reclaims ends here. Refusals
--- because of the execution's state are returned as the outcome, not raised, because an error would
--- undo these changes.
+-- An expired lease is marked first. An execution over the limit of reclaims ends here. If the state
+-- of the execution forbids the grant, the refusal is an outcome and not an error, because an error
+-- would undo these changes.
+--
+-- The granted worker may reclaim at once. After repeated crashes, other workers must first wait for
+-- a while; the granted worker need not.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed (T22
 --           over the limit of reclaims); propagation: runnable blocked or suspended -> eligible
@@ -11,7 +13,7 @@
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same key and worker get the same answer while the grant lives
+-- Repeat:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_reclaim_grant;
 create function ff.issue_reclaim_grant(

@@ -1,12 +1,12 @@
--- Delete expired grants, and hint the workers that the executions can be claimed.
+-- Delete expired grants, and hint to workers that the executions can be claimed.
 --
--- No claim depends on this: an expired grant hides nothing. due_in is the time until the next grant
--- expires; a caller may sleep that long.
+-- No claim waits for this call, because claims ignore expired grants. due_in is the time until the
+-- next grant expires; a caller may sleep that long.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    grants in order of expiry, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.reap_grants;
 create function ff.reap_grants(p_partition_key smallint, p_limit integer default 500)

@@ -1,9 +1,10 @@
 -- Consume a reclaim grant: take the execution over from a holder that lost its lease.
 --
--- The old attempt ends as interrupted_reclaimed and moves to the history. A new attempt starts; the
--- claim id becomes the id of the attempt and of the lease. Refusals because of the state of the
--- execution or of the grant are returned as the outcome, not raised, because an error would undo a
--- marked expiry or an end (T19, T22). Otherwise the outcome is `reclaimed`.
+-- The old attempt ends as interrupted_reclaimed and moves to the history. A new attempt starts. The
+-- claim id becomes the id of the attempt and of the lease.
+--
+-- The outcome is `reclaimed`, or a refusal because of the state of the execution or of the grant.
+-- Such a refusal is not raised, because an error would undo a marked expiry (T19) or an end (T22).
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19), active
 --           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked or
@@ -13,7 +14,7 @@
 --           · WF301 not_found
 --           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
--- Replay:   the same p_claim_id gets the same lease while it is current
+-- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app
 drop function if exists ff.reclaim_execution;
 create function ff.reclaim_execution(
@@ -102,9 +103,7 @@ begin
     return next;
     return;
   end if;
-  if num_nonnulls(v_row.quota_ids, v_row.budget_ids) > 0 then
-    perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
-  end if;
+  perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
   return query select l.*, 'reclaimed', null::jsonb
   from ff._lease_executions(
     p_partition_key, array[p_execution_id], true, p_claim_id, p_worker_id, p_worker_instance_id,

@@ -1,13 +1,16 @@
--- Declare the hooks of tasks: tasks that the end of an execution submits. Workers and submitters
--- call this.
+-- Declare the hooks of tasks. A hook is a task that is submitted when an execution ends. Workers
+-- and submitters call this.
 --
--- p_known lists the tasks that the caller knows. The hooks of this call replace all other hooks of
--- these tasks. Item n says: if an execution of p_tasks[n] ends in the way p_kinds[n] (success,
--- failure, cancel or end), the task p_names[n] is submitted with the route, the priority and the
--- options of item n. The newest version of an app decides about a hook; within one version, the
--- last caller does. The hooks in force when an execution ends are called, even if it was submitted
--- before they were declared. A task has at most 20 hooks, of all versions together. Returns the
--- removed hooks.
+-- Item n says: if an execution of p_tasks[n] ends in the way p_kinds[n] (success, failure, cancel
+-- or end), submit the task p_names[n] with the route, the priority and the options of item n.
+--
+-- p_known lists the tasks that the caller knows. Earlier hooks of these tasks that are not in this
+-- call are removed, unless a newer version declared them. The call returns the removed hooks.
+--
+-- The newest version of an app decides about a hook. Within one version, the last caller decides.
+-- The end of an execution submits the hooks that are in force at that moment, even if they were
+-- declared after the execution was submitted. A task has at most 20 hooks, counting those of all
+-- versions.
 --
 -- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,
 -- replay_count, cancelled_by, reason, error (class, category, reason, and detail in base64),
@@ -17,7 +20,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the rows of these hooks, waiting up to 2 s
--- Replay:   the same answer, but nothing is removed twice
+-- Repeat:   the same answer, but nothing is removed twice
 -- Rights:   app
 drop function if exists ff.declare_hooks;
 create function ff.declare_hooks(
@@ -110,7 +113,8 @@ begin
   end if;
 
   v_now := ff.now();
-  -- Write in the order of the key: workers that start together wait for each other here.
+  -- Write in the order of the key. Workers that start together then wait for each other here, and
+  -- do not deadlock.
   insert into ff.hook as h (
     namespace, task, name, kind, version, route_id, priority, options, declared_at)
   select p_namespace, u.task, u.name, u.kind::ff.hook_kind, p_version, u.route_id,

@@ -16,7 +16,8 @@ declare
   v_route     bigint := 4611686018427387903;
 begin
   loop
-    -- Two statements, not one with `or`, so that the index walk begins at the namespace.
+    -- These are two statements instead of one with `or`, so that the index walk begins at the
+    -- namespace.
     if p_namespace is null then
       select e.namespace, e.route_id into v_namespace, v_route
       from ff.execution e

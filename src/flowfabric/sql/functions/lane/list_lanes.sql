@@ -1,12 +1,14 @@
--- List lanes with their state, the number of waiting executions, and the number in the lines of
--- quotas and budgets, sorted by byte order.
+-- List lanes in byte order of their names. A row has the state of the lane, how many executions
+-- wait in it, how many wait in the lines of quotas and budgets, and the options in force. is_set
+-- says whether an operator set the options.
 --
--- The numbers are exact up to 10 000; 10 001 means more. With p_lane, only that lane is listed.
+-- The numbers are exact up to 10 000; 10 001 means more. If p_lane is given, only that lane is
+-- listed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_lanes;
 create function ff.list_lanes(
@@ -17,16 +19,22 @@ create function ff.list_lanes(
   p_limit           integer default null
 )
 returns table (
-  namespace  text,
-  lane       text,
-  state      text,
-  resumes_at timestamptz,
-  waiting    integer,
-  retention  interval,
-  reason     text,
-  changed_by text,
-  changed_at timestamptz,
-  in_line    integer
+  namespace   text,
+  lane        text,
+  state       text,
+  resumes_at  timestamptz,
+  waiting     integer,
+  retention   interval,
+  reason      text,
+  changed_by  text,
+  changed_at  timestamptz,
+  in_line     integer,
+  concurrency integer,
+  rate        integer,
+  rate_window interval,
+  fair_by     text,
+  weights     jsonb,
+  is_set      boolean
 )
 language plpgsql
 security definer
@@ -41,7 +49,8 @@ begin
   end if;
   return query
   select v.namespace, v.lane, v.state, v.resumes_at, v.waiting, v.retention, v.reason, v.changed_by,
-         v.changed_at, v.in_line
+         v.changed_at, v.in_line, v.concurrency, v.rate, v.rate_window, v.fair_by, v.weights,
+         v.is_set
   from ff.lane_depth v
   where (p_namespace is null or v.namespace = p_namespace)
     and (p_lane is null or v.lane = p_lane)

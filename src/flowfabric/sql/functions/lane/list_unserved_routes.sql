@@ -1,15 +1,17 @@
--- List the routes that the given workers should take over from other code versions.
+-- List the routes that workers should take over from other code versions. p_worker_instance_ids
+-- names the workers.
 --
--- Such a route has unfinished executions, and no worker that serves its code version has been alive
--- for a while: the version_grace of the worker that asks. A worker serves its own code version and
--- the versions it reads, on the routes it covers. A route is listed at the earliest one grace after
--- it was registered. A worker that is not registered gets no rows; any other gets at most 1 000
--- routes.
+-- A worker should take over a route if the route has unfinished executions, the worker covers it,
+-- and its code version has been unserved for the version_grace of the worker. A version is unserved
+-- on a route while no live worker that covers the route runs or reads the version. A new route is
+-- not listed before version_grace has passed since its registration.
+--
+-- A worker that is not registered gets no rows. Any other worker gets at most 1 000 routes.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_unserved_routes;
 create function ff.list_unserved_routes(

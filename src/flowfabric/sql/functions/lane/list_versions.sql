@@ -3,13 +3,13 @@
 --
 -- A version is listed while it has unfinished executions or live workers. in_flight is exact up to
 -- 10 000; 10 001 means more. `workers` counts the live workers of that version that know the task.
--- `beginners` counts how many of them begin new executions. `readers` names the other versions of
--- live workers that know the task and read this version.
+-- `beginners` counts the workers among them that begin new executions. `readers` names other code
+-- versions whose live workers know the task and read this version.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_versions;
 create function ff.list_versions(

@@ -1,19 +1,21 @@
 -- Read how busy the lanes are: waiting, delayed and running executions, and the rates of arrival
 -- and completion.
 --
--- The call reads a bounded number of rows, so it may be made every second. Waiting executions are
--- counted for each route, up to ten times p_limit divided by the number of routes, and at least up
--- to 100. Delayed and running executions are counted among the p_limit timers that are due next.
--- Flags say where a count stopped. Rates come from the newest p_limit events within p_window;
--- `seconds` is the time that these events span. Executions in the lines of quotas and budgets are
--- counted like waiting ones, for each line. waiting_since is the longest wait among the first
--- executions of each priority. `workers` lists the instances that run the lane's executions;
--- `running` has their counts, in the same order.
+-- The call reads a bounded number of rows, so it may be made every second. Flags in the answer say
+-- which counts stopped early. Waiting executions are counted for each route, and executions in line
+-- for each line of a quota or budget. Each of these counts stops at ten times p_limit divided by
+-- the number of routes, but not below 100. Delayed and running executions are counted among the
+-- p_limit timers that are due next. Rates come from the newest p_limit events within p_window;
+-- `seconds` is the time that these events span.
+--
+-- waiting_since is the time at which the longest wait began, among the first executions of each
+-- priority. `workers` lists the instances that run the lane's executions. `running` has their
+-- counts, in the same order.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.read_traffic;
 create function ff.read_traffic(
@@ -60,7 +62,7 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
-  if p_window is null or p_window <= interval '0' or p_window > interval '1 hour' then
+  if ff._is_within(p_window, interval '1 microsecond', interval '1 hour') is not true then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'window', 'problem', 'must be more than 0 and at most one hour'));
   end if;
@@ -193,7 +195,8 @@ begin
            (count(*) filter (where t.kind = 'retry_scheduled'))::integer as retried,
            (count(*) filter (where t.kind in ('failed', 'expired')))::integer as failed
     from tail t
-    -- Look up the route itself: its version may have no unfinished executions any more.
+    -- Look up the route itself, because the code version of the route may have no unfinished
+    -- executions any more.
     join ff.route r on r.route_id = t.route_id
       and (p_namespace is null or r.namespace = p_namespace)
     where t.occurred_at > v_now - p_window

@@ -1,15 +1,17 @@
 -- Register routes and their lanes, so that submits can name them.
 --
 -- A route is a distinct combination of namespace, lane, task, capabilities and code version. Its id
--- is a 63-bit hash of them, so a repeat changes nothing. Capabilities are text joined by commas; a
--- malformed list is refused, because an empty list means "any worker". Submits name a route without
--- a code version; ff.record_steps moves an execution to the route of a version.
+-- is a 63-bit hash of these values, so a repeat changes nothing. Submits name a route without a
+-- code version. ff.record_steps moves an execution to the route that has a version.
+--
+-- Capabilities are text joined by commas. A malformed list is refused. It is not read as an empty
+-- list, because an empty list means "any worker".
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
--- Locks:    advisory, shared: the limits of the task, which ff.register_tasks may change; inserts
---           with `on conflict do nothing`
--- Replay:   the same item gives the same id
+-- Locks:    advisory and shared, so that ff.register_tasks cannot change the limits of the task
+--           meanwhile; inserts with `on conflict do nothing`
+-- Repeat:   the same item gives the same id
 -- Rights:   app
 drop function if exists ff.register_routes;
 create function ff.register_routes(
@@ -27,13 +29,14 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_now     constant timestamptz := ff.now();
-  v_asked   record;
-  v_tokens  text[];
-  v_problem text;
-  v_field   text;
-  v_id      bigint;
-  v_known   record;
+  v_now        constant timestamptz := ff.now();
+  v_asked      record;
+  v_tokens     text[];
+  v_problem    text;
+  v_field      text;
+  v_id         bigint;
+  v_known      record;
+  v_is_limited boolean;
 begin
   -- An item without a namespace is refused below.
   perform ff._check_namespace(u.namespace)
@@ -44,7 +47,8 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
-  -- Neither a new route nor a change of the limits of its task may miss the other.
+  -- Lock the limits of the task against ff.register_tasks: if a new route and a change of the
+  -- limits come at the same time, one of them must see the other.
   perform pg_advisory_xact_lock_shared(u.number)
   from (select distinct ff._hash_limits(x.namespace, x.task) as number
         from unnest(p_namespaces, p_tasks) x(namespace, task)
@@ -102,14 +106,13 @@ begin
     insert into ff.lane (namespace, lane, registered_at, registered_by)
     values (v_asked.namespace, v_asked.lane, v_now, p_registered_by)
     on conflict do nothing;
+    v_is_limited := v_asked.code_version is null and exists (
+      select from ff.task t
+      where t.namespace = v_asked.namespace and t.task = v_asked.task and t.limits <> '[]');
     insert into ff.route (
       route_id, namespace, lane, task, capabilities, code_version, is_limited, registered_at)
     values (v_id, v_asked.namespace, v_asked.lane, v_asked.task, v_tokens, v_asked.code_version,
-            v_asked.code_version is null and exists (
-              select from ff.task t
-              where t.namespace = v_asked.namespace and t.task = v_asked.task
-                and t.limits <> '[]'),
-            v_now)
+            v_is_limited, v_now)
     on conflict do nothing;
 
     select r.namespace, r.lane, r.task, r.capabilities, r.code_version into v_known

@@ -2,14 +2,16 @@
 --
 -- An active lane takes submits and claims. A paused lane takes only submits, until it is resumed or
 -- until p_resumes_at. A draining lane takes only claims. A disabled lane takes neither. Every
--- submit and claim reads the state, so it also applies to executions that wait already. A null
--- state or retention stays as it is; p_clear_retention restores the default. Only an operator may
--- change the retention.
+-- submit and claim reads the state, so a change also applies to executions that are already
+-- waiting.
+--
+-- If the state or the retention is null, it stays as it is. p_clear_retention restores the default
+-- retention. Only an operator may change the retention.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF303 lane_not_found
 -- Locks:    the row of the lane, waiting up to 2 s
--- Replay:   `unchanged`, and the lane as it is
+-- Repeat:   `unchanged`, and the lane as it is
 -- Rights:   app
 drop function if exists ff.set_lane;
 create function ff.set_lane(
@@ -45,6 +47,7 @@ declare
   v_field   text;
   v_problem text;
   v_state   ff.lane_state;
+  v_before  jsonb;
   v_changed boolean;
 begin
   perform ff._check_namespace(p_namespace);
@@ -64,8 +67,9 @@ begin
     v_field := 'resumes_at'; v_problem := 'must be before the year 9999';
   elsif p_clear_retention is null or (p_clear_retention and p_retention is not null) then
     v_field := 'clear_retention'; v_problem := 'must be false when there is a retention';
-  elsif p_retention not between interval '0' and interval '36525 days' then
-    v_field := 'retention'; v_problem := 'must be between 0 and a hundred years';
+  elsif not ff._is_within(p_retention, interval '0', interval '36525 days') then
+    v_field := 'retention';
+    v_problem := 'must be between 0 and a hundred years, in days or smaller units';
   elsif p_state is null and p_retention is null and not p_clear_retention then
     v_field := 'state'; v_problem := 'must be given, or a retention';
   end if;
@@ -84,6 +88,10 @@ begin
   end if;
 
   v_state := p_state;
+  select jsonb_build_object('state', l.state, 'resumes_at', l.resumes_at, 'retention', l.retention)
+    into v_before
+  from ff.lane l
+  where l.namespace = p_namespace and l.lane = p_lane;
   update ff.lane l set
     state = coalesce(v_state, l.state),
     resumes_at = case when p_state is null then l.resumes_at else p_resumes_at end,
@@ -101,7 +109,7 @@ begin
   v_changed := found;
   if v_changed then
     perform ff._write_audit(
-      p_namespace, p_actor, 'set_lane', p_lane, p_reason, null,
+      p_namespace, p_actor, 'set_lane', p_lane, p_reason, v_before,
       jsonb_build_object('state', p_state, 'resumes_at', p_resumes_at, 'retention', p_retention));
   end if;
   return query

@@ -1,11 +1,13 @@
 -- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
 -- The first crash in a row counts against every execution that the worker held. A later crash
--- counts against executions that the worker had reported as started; if the worker does not report
--- starts, against all that it held. From the third crash in a row on, an execution waits before it
--- may be reclaimed, longer each time. The wait is shortened by up to a half, depending on id and
--- epoch, so that executions that crashed together do not return together. After its third crash
--- while it ran alone, an execution does not wait: it ends.
+-- counts only against executions that the worker had reported as started. If the worker does not
+-- report starts, every crash counts against every execution that it held.
+--
+-- From the third crash in a row on, an execution waits before it may be reclaimed, longer each
+-- time. The wait is shortened by up to a half, by an amount that depends on id and epoch. So
+-- executions that crashed together do not return together. After its third crash while it ran
+-- alone, an execution does not wait: it ends.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,

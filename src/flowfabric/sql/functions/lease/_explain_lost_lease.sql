@@ -1,5 +1,5 @@
--- Explain to a former holder how it lost its lease: by which event, by whom and why. Null if the
--- event is gone.
+-- Explain to a former holder how it lost its lease: which event ended the lease, who caused the
+-- event, and why. Returns null if the event is gone.
 drop function if exists ff._explain_lost_lease;
 create function ff._explain_lost_lease(
   p_partition_key smallint,

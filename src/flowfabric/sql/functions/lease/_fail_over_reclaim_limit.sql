@@ -1,6 +1,8 @@
 -- Fail executions that lost their lease too often, or that crashed three times while they ran alone
--- in their process (T22). The caller holds the row locks. An execution that has just ended, because
--- it is a child of an earlier one in the list, is not failed.
+-- in their process (T22). The caller holds the row locks.
+--
+-- The end of one execution may also end other executions in the list, such as its bound children.
+-- Executions that have ended in this way are not failed.
 drop function if exists ff._fail_over_reclaim_limit;
 create function ff._fail_over_reclaim_limit(
   p_partition_key smallint,
@@ -19,7 +21,7 @@ as $$
 declare
   v_row record;
 begin
-  -- One by one, because each event carries its own counts. This is rare.
+  -- Fail them one by one, because each event has its own counts. This is rare.
   for v_row in
     select u.id, e.reclaim_count, e.max_reclaims, e.lone_crash_count
     from unnest(p_execution_ids) u(id)

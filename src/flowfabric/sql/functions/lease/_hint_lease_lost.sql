@@ -1,6 +1,6 @@
--- Hint the holders of leases that have just been taken away, so that they stop at once. The caller
--- has ended the leases. A hint names only the worker instance, because every role that can connect
--- can read hints.
+-- Hint to holders that their leases have just been taken away, so that they stop at once. A hint
+-- names only the worker instance, because every role that can connect can read hints. The caller
+-- has ended the leases.
 drop function if exists ff._hint_lease_lost;
 create function ff._hint_lease_lost(p_partition_key smallint, p_execution_ids uuid[])
 returns void

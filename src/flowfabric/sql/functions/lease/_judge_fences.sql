@@ -1,6 +1,7 @@
--- Judge a batch of fenced items in which several may belong to one execution. Each item gets the
--- verdict of the first item of its execution; one with another fence is `busy`. Locks as
--- _judge_leases does.
+-- Judge a batch of fences in which several items may belong to one execution.
+--
+-- Only the first item of an execution is judged. An item with the same fence gets the same verdict.
+-- An item with another fence is `busy`. Locks are taken as in ff._judge_leases.
 drop function if exists ff._judge_fences;
 create function ff._judge_fences(
   p_partition_key smallint,

@@ -1,15 +1,18 @@
--- Lock the executions of a batch of fenced calls and judge each fence.
+-- Lock the executions of a batch and judge the fence that the caller presents for each. All rules
+-- about fences, busy rows and repeated calls are here and nowhere else.
 --
--- All rules about fences, busy rows and repeated calls are here and nowhere else. Rows are locked
--- in id order. The call does not wait for locked rows, unless p_wait asks for it, which is allowed
--- for a single row. The lease id is compared first. The current lease is checked for expiry, epoch
--- and attempt. If the lease has ended and the same end is reported again (p_end), the holder gets
--- its first answer again. Any other lease is refused.
+-- Rows are locked in id order, without waiting. Only a call for a single row may wait (p_wait).
+--
+-- The lease id is compared first. If it is the current lease, its expiry, epoch and attempt are
+-- checked. If it is an ended lease, and p_end says that the call would end it in the same way
+-- again, the call is a repeat and gets the first answer. Any other lease is refused.
 --
 -- After the deadline or the attempt timeout every fence is refused. The execution is then settled
--- here as by ff.expire_executions (T24, T23), and the holder is answered not_active, with the
--- reason and, if a retry follows, its time. If the holder lost its lease, the answer says by which
--- event, by whom and why (ended_by, actor, source, because, timeout_ms).
+-- here as by ff.expire_executions (T24, T23). The verdict is not_active, with the reason and, if a
+-- retry follows, its time.
+--
+-- If the holder lost its lease, the detail says which event ended the lease, who caused the event,
+-- and why (ended_by, actor, source, because, timeout_ms).
 --
 -- Words: held (good, and the row is locked) · repeat (until_at is the time that the first call
 --        returned) · duplicate (a second item for the same execution) · busy · not_found · invalid
@@ -153,14 +156,15 @@ begin
 
   if v_over is not null or v_late is not null then
     perform ff._settle_overdue(p_partition_key, v_over, v_late, v_now);
-    -- Other items may have ended with them, so judge all items again. Their rows are locked
-    -- already.
+    -- The settled executions may have ended other items of the batch, so judge all items again. The
+    -- rows are locked already.
     return ff._judge_leases(p_partition_key, p_namespace, p_end, p_execution_ids, p_lease_ids,
                             p_epochs, p_attempt_ids, false);
   end if;
 
   if v_has_lost then
-    -- Outside the query, because it reads: who took the lease, and why.
+    -- Explain who took the lease, and why. This stands outside the query because the explanation
+    -- itself queries a table.
     for i in 1 .. cardinality(v_judged) loop
       if v_judged[i].word in ('not_active', 'lease_revoked', 'stale_lease') then
         v_lost := ff._explain_lost_lease(

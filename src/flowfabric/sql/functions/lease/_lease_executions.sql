@@ -1,10 +1,12 @@
--- Lease executions that the caller has locked and found claimable (T9, T10, T21).
+-- Lease executions: start a new attempt (T9), resume an attempt (T10) or reclaim (T21). The caller
+-- has locked the executions and found them claimable.
 --
--- A pending or reclaimed execution starts a new attempt, whose id is the claim id; the previous
--- attempt moves to the history. An interrupted execution resumes its attempt. With p_reports_starts
--- the holder will report starts (ff.start_executions). A reclaim counts towards the limit of
--- reclaims, with two exceptions: the worker crashed before it started the execution, or the
--- execution ran beside others and is not a suspect.
+-- A pending or reclaimed execution starts a new attempt, whose id is the claim id. The previous
+-- attempt moves to the history. An interrupted execution resumes its attempt. p_reports_starts says
+-- that the holder will call ff.start_executions.
+--
+-- A reclaim counts towards the limit of reclaims, with two exceptions: the worker crashed before it
+-- started the execution, or the execution ran beside others and had crashed at most once before.
 drop function if exists ff._lease_executions;
 create function ff._lease_executions(
   p_partition_key      smallint,
@@ -56,7 +58,8 @@ declare
     case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
   if not p_has_past then
-    -- First attempts only, the usual case: no history to move, and all attempt columns are empty.
+    -- All executions start their first attempt, the usual case: there is no history to move, and
+    -- all attempt columns are empty.
     return query
     with item as materialized (
       select p_partition_key as pk, u.execution_id, u.n
@@ -69,7 +72,9 @@ begin
         ownership = 'leased',
         eligibility = 'not_applicable',
         blocking_reason = 'none',
+        blocked_at = null,
         line_id = null,
+        refusal_count = null,
         attempt_state = 'running_attempt',
         cause = 'claim',
         version = e.version + 1,
@@ -146,7 +151,7 @@ begin
     insert into ff.attempt (
       partition_key, execution_id, attempt_index, attempt_id, attempt_type, epoch, started_at,
       ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category,
-      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at,
+      failure_reason, failure_detail, failure_place, last_lease_id, last_lease_end, last_lease_retry_at,
       last_worker_id, last_worker_instance_id)
     select e.partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
            e.attempt_started_at,
@@ -154,6 +159,9 @@ begin
            coalesce(e.attempt_ended_as, 'interrupted_reclaimed'),
            e.previous_attempt_index, e.attempt_reason, e.failure_class, e.failure_category,
            e.failure_reason, e.failure_detail,
+           -- A claim does not clear failure_place, so the value may be old: copy it only with a
+           -- failure.
+           case when e.failure_class is not null then e.failure_place end,
            coalesce(e.lease_id, e.last_lease_id),
            case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
            case when e.lease_id is null then e.last_lease_retry_at end,
@@ -175,6 +183,7 @@ begin
       eligibility = 'not_applicable',
       blocking_reason = 'none',
       line_id = null,
+      refusal_count = null,
       attempt_state = 'running_attempt',
       cause = case when e.phase = 'active' then 'reclaim'::ff.cause
                    when i.is_new then 'claim' else 'resume' end,
@@ -199,7 +208,7 @@ begin
       company_count = e.company_count + case
         when e.ownership <> 'lease_expired_reclaimable' then 0
         when e.lease_start = 'waiting' then 1
-        -- The crash counts against a suspect, because it had two crashes before.
+        -- A suspect had two crashes before, so this crash counts against it.
         when e.lease_start = 'beside' and e.crash_count <= 2 then 1
         else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
@@ -327,7 +336,7 @@ begin
     insert into ff.attempt (
       partition_key, execution_id, attempt_index, attempt_id, attempt_type, epoch, started_at,
       ended_at, ended_as, previous_attempt_index, attempt_reason, failure_class, failure_category,
-      failure_reason, failure_detail, last_lease_id, last_lease_end, last_lease_retry_at,
+      failure_reason, failure_detail, failure_place, last_lease_id, last_lease_end, last_lease_retry_at,
       last_worker_id, last_worker_instance_id)
     select p_partition_key, e.execution_id, e.attempt_index, e.attempt_id, e.attempt_type, e.epoch,
            e.attempt_started_at,
@@ -335,6 +344,9 @@ begin
            coalesce(e.attempt_ended_as, 'interrupted_reclaimed'),
            e.previous_attempt_index, e.attempt_reason, e.failure_class, e.failure_category,
            e.failure_reason, e.failure_detail,
+           -- A claim does not clear failure_place, so the value may be old: copy it only with a
+           -- failure.
+           case when e.failure_class is not null then e.failure_place end,
            coalesce(e.lease_id, e.last_lease_id),
            case when e.lease_id is null then e.last_lease_end else 'expire_lease' end,
            case when e.lease_id is null then e.last_lease_retry_at end,
@@ -376,6 +388,7 @@ begin
       eligibility = 'not_applicable',
       blocking_reason = 'none',
       line_id = null,
+      refusal_count = null,
       attempt_state = 'running_attempt',
       cause = case when e.phase = 'active' then 'reclaim'::ff.cause
                    when i.is_new then 'claim' else 'resume' end,
@@ -402,7 +415,7 @@ begin
       company_count = e.company_count + case
         when e.ownership <> 'lease_expired_reclaimable' then 0
         when e.lease_start = 'waiting' then 1
-        -- The crash of a suspect counts as its own: it had two crashes before.
+        -- A suspect had two crashes before, so this crash counts against it.
         when e.lease_start = 'beside' and e.crash_count <= 2 then 1
         else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),

@@ -1,4 +1,5 @@
--- Read the executions that an earlier claim leased and still holds, to answer a repeated claim.
+-- Read the executions that an earlier claim leased and still holds, as the answer to a repeated
+-- claim.
 drop function if exists ff._read_claimed;
 create function ff._read_claimed(
   p_partition_key smallint,

@@ -1,13 +1,13 @@
 -- Mark expired leases, so that the next claim can reclaim their executions.
 --
--- A renewal changes only the expiry, not due_at, so a row may be due before its lease expires. Such
--- a row gets a later due_at. due_in is the time until the next row is due; a caller may sleep that
--- long.
+-- A renewal changes only the expiry and not due_at, so a row may be due before its lease expires.
+-- Such a row gets a later due_at here. due_in is the time until the next row is due; a caller may
+-- sleep that long.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_leases;
 create function ff.expire_leases(p_partition_key smallint, p_limit integer default 500)

@@ -1,12 +1,13 @@
--- Mark the leases of one worker instance as expired now. Call it only if the instance is dead.
+-- Mark the leases of one worker instance as expired now. Call it only if the instance is dead. If
+-- the instance is alive after all, its next call is refused.
 --
--- Leases are found among the timers, soonest first. No index leads from a worker to its leases, so
--- this may scan all timers. If the instance is alive after all, its next call is refused.
+-- No index leads from a worker to its leases. So the leases are found among the timers, soonest
+-- first, and the call may scan all timers.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   operator
 drop function if exists ff.expire_worker_leases;
 create function ff.expire_worker_leases(

@@ -1,12 +1,12 @@
 -- List the leases that expired before an instant, whether they are marked as expired or not.
 --
--- The order is (lease_expires_at, execution_id). A page starts strictly after the given pair, so
--- that leases with the same expiry are neither lost nor repeated between two pages.
+-- The order is (lease_expires_at, execution_id). A page begins strictly after the pair in the
+-- arguments, so that leases with the same expiry are neither lost nor repeated between two pages.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_expired_leases;
 create function ff.list_expired_leases(
@@ -42,7 +42,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now   constant timestamptz := ff.now();
-  -- No lease is longer than this. Adding to a time near the end of the calendar would fail.
+  -- Cap the time, because adding to a time near the end of the calendar would fail. No lease is
+  -- longer than 100 years.
   v_as_of constant timestamptz := least(coalesce(p_as_of, v_now), v_now + interval '100 years');
 begin
   perform ff._check_namespace(p_namespace);
@@ -55,7 +56,8 @@ begin
   select c.execution_id, c.namespace, c.lease_id, c.epoch, c.worker_id, c.worker_instance_id,
          c.lease_expires_at, c.attempt_index, c.ownership <> 'leased'
   from (
-    -- due_at is never after the expiry; the pause before a reclaim is at most 4 minutes.
+    -- A leased row is due at its expiry or earlier. A row that waits before its reclaim is due at
+    -- most 4 minutes after it was marked.
     select e.execution_id, e.namespace, e.lease_id, e.epoch, e.worker_id, e.worker_instance_id,
            e.lease_expires_at, e.attempt_index, e.ownership
     from ff.execution e

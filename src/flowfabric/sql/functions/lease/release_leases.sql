@@ -1,7 +1,9 @@
--- Release leases of unfinished executions: a worker that shuts down hands them to the next worker.
+-- Release leases of unfinished executions. A worker that shuts down gives its executions back in
+-- this way.
 --
 -- The attempt is interrupted and resumes with the next claim. This costs neither a retry nor a
--- reclaim. Returns a row for every lease that was not released; no row means that all were.
+-- reclaim. Returns a row for every lease that this call did not release. No row means that it
+-- released them all.
 --
 -- Moves:    active -> runnable eligible, attempt interrupted (T15); an expired lease is marked
 --           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4,
@@ -9,7 +11,7 @@
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   the lease that was released gets `released` again
+-- Repeat:   with the lease that was given up, the answer is `released` again
 -- Rights:   app
 drop function if exists ff.release_leases;
 create function ff.release_leases(
@@ -43,7 +45,12 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
-    cardinality(p_attempt_ids)], p_wait);
+    cardinality(p_attempt_ids)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids)]);
   if p_cause is null or octet_length(p_cause) > 256 or p_cause ~ E'[\x01-\x1f\x7f]' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'cause', 'problem', 'must be at most 256 bytes without control characters'));

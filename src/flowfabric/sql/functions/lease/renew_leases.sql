@@ -1,16 +1,16 @@
--- Renew the leases of a worker process, all in one call.
+-- Renew the leases of a worker process, all in one call. Returns a row for every lease that was not
+-- renewed. No row means that all were renewed.
 --
--- A renewal is not a transition: it writes no event and changes no indexed column. due_at is not
--- moved, so it may be earlier than the expiry; a reconciler that reads the row too early moves it
--- forward. Only a renewal that shortens the lease changes due_at. Returns a row for every lease
--- that was not renewed; no row means that all were.
+-- A renewal is not a transition: it writes no event and changes no indexed column. due_at usually
+-- stays as it is, so it may be earlier than the expiry. A reconciler that reads such a row moves
+-- its due_at forward. Only a renewal that shortens the lease changes due_at.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, never waiting; a busy lease is renewed by the next beat
--- Replay:   idempotent
+-- Locks:    executions in id order, never waiting; a busy lease is renewed by the next heartbeat
+-- Repeat:   idempotent
 -- Rights:   app
 drop function if exists ff.renew_leases;
 create function ff.renew_leases(
@@ -43,8 +43,13 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
-    cardinality(p_attempt_ids)]);
-  if p_lease_ttl is null or p_lease_ttl not between interval '1 second' and interval '1 day' then
+    cardinality(p_attempt_ids)],
+    p_firsts => array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids)]);
+  if ff._is_within(p_lease_ttl, interval '1 second', interval '1 day') is not true then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'lease_ttl', 'problem', 'must be between one second and one day'));
   end if;

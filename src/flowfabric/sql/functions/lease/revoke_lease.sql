@@ -1,13 +1,14 @@
--- Revoke the lease of a running execution; the next claim reclaims it.
+-- Revoke the lease of a running execution. The next claim reclaims the execution.
 --
 -- The call may name one lease or one worker instance; an empty value means any. If the execution
--- has another lease or holder by now, nothing happens and the answer says why. The holder's process
--- gets a hint at once.
+-- has another lease or holder by now, nothing happens, and the answer says why. The holder's
+-- process gets a hint at once.
 --
 -- Moves:    active leased -> active lease_revoked (T20)
 -- Refuses:  WF001 invalid_input · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   already_satisfied with its reason; already_applied when the version has moved
+-- Repeat:   `already_satisfied`, with the reason; `already_applied` if p_if_version is given and
+--           the version has changed since
 -- Rights:   app
 drop function if exists ff.revoke_lease;
 create function ff.revoke_lease(

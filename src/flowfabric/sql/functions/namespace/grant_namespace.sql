@@ -6,7 +6,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    the row of the login
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.grant_namespace;
 create function ff.grant_namespace(p_login text, p_namespace text, p_actor text default null)

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.list_namespace_grants;
 create function ff.list_namespace_grants()

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    the row of the login
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.revoke_namespace;
 create function ff.revoke_namespace(p_login text)

@@ -1,20 +1,24 @@
--- Find the partitions in which something is due, and when, so that a reconciler calls only these.
+-- Find the partitions in which something is due now or later, with the time until it is due.
+-- Reconcilers call only these partitions.
 --
--- p_kind is `timer` (delays, leases, deadlines, timeouts), `wake` (ends not yet propagated),
--- `flow_cancel` (backlogs of cancelled flows), `sibling` (flow members no longer needed), `route`
--- (executions that wait for a capable worker), `gate` (slots given back or held, lines, rates),
--- `signal` (stored and not yet noticed), `suspension` (timeouts), `waitpoint` or `stream` (to
--- expire), `grant` or `event` (to be trimmed). A partition without a row has nothing to do, now or
--- later. due_in is not positive if something is due now.
+-- Each of p_kinds is `timer` (delays, leases, deadlines, timeouts), `wake` (ends not yet
+-- propagated), `flow_cancel` (backlogs of cancelled flows), `sibling` (flow members no longer
+-- needed), `route` (executions that wait for a capable worker), `gate` (slots given back or held,
+-- lines, rates), `signal` (signals stored and not yet noticed), `suspension` (timeouts of
+-- suspensions), `waitpoint` (waitpoints to expire), `stream` (streams to expire), `grant` (grants
+-- to reap), `event` (events to trim) or `minute` (events to count).
+--
+-- If a partition has no row of a kind, it has nothing of that kind to do, now or later. due_in is
+-- zero or less if something is due now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.find_due;
-create function ff.find_due(p_kind text)
-returns table (partition_key smallint, due_in interval)
+create function ff.find_due(p_kinds text[])
+returns table (kind text, partition_key smallint, due_in interval)
 language plpgsql
 stable
 security definer
@@ -30,49 +34,62 @@ as $$
 declare
   v_now constant timestamptz := ff.now();
 begin
-  if p_kind = 'timer' then
+  if p_kinds is null or not p_kinds <@ array[
+       'timer', 'wake', 'flow_cancel', 'sibling', 'route', 'gate', 'signal', 'suspension',
+       'waitpoint', 'stream', 'grant', 'event', 'minute'] then
+    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
+      'field', 'kinds', 'problem',
+      'each must be timer, wake, flow_cancel, sibling, route, gate, signal, suspension, waitpoint, '
+      'stream, grant, event or minute'));
+  end if;
+  if 'timer' = any (p_kinds) then
     return query
-    select p.partition_key, d.due_at - v_now
+    select 'timer', p.partition_key, d.due_at - v_now
     from ff.partition p
     cross join lateral (
       select e.due_at from ff.execution e
       where e.partition_key = p.partition_key and e.due_at is not null
       order by e.due_at limit 1) d;
-  elsif p_kind = 'wake' then
+  end if;
+  if 'wake' = any (p_kinds) then
     return query
-    select p.partition_key, interval '0'
+    select 'wake', p.partition_key, interval '0'
     from ff.partition p
     cross join lateral (
       select from ff.execution e
       where e.partition_key = p.partition_key and e.wakes_pending
       limit 1) d;
-  elsif p_kind = 'flow_cancel' then
+  end if;
+  if 'flow_cancel' = any (p_kinds) then
     return query
-    select p.partition_key, d.due_at - v_now
+    select 'flow_cancel', p.partition_key, d.due_at - v_now
     from ff.partition p
     cross join lateral (
       select b.due_at from ff.cancel_backlog b
       where b.partition_key = p.partition_key
       order by b.due_at limit 1) d;
-  elsif p_kind = 'sibling' then
+  end if;
+  if 'sibling' = any (p_kinds) then
     return query
-    select p.partition_key, interval '0'
+    select 'sibling', p.partition_key, interval '0'
     from ff.partition p
     cross join lateral (
       select from ff.edge_group y
       where y.partition_key = p.partition_key and y.cancel_pending
       limit 1) d;
-  elsif p_kind = 'route' then
+  end if;
+  if 'route' = any (p_kinds) then
     return query
-    select p.partition_key, interval '0'
+    select 'route', p.partition_key, interval '0'
     from ff.partition p
     cross join lateral (
       select from ff.execution e
       where e.partition_key = p.partition_key and e.eligibility = 'blocked_by_route'
       limit 1) d;
-  elsif p_kind = 'gate' then
+  end if;
+  if 'gate' = any (p_kinds) then
     return query
-    select p.partition_key, min(d.due_in)
+    select 'gate', p.partition_key, min(d.due_in)
     from ff.partition p
     cross join lateral (
       (select interval '0' as due_in from ff.gate_release r
@@ -88,61 +105,80 @@ begin
        where g.partition_key = p.partition_key and g.opens_at is not null
        order by g.opens_at limit 1)) d
     group by p.partition_key;
-  elsif p_kind = 'signal' then
+  end if;
+  if 'signal' = any (p_kinds) then
     return query
-    select p.partition_key, interval '0'
+    select 'signal', p.partition_key, interval '0'
     from ff.partition p
     cross join lateral (
       select from ff.signal_inbox b
       where b.partition_key = p.partition_key
       limit 1) d;
-  elsif p_kind = 'suspension' then
+  end if;
+  if 'suspension' = any (p_kinds) then
     return query
-    select p.partition_key, d.timeout_at - v_now
+    select 'suspension', p.partition_key, d.timeout_at - v_now
     from ff.partition p
     cross join lateral (
       select s.timeout_at from ff.suspension s
       where s.partition_key = p.partition_key and s.closed_at is null
         and s.timeout_at is not null
       order by s.timeout_at limit 1) d;
-  elsif p_kind = 'waitpoint' then
+  end if;
+  if 'waitpoint' = any (p_kinds) then
     return query
-    select p.partition_key, d.expires_at - v_now
+    select 'waitpoint', p.partition_key, d.expires_at - v_now
     from ff.partition p
     cross join lateral (
       select w.expires_at from ff.waitpoint w
       where w.partition_key = p.partition_key and w.closed_at is null
         and w.activated_at is null and w.expires_at is not null
       order by w.expires_at limit 1) d;
-  elsif p_kind = 'stream' then
+  end if;
+  if 'stream' = any (p_kinds) then
     return query
-    select p.partition_key, d.expires_at - v_now
+    select 'stream', p.partition_key, d.expires_at - v_now
     from ff.partition p
     cross join lateral (
       select s.expires_at from ff.stream s
       where s.partition_key = p.partition_key and s.expires_at is not null
       order by s.expires_at limit 1) d;
-  elsif p_kind = 'grant' then
+  end if;
+  if 'grant' = any (p_kinds) then
     return query
-    select p.partition_key, d.expires_at - v_now
+    select 'grant', p.partition_key, d.expires_at - v_now
     from ff.partition p
     cross join lateral (
       select g.expires_at from ff.grant g
       where g.partition_key = p.partition_key and g.expires_at > '-infinity'
       order by g.expires_at limit 1) d;
-  elsif p_kind = 'event' then
+  end if;
+  if 'event' = any (p_kinds) then
     return query
-    select p.partition_key, d.due_at - v_now
+    select 'event', p.partition_key, d.due_at - v_now
     from ff.partition p
     cross join lateral (
       select t.due_at from ff.event_trim t
       where t.partition_key = p.partition_key
       order by t.due_at limit 1) d;
-  else
-    perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'kind', 'problem',
-      'must be timer, wake, flow_cancel, sibling, route, gate, signal, suspension, waitpoint, '
-      'stream, grant or event'));
+  end if;
+  if 'minute' = any (p_kinds) then
+    return query
+    select 'minute', p.partition_key, interval '0'
+    from ff.partition p
+    left join ff.minute_position m on m.partition_key = p.partition_key
+    cross join lateral (
+      select from ff.event e
+      where e.partition_key = p.partition_key
+        and (e.generation, e.xid) > (coalesce(split_part(m.cursor_text, ':', 6), '0')::integer,
+                                     coalesce(split_part(m.cursor_text, ':', 7), '0')::xid8)
+      limit 1) d;
+    return query
+    -- The position names a transaction that was unfinished when other events were counted.
+    select 'minute', p.partition_key, interval '5 seconds'
+    from ff.partition p
+    join ff.minute_position m on m.partition_key = p.partition_key
+    where split_part(m.cursor_text, ':', 8) <> '';
   end if;
 end;
 $$;

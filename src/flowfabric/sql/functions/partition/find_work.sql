@@ -1,12 +1,13 @@
--- Find the partitions with executions that a worker could claim, and the most urgent rank in each.
+-- Find the partitions with executions that a worker could claim, and the rank of the most urgent
+-- execution in each. A partition without a row has nothing to claim.
 --
--- The arguments are those of ff.claim_executions. This is a hint: others may be faster, and a row may
--- be granted to another worker. A partition without a row has nothing to claim.
+-- The arguments are those of ff.claim_executions. The answer is only a hint: another worker may
+-- claim the work first, or the work may be granted to another worker.
 --
 -- Moves:    nothing
--- Refuses:  WF501 forbidden
+-- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.find_work;
 create function ff.find_work(
@@ -37,6 +38,9 @@ declare
   v_covered record;
 begin
   perform ff._check_namespace(p_namespace);
+  perform ff._check_claim('-', '-', 'ffffffff-ffff-ffff-ffff-ffffffffffff',
+                          coalesce(p_capabilities, '{}'), 1, interval '1 second');
+  perform ff._check_coverage(p_lanes, p_tasks, p_code_versions, p_unserved);
   v_covered := ff._read_covered_routes(
     p_namespace, p_lanes, p_tasks, coalesce(p_capabilities, '{}'), null, p_code_versions,
     p_unserved, p_finish_only, v_now);
@@ -46,7 +50,8 @@ begin
   from (
     select p.partition_key, e.rank
     from ff.partition p
-    -- Most partitions of an idle worker have nothing at all: one look each, however many routes.
+    -- For an idle worker most partitions are empty. An empty partition costs one read, however many
+    -- routes there are.
     cross join lateral (
       select from ff.execution x
       where x.partition_key = p.partition_key and x.phase = 'runnable'
@@ -79,8 +84,8 @@ begin
       limit 1) e
     where r.route_id = any (v_routes)
     union all
-    -- Lines that are open, and lines that a claim would open because their gate has room again. Of
-    -- many lines it looks at a part; the sweep of gates opens the others.
+    -- Read open lines, and lines that a claim would open because their gate has room again. If
+    -- there are many lines, only some are read; ff.sweep_gates opens the others.
     select p.partition_key, e.rank
     from ff.partition p
     cross join lateral (
@@ -148,12 +153,15 @@ declare
   v_covered record;
 begin
   perform ff._check_namespace(p_namespace);
+  perform ff._check_claim('-', '-', 'ffffffff-ffff-ffff-ffff-ffffffffffff',
+                          coalesce(p_capabilities, '{}'), 1, interval '1 second');
+  perform ff._check_coverage(p_lanes, p_tasks, p_code_versions, p_unserved);
   v_covered := ff._read_covered_routes(
     p_namespace, p_lanes, p_tasks, coalesce(p_capabilities, '{}'), null, p_code_versions,
     p_unserved, p_finish_only, v_now);
   v_routes := v_covered.route_ids;
-  -- One query over all nodes, which Citus takes without `limit` in a lateral subquery. So it tells
-  -- where there is work, but not of which rank.
+  -- One query over all nodes. Citus accepts no `limit` in a lateral subquery, so the query finds
+  -- the partitions with work but not the rank of the work.
   return query
   select p.partition_key, 0::smallint
   from ff.partition p

@@ -1,17 +1,19 @@
--- Raise the number of partitions. It can never be lowered: ids name their partition.
+-- Raise the number of partitions. It can never be lowered, because ids name their partition.
 --
--- All processes look into the new partitions at once; new ids use them after p_rest, when every
--- process has read the new number. A database that nobody has used needs no rest.
+-- All processes read the new partitions at once. New ids use them only after p_rest has passed,
+-- because by then every process knows the new number. In an unused database, new ids use them at
+-- once.
 --
--- A key is searched in the partition that its text chooses, so the number that keys use is raised
--- only while no key is stored: if nothing was ever submitted, or if p_keys asks for it. In both cases
--- no process may submit with a key until all have read the new number: a key that one of them stores
--- by the old number is not found by the others, and is used twice.
+-- The partition of an idempotency key follows from its text and the number of partitions that keys
+-- use. So that number is raised only while no key is stored. In addition, p_keys must be true,
+-- unless nothing was ever submitted. A submit that chose its partition by the old number is refused
+-- afterwards (ff._reserve_keys), so no key is used twice.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the row of the number; if there was one partition, all quotas, waiting up to 2 s
--- Replay:   `unchanged`
+-- Locks:    the table of keys, if the number for keys may change; the row of the number; all
+--           quotas, if there was one partition. The call waits up to 2 s for each lock
+-- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.raise_partitions;
 create function ff.raise_partitions(
@@ -34,7 +36,8 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  -- The clock of the server: processes read the number by their own clocks.
+  -- This is the clock of the server, because processes use real time to decide when to read the
+  -- number.
   v_now            timestamptz;
   v_before         integer;
   v_minted         integer;
@@ -48,11 +51,19 @@ declare
   v_problem        text;
 begin
   perform ff._check_operator('raise_partitions');
+  -- On distributed tables the number is raised while no process is connected (flowfabric db
+  -- distribute).
+  v_is_distributed := (select i.is_distributed from ff.installation i limit 1);
+  if not v_is_distributed
+     and (p_keys or not exists (
+       select 1 from ff.partition p join ff.execution e on e.partition_key = p.partition_key)) then
+    lock table ff.idempotency_key in access exclusive mode;
+  end if;
   select m.value::integer into v_before from ff.meta m where m.name = 'partitions' for update;
-  select i.minted_partitions, i.keyed_partitions, i.is_distributed
-    into v_minted, v_keyed, v_is_distributed
+  select i.minted_partitions, i.keyed_partitions into v_minted, v_keyed
   from ff.installation i limit 1;
-  -- There a partition has a generation of events with a node before anything writes in it.
+  -- On Citus, a partition must have a generation of events with a node before anything is written
+  -- to it.
   if v_is_distributed then
     select count(*) into v_begun
     from ff.event_generation g
@@ -74,7 +85,7 @@ begin
   elsif p_partitions < v_before then
     v_field := 'partitions';
     v_problem := format('there are %s, and the number can only be raised', v_before);
-  elsif p_rest is null or p_rest not between interval '0' and interval '1 day' then
+  elsif ff._is_within(p_rest, interval '0', interval '1 day') is not true then
     v_field := 'rest'; v_problem := 'must be between zero and one day';
   elsif p_keys and v_has_keys and v_keyed < p_partitions then
     v_field := 'keys';
@@ -89,13 +100,13 @@ begin
                        jsonb_build_object('field', v_field, 'problem', v_problem));
   end if;
   if p_partitions > v_before then
-    -- Null if there is no rest.
+    -- This is null if new ids use the new partitions at once.
     v_raised_at := case when not v_is_unused and p_rest > interval '0' then v_now + p_rest end;
     insert into ff.partition (partition_key)
     select g.n::smallint from generate_series(v_before, p_partitions - 1) g(n);
     if v_before = 1 then
-      -- Nobody makes a gate meanwhile. Gates that exist keep their limits: the other partitions
-      -- start without a share.
+      -- The lock prevents new gates meanwhile. Existing gates keep their whole limits; the other
+      -- partitions start without a share.
       if not v_is_distributed then
         lock table ff.quota in exclusive mode;
       end if;

@@ -1,9 +1,24 @@
--- Admit the locked candidates of a claim to their gates, in order, and park those that find no room.
+-- Admit the locked candidates of a claim to their gates, in order. A candidate that finds no room
+-- is put into the line of the gate that refused it.
 --
--- p_held are gates that this transaction holds; null if it has locked none, so that it may wait for
--- them. A candidate whose gate another claim holds is passed over and stays as it is. An admitted
--- candidate takes a slot of each of its quotas, and a new attempt counts as a start; the caller
--- leases it, or gives the slots back. `closed` are the gates and budgets that refused somebody.
+-- An admitted candidate takes a slot of each of its quotas, and a new attempt counts as a start.
+-- The caller then leases it, or gives the slots back. If another transaction has locked a gate of a
+-- candidate, the candidate stays as it is. `closed` lists the gates of quotas, and the budgets,
+-- that refused a candidate.
+--
+-- p_held are the gates that this transaction has locked. If p_held is null, it has locked none, so
+-- this call may wait for gates.
+--
+-- A candidate under several quotas may be refused again and again. After five refusals it makes
+-- reservations at its other quotas that have room: a start (ff.gate.start_for) and a slot
+-- (ff.gate.reserved_for). No other execution gets a reserved start or slot. A gate keeps at most
+-- one start and one slot reserved.
+--
+-- Nobody waits for ever, because all executions reserve in the same order: starts first, then
+-- slots, each in id order. If a quota has no free slot, the candidate reserves starts of all its
+-- quotas, and slots of quotas with a lower id. If a rate has no room, the candidate reserves starts
+-- of quotas with a lower id. It also reserves their slots if the window of the rate is at most a
+-- minute. With a longer window, a reserved slot could be idle for hours.
 --
 -- Locks: gates in id order
 drop function if exists ff._admit_candidates;
@@ -33,6 +48,12 @@ declare
   v_gates    bigint[] := '{}';
   v_rooms    integer[];
   v_starts   integer[];
+  v_is_quick boolean[];
+  v_before   uuid[];
+  v_reserved uuid[];
+  v_starters uuid[];
+  v_keeping  uuid[];
+  v_void     bigint[];
   v_took     integer[];
   v_began    integer[];
   v_shut     bigint[];
@@ -40,6 +61,8 @@ declare
   v_gate     bigint;
   v_refuser  bigint;
   v_busy     boolean;
+  v_by_rate  boolean;
+  v_is_slow  boolean;
   v_nth      integer;
   v_parked   uuid[] := '{}';
   v_whys     bigint[] := '{}';
@@ -65,9 +88,11 @@ begin
   if v_shut is not null then
     -- Read only: a claim never waits for a report of usage.
     v_shut := array(
-      select b.budget_id from unnest(v_shut) u(id)
-      cross join lateral (
-        select x.budget_id from ff.budget x where x.budget_id = u.id and x.is_shut offset 0) b);
+      select u.id from unnest(v_shut) u(id)
+      -- A missing budget admits nothing.
+      left join lateral (
+        select x.is_shut from ff.budget x where x.budget_id = u.id offset 0) b on true
+      where b.is_shut is not false);
   end if;
   held := p_held;
   if v_needed is not null then
@@ -77,7 +102,7 @@ begin
       held := p_held || ff._lock_gates(p_partition_key, array(
         select u.id from unnest(v_needed) u(id) where u.id <> all (p_held)), false);
     end if;
-    -- New statements, after the locks: add releases and see what room there is.
+    -- These are new statements, after the locks: subtract releases and see what room there is.
     if exists (select from ff.gate_release r where r.partition_key = p_partition_key) then
       with given_back as (
         delete from ff.gate_release r
@@ -91,19 +116,23 @@ begin
       where g.partition_key = t.pk and g.gate_id = t.gate_id and t.slots <> 0;
     end if;
     select array_agg(x.gate_id), array_agg(coalesce(x.max_running - x.running, 2000000000)),
-           array_agg(case when x.rate is null then 2000000000 else x.rate - (
-             select sum(s.n) from unnest(ff._roll_slices(
-               x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n))
-             end),
+           -- Slices that cannot be read count as full.
+           array_agg(case when x.rate is null then 2000000000 else coalesce(x.rate - (
+             select case when count(s.n) = 62 then sum(s.n) end from unnest(ff._roll_slices(
+               x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)),
+             0) end),
            array_agg(0), array_agg(case when x.rate is not null then 0 end),
-           -- Whether there is room for all.
-           bool_and(coalesce(x.max_running - x.running >= u.asked, true)
+           -- This says whether there is room for all.
+           bool_and(coalesce(x.max_running - x.running >= u.asked, true) and x.reserved_for is null
                     and (x.rate is null or u.starting = 0)),
-           array_agg(u.asked)
-      into v_gates, v_rooms, v_starts, v_took, v_began, v_has_room, v_asked
+           array_agg(u.asked), array_agg(coalesce(x.rate_window <= interval '1 minute', false)),
+           array_agg(x.reserved_for), array_agg(x.start_for)
+      into v_gates, v_rooms, v_starts, v_took, v_began, v_has_room, v_asked, v_is_quick, v_before,
+           v_starters
     from unnest(v_needed, v_asked, v_starting) u(id, asked, starting)
     cross join lateral (
-      select g.gate_id, g.max_running, g.running, g.rate, g.rate_window, g.slices, g.slice_base
+      select g.gate_id, g.max_running, g.running, g.rate, g.rate_window, g.slices, g.slice_base,
+             g.reserved_for, g.start_for
       from ff.gate g
       where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
     where u.id = any (held);
@@ -118,18 +147,36 @@ begin
     where g.partition_key = t.pk and g.gate_id = t.id;
     if exists (select from ff.line y where y.partition_key = p_partition_key) then
       update ff.line y set is_open = t.is_open, served_at = p_now
-      from (select p_partition_key as pk, u.id, u.room > u.asked and u.starts > 0 as is_open
-            from unnest(v_gates, v_rooms, v_starts, v_asked) u(id, room, starts, asked) offset 0) t
+      from (select p_partition_key as pk, u.id,
+                   u.room > u.asked and u.starts > (u.start_for is not null)::integer as is_open
+            from unnest(v_gates, v_rooms, v_starts, v_asked, v_starters)
+              u(id, room, starts, asked, start_for) offset 0) t
       where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
     end if;
     return;
   end if;
 
+  v_reserved := v_before;
+  v_keeping := v_starters;
+  if num_nonnulls(variadic v_before || v_starters) > 0 then
+    v_void := ff._read_void_reservations(p_partition_key, v_gates, false, p_now);
+    for v_nth in 1..cardinality(v_gates) loop
+      if v_gates[v_nth] = any (v_void) then
+        v_reserved[v_nth] := null;
+      end if;
+    end loop;
+    v_void := ff._read_void_reservations(p_partition_key, v_gates, true, p_now);
+    for v_nth in 1..cardinality(v_gates) loop
+      if v_gates[v_nth] = any (v_void) then
+        v_keeping[v_nth] := null;
+      end if;
+    end loop;
+  end if;
   for v_row in
-    select u.id, x.quota_ids, x.budget_ids, x.line_id, x.is_start
+    select u.id, x.quota_ids, x.budget_ids, x.line_id, x.is_start, x.refusal_count
     from unnest(p_execution_ids) with ordinality u(id, n)
     cross join lateral (
-      select e.quota_ids, e.budget_ids, e.line_id,
+      select e.quota_ids, e.budget_ids, e.line_id, coalesce(e.refusal_count, 0) as refusal_count,
              e.phase = 'active' or e.attempt_state <> 'attempt_interrupted' as is_start
       from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x
@@ -141,11 +188,35 @@ begin
       v_nth := array_position(v_gates, v_gate);
       if v_nth is null then
         v_busy := true;
-      elsif v_rooms[v_nth] <= 0 or (v_row.is_start and v_starts[v_nth] <= 0) then
+      elsif v_rooms[v_nth] <= (v_reserved[v_nth] <> v_row.id is true)::integer then
         v_refuser := v_gate;
+        v_by_rate := false;
+        v_is_slow := false;
+        exit;
+      elsif v_row.is_start
+            and v_starts[v_nth] <= (v_keeping[v_nth] <> v_row.id is true)::integer then
+        v_refuser := v_gate;
+        v_by_rate := true;
+        v_is_slow := not v_is_quick[v_nth];
         exit;
       end if;
     end loop;
+    if v_refuser is not null
+       and v_row.refusal_count + (v_row.line_id is distinct from v_refuser)::integer >= 5 then
+      foreach v_gate in array v_row.quota_ids loop
+        v_nth := array_position(v_gates, v_gate);
+        -- A gate without a limit on slots has room for a billion and more.
+        if v_gate < v_refuser and not v_is_slow and v_reserved[v_nth] is null
+           and v_rooms[v_nth] between 1 and 1000000000 then
+          v_reserved[v_nth] := v_row.id;
+        end if;
+        if v_gate <> v_refuser and (v_gate < v_refuser or not v_by_rate) and v_row.is_start
+           and v_keeping[v_nth] is null and v_began[v_nth] is not null
+           and v_starts[v_nth] > 0 then
+          v_keeping[v_nth] := v_row.id;
+        end if;
+      end loop;
+    end if;
     if v_refuser is null and v_row.budget_ids is not null then
       foreach v_gate in array v_row.budget_ids loop
         if v_gate = any (v_shut) then
@@ -168,6 +239,12 @@ begin
         v_nth := array_position(v_gates, v_gate);
         v_rooms[v_nth] := v_rooms[v_nth] - 1;
         v_took[v_nth] := v_took[v_nth] + 1;
+        if v_reserved[v_nth] = v_row.id then
+          v_reserved[v_nth] := null;
+        end if;
+        if v_keeping[v_nth] = v_row.id then
+          v_keeping[v_nth] := null;
+        end if;
         if v_row.is_start then
           v_starts[v_nth] := v_starts[v_nth] - 1;
           v_began[v_nth] := v_began[v_nth] + 1;
@@ -180,17 +257,31 @@ begin
   from (select p_partition_key as pk, u.id, u.took
         from unnest(v_gates, v_took) u(id, took) where u.took > 0 offset 0) t
   where g.partition_key = t.pk and g.gate_id = t.id;
+  if (v_reserved, v_keeping) is distinct from (v_before, v_starters) then
+    update ff.gate g set reserved_for = t.reserved_for, start_for = t.start_for
+    from (select p_partition_key as pk, u.id, u.reserved_for, u.start_for
+          from unnest(v_gates, v_reserved, v_before, v_keeping, v_starters)
+            u(id, reserved_for, before, start_for, starter)
+          where (u.reserved_for, u.start_for) is distinct from (u.before, u.starter) offset 0) t
+    where g.partition_key = t.pk and g.gate_id = t.id;
+  end if;
   for v_nth in 1..coalesce(cardinality(v_gates), 0) loop
-    if v_began[v_nth] > 0 or (v_began[v_nth] = 0 and v_gates[v_nth] = any (closed)) then
+    if v_began[v_nth] > 0
+       or (v_began[v_nth] = 0 and (v_gates[v_nth] = any (closed)
+                                   or v_keeping[v_nth] is distinct from v_starters[v_nth])) then
       perform ff._count_starts(p_partition_key, v_gates[v_nth], v_began[v_nth], p_now);
     end if;
   end loop;
   perform ff._park_refused(p_partition_key, v_parked, v_whys, p_now);
-  -- Under the lock of the gate: a line is closed exactly if its gate has no room.
+  -- This runs under the lock of the gate, so a line is closed exactly if its gate has no room.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
     update ff.line y set is_open = t.is_open, served_at = p_now
-    from (select p_partition_key as pk, u.id, u.room > 0 and u.starts > 0 as is_open
-          from unnest(v_gates, v_rooms, v_starts) u(id, room, starts) offset 0) t
+    from (select p_partition_key as pk, u.id,
+                 u.room > (u.reserved_for is not null)::integer
+                 and u.starts > (u.start_for is not null)::integer as is_open
+          from unnest(v_gates, v_rooms, v_starts, v_reserved, v_keeping)
+            u(id, room, starts, reserved_for, start_for)
+          offset 0) t
     where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
   end if;
 end;

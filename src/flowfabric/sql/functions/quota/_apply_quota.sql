@@ -1,8 +1,8 @@
--- Write the limits in force of a quota to its gates in one partition: of one key, or of all keys
--- (null).
+-- Write the limits in force of a quota to its gates in one partition. p_key chooses the gate of one
+-- key; null means the gates of all keys. The call waits for the gates, in id order.
 --
--- Waits for the gates in id order. An empty release tells the next claim to look at a gate again, so
--- that it opens the lines of a gate that has more room now.
+-- The call also inserts an empty release for each gate. The next claim then looks at the gate
+-- again, and opens its lines if it has room now.
 drop function if exists ff._apply_quota;
 create function ff._apply_quota(
   p_partition_key smallint,
@@ -16,7 +16,8 @@ language plpgsql
 as $$
 declare
   v_partitions constant integer := ff._count_partitions();
-  v_gates bigint[] := ff._lock_quota_gates(p_partition_key, p_namespace, p_quota, p_key);
+  v_gates bigint[] := ff._lock_quota_gates(
+    p_partition_key, p_namespace, array[p_quota], p_key);
 begin
   update ff.gate g set
     max_running = t.concurrency,
@@ -24,11 +25,13 @@ begin
     wanted_at = null,
     rate_window = t.rate_window,
     is_refusing = t.is_refusing,
-    -- With another rate the next claim looks again when the gate opens.
+    -- If the rate has changed, the next claim looks at the gate at once and computes opens_at
+    -- again.
     opens_at = case when g.opens_at is not null
                       and (t.rate, t.rate_window) is distinct from (g.rate, g.rate_window)
                  then least(g.opens_at, p_now) else g.opens_at end,
-    -- The slices of another window mean other times: keep the starts, all in the newest slice.
+    -- With another window, the slices stand for other times. So count all earlier starts in the
+    -- newest slice.
     slices = case when t.rate is null or g.slices is null then null
                   when g.rate_window = t.rate_window then g.slices
                   else array_fill(0, array[(t.slice % 62)::integer])

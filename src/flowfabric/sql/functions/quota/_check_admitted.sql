@@ -1,5 +1,6 @@
--- Admit one locked execution to its gates for a claim with a grant, or refuse the call: not_eligible,
--- with the quota or budget that has no room.
+-- Admit one execution to its own gates and to the gate of its lane, for a claim with a grant. If a
+-- quota or budget has no room, refuse the call with not_eligible, which names that quota or budget.
+-- The caller has locked the execution.
 drop function if exists ff._check_admitted;
 create function ff._check_admitted(
   p_partition_key smallint,
@@ -10,9 +11,23 @@ returns void
 language plpgsql
 as $$
 declare
+  v_row    record;
   v_answer record;
   v_why    record;
+  v_gate   bigint;
 begin
+  select e.route_id, num_nonnulls(e.quota_ids, e.budget_ids) > 0 as is_gated into v_row
+  from ff.execution e
+  where e.partition_key = p_partition_key and e.execution_id = p_execution_id;
+  select l.gate_id into v_gate
+  from ff.route r join ff.lane l on l.namespace = r.namespace and l.lane = r.lane
+  where r.route_id = v_row.route_id;
+  if v_gate is not null then
+    perform ff._join_lane_gates(
+      p_partition_key, array[p_execution_id], array[v_row.route_id], array[v_gate]);
+  elsif not v_row.is_gated then
+    return;
+  end if;
   v_answer := ff._admit_candidates(p_partition_key, array[p_execution_id], null, p_now);
   if v_answer.admitted = '{}' then
     select g.quota, b.budget, coalesce(g.key, b.key) as key into v_why

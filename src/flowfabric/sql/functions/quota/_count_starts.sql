@@ -1,5 +1,5 @@
--- Count starts at a gate with a rate, and set when it opens if it has no room left. The caller holds
--- the gate.
+-- Count starts at a gate with a rate. If this uses up the room of the gate, store the time at which
+-- it has room again. The caller has locked the gate.
 drop function if exists ff._count_starts;
 create function ff._count_starts(
   p_partition_key smallint,
@@ -27,7 +27,9 @@ begin
   v_slice := ff._newest_slice(v_gate.slice_base, v_gate.rate_window, p_now);
   v_slices := ff._roll_slices(v_gate.slices, v_gate.slice_base, v_slice);
   v_slices[(v_slice % 62)::integer + 1] := v_slices[(v_slice % 62)::integer + 1] + p_starts;
-  if (select sum(s.n) from unnest(v_slices) s(n)) >= v_gate.rate then
+  -- No other execution gets a reserved start.
+  if (select sum(s.n) from unnest(v_slices) s(n))
+     >= v_gate.rate - (v_gate.start_for is not null)::integer then
     for v_age in reverse 61..0 loop
       if v_slices[((v_slice - v_age) % 62)::integer + 1] > 0 then
         v_oldest := v_slice - v_age;

@@ -1,5 +1,6 @@
--- Store what code declares about a budget, if it declares anything, and return whether the budget
--- exists. A declaration changes limits that code declared, never those that an operator raised.
+-- Store the limits that code declares for a budget, if it declares any. Returns whether the budget
+-- exists. A declaration replaces limits that code declared before. It never changes limits that an
+-- operator set.
 drop function if exists ff._declare_budget;
 create function ff._declare_budget(
   p_namespace     text,
@@ -18,17 +19,18 @@ declare
   v_length constant interval :=
     interval '1 millisecond' * (p_gate ->> 'period_ms')::double precision;
   v_mode   constant ff.on_exceed := coalesce(p_gate ->> 'on_exceed', 'fail');
+  v_budget record;
+  v_next   timestamptz;
 begin
   if p_gate -> 'limits' is null then
     return exists (select from ff.budget b where b.budget_id = p_budget_id);
   end if;
+  v_next := ff._next_reset(v_period, p_gate ->> 'zone', v_length, p_now, p_now);
   insert into ff.budget (
     budget_id, namespace, budget, key, on_exceed, period, period_zone, period_length,
     period_started_at, next_reset_at, created_at, created_by)
   values (p_budget_id, p_namespace, p_gate ->> 'name', p_key, v_mode, v_period,
-          p_gate ->> 'zone', v_length, p_now,
-          ff._next_reset(v_period, p_gate ->> 'zone', v_length, p_now, p_now), p_now,
-          p_registered_by)
+          p_gate ->> 'zone', v_length, p_now, v_next, p_now, p_registered_by)
   on conflict do nothing;
   if not found and not exists (
        select from jsonb_each(p_gate -> 'limits') l(dimension, amounts)
@@ -43,14 +45,16 @@ begin
              (v_mode, v_period, p_gate ->> 'zone', v_length)) then
     return true;
   end if;
-  perform 1 from ff.budget b where b.budget_id = p_budget_id for no key update;
+  select b.period, b.period_zone, b.period_length, b.created_at, b.next_reset_at into v_budget
+  from ff.budget b where b.budget_id = p_budget_id for no key update;
+  v_next := v_budget.next_reset_at;
+  if (v_budget.period, v_budget.period_zone, v_budget.period_length) is distinct from
+     (v_period, p_gate ->> 'zone', v_length) then
+    v_next := ff._next_reset(v_period, p_gate ->> 'zone', v_length, v_budget.created_at, p_now);
+  end if;
   update ff.budget b set
     on_exceed = v_mode,
-    next_reset_at = case
-      when (b.period, b.period_zone, b.period_length) is distinct from
-           (v_period, p_gate ->> 'zone', v_length)
-        then ff._next_reset(v_period, p_gate ->> 'zone', v_length, b.created_at, p_now)
-      else b.next_reset_at end,
+    next_reset_at = v_next,
     period = v_period,
     period_zone = p_gate ->> 'zone',
     period_length = v_length

@@ -1,5 +1,5 @@
--- Store what code declares about a quota, if it declares anything, and return a problem as field and
--- text, or null. The field `name` says that there is no such quota.
+-- Store the limits that code declares for a quota, if it declares any. Returns the field and the
+-- text of a problem, or null. The field `name` means that the quota does not exist.
 drop function if exists ff._declare_quota;
 create function ff._declare_quota(
   p_namespace     text,

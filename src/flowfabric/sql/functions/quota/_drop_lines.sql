@@ -1,7 +1,13 @@
--- Remove open lines in which no execution stands, and return how many. A line that a submit or a claim
--- has joined is locked, and stays.
+-- Remove open lines in which no execution waits, and return how many were removed. A null namespace
+-- means all namespaces.
+--
+-- Locked lines stay: a submit or a claim that puts an execution into a line locks the line.
 drop function if exists ff._drop_lines;
-create function ff._drop_lines(p_partition_key smallint, p_limit integer)
+create function ff._drop_lines(
+  p_partition_key smallint,
+  p_limit         integer,
+  p_namespace     text
+)
 returns integer
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -24,9 +30,13 @@ begin
         select from ff.execution e
         where e.partition_key = p_partition_key and e.line_id = y.gate_id
           and e.route_id = y.route_id offset 0)
+      and case when p_namespace is null then true else exists (
+            select from ff.route r
+            where r.route_id = y.route_id
+              and case when r.namespace = p_namespace then true else false end offset 0) end
     limit p_limit
     for update skip locked) l;
-  -- A new statement: it sees what was stored before the lock.
+  -- This is a new statement, so it sees what was stored before the lock.
   delete from ff.line y
   using (select p_partition_key as pk, x.route_id, x.gate_id
          from unnest(v_routes, v_gates) x(route_id, gate_id) offset 0) u

@@ -1,13 +1,17 @@
--- Subtract releases from the gates that executions wait for, open the lines of gates that have room
--- now, and return the gates that stay locked. Gates that others hold are left to them.
+-- Subtract releases (slots that were given back) from the counters of gates that executions wait
+-- for. Then open the lines of gates that have room now; a rate may also have room again because
+-- time has passed. Returns the gates that this call has locked. Gates that another transaction has
+-- locked are skipped.
 --
--- With p_routes it looks at their closed lines, if these are few; else at the first 1 000 gates that
--- have releases.
+-- If p_routes is given and these routes have at most 100 closed lines, only the gates of these
+-- lines are read. Otherwise the call reads the first 1 000 gates that have releases. A null
+-- namespace means all namespaces.
 drop function if exists ff._fold_releases;
 create function ff._fold_releases(
   p_partition_key smallint,
   p_routes        bigint[],
-  p_now           timestamptz
+  p_now           timestamptz,
+  p_namespace     text default null
 )
 returns bigint[]
 language plpgsql
@@ -73,11 +77,19 @@ begin
   if v_asked = '{}' then
     return '{}';
   end if;
+  if p_namespace is not null then
+    v_asked := array(
+      select u.id from unnest(v_asked) u(id)
+      where exists (
+        select from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = u.id
+          and case when g.namespace = p_namespace then true else false end offset 0));
+  end if;
   v_locked := ff._lock_gates(p_partition_key, v_asked, false);
   if v_locked = '{}' then
     return '{}';
   end if;
-  -- A new statement, after the locks.
+  -- This must be a new statement: it sees the releases that were committed before the locks.
   with given_back as (
     delete from ff.gate_release r
     where r.partition_key = p_partition_key and r.gate_id = any (v_locked)
@@ -99,7 +111,8 @@ begin
     cross join lateral (
       select g.gate_id from ff.gate g
       where g.partition_key = p_partition_key and g.gate_id = u.id
-        and coalesce(g.running < g.max_running, true) and g.opens_at is null offset 0) x
+        and coalesce(g.running + (g.reserved_for is not null)::integer < g.max_running, true)
+        and g.opens_at is null offset 0) x
     offset 0) t
   where y.partition_key = t.pk and y.gate_id = t.gate_id and not y.is_open;
   return v_locked;

@@ -1,4 +1,4 @@
--- Return the first problem of a gate that ff.register_gates is asked for as field and text, or null.
+-- Check an item of ff.register_gates. Return the field and the text of the first problem, or null.
 drop function if exists ff._gate_problem;
 create function ff._gate_problem(p_gate jsonb)
 returns text[]

@@ -1,8 +1,10 @@
--- Give partitions more of the limits of a gate, as much as nobody has or uses, and return how much. The
--- smallest shares grow first. Without p_wanting all partitions get some.
+-- Give partitions the part of a limit that no partition has or uses. Return how much was given.
+-- p_wanting lists the partitions that may get a part; null means all. The smallest shares grow
+-- first. The caller has locked the quota.
 --
--- A partition whose share has shrunk may still run more than its share: then what it runs counts. So
--- all partitions together never start more than the limit. The caller holds the lock of the quota.
+-- A partition whose share has shrunk may still run more executions than its share. In that case the
+-- number of its running executions counts instead of its share, so that all partitions together
+-- never exceed the limit.
 drop function if exists ff._grow_shares;
 create function ff._grow_shares(
   p_gate_id     bigint,

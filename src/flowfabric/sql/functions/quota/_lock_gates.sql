@@ -1,5 +1,6 @@
--- Lock gates in id order and return those that were locked. With p_wait it waits for each: a
--- transaction may do that only in its first call; later ones pass over gates that others hold.
+-- Lock gates in id order, and return the gates that were locked. If p_wait is true, the call waits
+-- for each gate; only the first call of a transaction may do this. Otherwise gates that other
+-- transactions have locked are skipped.
 drop function if exists ff._lock_gates;
 create function ff._lock_gates(p_partition_key smallint, p_gate_ids bigint[], p_wait boolean)
 returns bigint[]

@@ -1,4 +1,5 @@
--- Lock a quota and return it; refuse one that does not exist, or a key of one without keys.
+-- Lock a quota and return it. Refuse the call if the quota does not exist. Also refuse it if a key
+-- is given but the quota has no keys.
 drop function if exists ff._lock_quota;
 create function ff._lock_quota(p_namespace text, p_quota text, p_key text)
 returns ff.quota

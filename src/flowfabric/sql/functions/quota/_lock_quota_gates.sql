@@ -1,10 +1,10 @@
--- Lock the gates of a quota in id order, of one key or of all keys (null), and return their ids. The
--- only place where an operator's call waits for gates.
+-- Lock the gates of quotas in id order, and return their ids. p_key chooses the gate of one key;
+-- null means all keys. An operator's call waits for gates only here.
 drop function if exists ff._lock_quota_gates;
 create function ff._lock_quota_gates(
   p_partition_key smallint,
   p_namespace     text,
-  p_quota         text,
+  p_quotas        text[],
   p_key           text
 )
 returns bigint[]
@@ -15,7 +15,8 @@ begin
     select l.gate_id
     from (
       select g.gate_id from ff.gate g
-      where g.partition_key = p_partition_key and g.namespace = p_namespace and g.quota = p_quota
+      where g.partition_key = p_partition_key and g.namespace = p_namespace
+        and g.quota = any (p_quotas)
         and (p_key is null or g.key = p_key)
       order by g.gate_id
       for no key update) l);

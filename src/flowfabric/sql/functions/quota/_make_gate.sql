@@ -1,5 +1,5 @@
--- Create the gate of one key of a quota, unless it exists, with the limits in force, or with this
--- partition's share of them.
+-- Create the gate of one key of a quota, unless it exists. The gate gets the limits in force; with
+-- several partitions, only this partition's share of them.
 drop function if exists ff._make_gate;
 create function ff._make_gate(
   p_partition_key smallint,
@@ -20,7 +20,7 @@ begin
   select g.namespace, g.quota, g.key into v_known
   from ff.gate g where g.partition_key = p_partition_key and g.gate_id = p_gate_id;
   if not found then
-    -- Locked, so that a change of the limits comes before or after the new gate.
+    -- Lock the quota, so that no change of its limits misses the new gate.
     v_partitions := ff._count_partitions();
     if v_partitions = 1 then
       perform 1 from ff.quota q

@@ -1,5 +1,6 @@
--- Return the number of the slice that counts starts now: a sixtieth of the window, never before the
--- newest one, unless that is more than a window ahead.
+-- Return the number of the slice in which starts are counted now. A slice is a sixtieth of the
+-- window of a rate. If the clock went back, starts are still counted in the newest slice, unless it
+-- is more than a window ahead.
 drop function if exists ff._newest_slice;
 create function ff._newest_slice(p_base bigint, p_rate_window interval, p_now timestamptz)
 returns bigint

@@ -1,7 +1,9 @@
--- Put more waiting executions of gates that are known to be closed into their lines, so that later
--- claims need not read them. The caller holds these gates; budgets are not locked.
+-- Put more waiting executions into the lines of closed gates, so that later claims need not read
+-- these executions. The caller has locked the gates; budgets are not locked.
 --
--- Reads at most 1 000 executions of each route, in claim order, and skips locked ones.
+-- The call reads at most 1 000 executions of each route, in claim order, and skips locked ones. It
+-- also skips overdue executions, and executions that resume their attempt. A resumed attempt does
+-- not count as a start, so a gate that is closed only by its rate may still admit it.
 drop function if exists ff._park_more;
 create function ff._park_more(
   p_partition_key smallint,
@@ -40,6 +42,8 @@ begin
       where coalesce(c.quota_ids || c.budget_ids, c.quota_ids, c.budget_ids) && p_closed
         and e.partition_key = p_partition_key and e.execution_id = c.execution_id
         and case when e.phase = 'runnable' and e.eligibility = 'eligible_now'
+                  and e.attempt_state <> 'attempt_interrupted'
+                  and coalesce(e.deadline_at > p_now, true)
               then true else false end
       for no key update skip locked) k
     limit 1000) l;

@@ -1,7 +1,7 @@
--- Put executions that the caller has locked into the lines of the gates that refused them (T6, quiet).
--- The caller holds those gates; budgets are not locked.
+-- Put executions into the lines of the gates that refused them (T6, quiet). The caller has locked
+-- the executions and the gates; budgets are not locked.
 --
--- An execution to reclaim stays active: only its line keeps it from the claim.
+-- An execution that waits to be reclaimed stays active. Claims skip it while its line is closed.
 drop function if exists ff._park_refused;
 create function ff._park_refused(
   p_partition_key smallint,
@@ -32,8 +32,11 @@ begin
                           then 'waiting_for_quota'::ff.blocking_reason
                           else 'waiting_for_budget' end,
       line_id = t.gate_id,
+      -- Count refusals only under several quotas. Under one quota the execution can only wait.
+      refusal_count = case when cardinality(e.quota_ids) > 1
+                        then least(coalesce(e.refusal_count, 0) + 1, 100) end,
       blocked_at = greatest(p_now, e.transitioned_at),
-      -- From one line to another of the same kind is no transition.
+      -- Moving an execution to another line of the same kind is not a transition.
       cause = case when e.phase = 'runnable' and e.eligibility <> t.eligibility
                 then 'block' else e.cause end,
       transitioned_at = case when e.phase = 'runnable' and e.eligibility <> t.eligibility
@@ -50,7 +53,8 @@ begin
   )
   select array_agg(d.route_id), array_agg(d.line_id) into v_routes, v_gates
   from (select distinct p.route_id, p.line_id from parked p) d;
-  -- The update of a budget's line keeps it: nobody removes a line that another transaction wrote.
+  -- The update protects the line of a budget: no other transaction removes a line that this one has
+  -- updated.
   insert into ff.line as y (partition_key, route_id, gate_id, is_open, served_at)
   select p_partition_key, u.route_id, u.gate_id, false, p_now
   from unnest(v_routes, v_gates) u(route_id, gate_id)

@@ -1,4 +1,4 @@
--- Return the first problem of the limits of a quota as field and text, or null.
+-- Check the limits of a quota. Return the field and the text of the first problem, or null.
 drop function if exists ff._quota_problem;
 create function ff._quota_problem(
   p_concurrency integer,
@@ -20,9 +20,8 @@ begin
       then array['rate_window', 'is needed with a rate']
     when p_rate is null and p_rate_window is not null
       then array['rate', 'is needed with a rate_window']
-    when p_rate_window not between interval '1 second' and interval '31 days'
-      or ff._has_months(p_rate_window)
-      then array['rate_window', 'must be from a second to 31 days, in days or less']
+    when not ff._is_within(p_rate_window, interval '1 second', interval '31 days')
+      then array['rate_window', 'must be from a second to 31 days, in days or smaller units']
     when p_overflow is null or p_overflow not in ('queue', 'refuse')
       then array['overflow', 'must be queue or refuse'] end;
 end;

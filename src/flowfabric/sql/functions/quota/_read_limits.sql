@@ -1,5 +1,6 @@
--- Read the limits in force of a quota for one key: those set for the key, else those set for all keys,
--- else those declared. No limits if the quota does not exist.
+-- Read the limits of a quota that are in force for one key. If an operator has set limits for this
+-- key, these apply. Otherwise the limits that an operator has set for all keys apply, or else the
+-- declared limits. If the quota does not exist, there are no limits.
 drop function if exists ff._read_limits;
 create function ff._read_limits(
   p_namespace     text,

@@ -1,4 +1,5 @@
--- Read the share that one partition has of the limits of a gate. One partition alone has the limits.
+-- Read the share that one partition has of a limit. If there is only one partition, its share is
+-- the whole limit.
 drop function if exists ff._read_share;
 create function ff._read_share(
   p_gate_id       bigint,

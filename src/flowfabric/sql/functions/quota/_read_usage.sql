@@ -1,5 +1,10 @@
--- Read what runs under a gate in one partition, with and without the releases that no claim has added,
--- and what has started within the window of its rate. Zeros if the partition has no such gate.
+-- Read how much of a gate is used in one partition. All numbers are 0 if the partition does not
+-- have the gate.
+--
+-- `running` is how many executions run, plus one if a slot is reserved. `counted` is the counter of
+-- the gate. It still includes slots that were given back but that no claim has subtracted yet.
+-- `started` is how many executions have started within the window of the rate, plus one if a start
+-- is reserved.
 drop function if exists ff._read_usage;
 create function ff._read_usage(
   p_partition_key smallint,
@@ -14,10 +19,11 @@ language plpgsql
 as $$
 begin
   select g.running,
-         g.running - coalesce((
+         -- A reserved slot counts as used, so that it is not taken away with the share.
+         g.running + (g.reserved_for is not null)::integer - coalesce((
            select sum(r.slots) from ff.gate_release r
            where r.partition_key = p_partition_key and r.gate_id = p_gate_id), 0),
-         case when g.slices is not null then (
+         (g.start_for is not null)::integer + case when g.slices is null then 0 else (
            select sum(c.n) from unnest(ff._roll_slices(
              g.slices, g.slice_base,
              ff._newest_slice(g.slice_base, g.rate_window, p_now))) c(n)) end

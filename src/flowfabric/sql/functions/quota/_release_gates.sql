@@ -1,6 +1,8 @@
--- Give back the slots of executions whose leases end in this transaction: insert releases, lock
--- nothing. Every function that ends a lease calls this, or ff._release_slots. Returns the executions
--- that have a stream, to be closed: they are read here anyway.
+-- Give back the slots of executions whose leases end in this transaction. Returns the executions
+-- that have a stream, so that the caller can close the streams without another read.
+--
+-- The call inserts rows into ff.gate_release and locks nothing. Every function that ends a lease
+-- calls this function or ff._release_slots.
 drop function if exists ff._release_gates;
 create function ff._release_gates(p_partition_key smallint, p_execution_ids uuid[])
 returns uuid[]

@@ -1,5 +1,6 @@
--- Give back one slot of each of these gates; a gate may be named several times. Inserts releases,
--- locks nothing, and hints to the routes in whose lines executions wait.
+-- Give back one slot of each gate in p_gate_ids; a gate may be listed several times. The call
+-- inserts rows into ff.gate_release and locks nothing. It sends a hint to the workers of each route
+-- that has executions in the lines of these gates.
 drop function if exists ff._release_slots;
 create function ff._release_slots(p_partition_key smallint, p_gate_ids bigint[])
 returns void
@@ -19,7 +20,7 @@ begin
   end if;
   insert into ff.gate_release (partition_key, gate_id, slots)
   select p_partition_key, u.id, count(*) from unnest(p_gate_ids) u(id) group by u.id;
-  -- Idle workers of the routes that wait for these gates.
+  -- Send a hint to idle workers of the routes that wait for these gates.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
     v_routes := array(
       select y.route_id from (select distinct u.id from unnest(p_gate_ids) u(id)) g

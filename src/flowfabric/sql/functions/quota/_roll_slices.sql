@@ -1,8 +1,9 @@
--- Return the counts of starts as they are in slice p_slice: older slices than the last 62 are
--- forgotten. Slice n of the window counts at position n % 62 + 1.
+-- Return the counts of starts, moved forward to slice p_slice. A slice is a sixtieth of the window
+-- of a rate. Only the last 62 slices are kept. Slice n has its count at position n % 62 + 1.
 --
--- Time that goes back counts in the newest slice. If the newest slice is more than a window ahead, the
--- clock was wrong then: all starts count in the current slice.
+-- If the clock went back, starts are counted in the newest slice. But if the newest slice is more
+-- than a window ahead, the clock was wrong earlier. In that case all starts count in the current
+-- slice.
 drop function if exists ff._roll_slices;
 create function ff._roll_slices(p_slices integer[], p_base bigint, p_slice bigint)
 returns integer[]

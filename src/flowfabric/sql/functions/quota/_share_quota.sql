@@ -1,7 +1,10 @@
--- Fit the shares of the gates of a quota to the limits in force: of one key, or of all keys (null). The
--- caller holds the lock of the quota and writes the shares to the gates.
+-- Fit the shares of a quota's gates to the limits in force. p_key chooses the gate of one key; null
+-- means all keys. The caller has locked the quota, and writes the shares to the gates afterwards.
 --
--- Shares shrink in proportion. They grow by what nobody holds or uses.
+-- If a limit was lowered, all shares shrink in proportion. If some partitions still run more
+-- executions than their shares, the unused shares of other partitions shrink further (_fit_shares).
+-- So no execution starts as long as more executions run than the new limit allows. If a limit was
+-- raised, shares grow by the part of the limit that no partition has or uses.
 drop function if exists ff._share_quota;
 create function ff._share_quota(p_namespace text, p_quota text, p_key text, p_now timestamptz)
 returns void
@@ -15,6 +18,11 @@ begin
   if v_partitions = 1 then
     return;
   end if;
+  -- Lock the gates, so that no execution starts between the count of running executions and the new
+  -- limits.
+  for v_partition in 0..v_partitions - 1 loop
+    perform ff._lock_quota_gates(v_partition::smallint, p_namespace, array[p_quota], p_key);
+  end loop;
   for v_gate in
     select s.gate_id, s.key, sum(s.concurrency) as concurrency, sum(s.rate) as rate
     from ff.gate_share s
@@ -38,6 +46,7 @@ begin
           then (s.rate::bigint * v_limits.rate / v_gate.rate)::integer
         else s.rate end
     where s.gate_id = v_gate.gate_id;
+    perform ff._fit_shares(v_gate.gate_id, v_limits.concurrency, v_limits.rate, p_now);
     perform ff._grow_shares(v_gate.gate_id, v_limits.concurrency, v_limits.rate, null, p_now);
   end loop;
 end;

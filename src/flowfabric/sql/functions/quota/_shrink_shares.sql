@@ -1,7 +1,9 @@
--- Take shares of the limits of a gate from partitions that do not use them, and return how much: half
--- of what is unused in each partition where nobody waits. If all of it is used, the largest share of a
--- waiting partition gives one, unless the shares are even. The caller holds the lock of the quota, and
--- of the gate in all partitions.
+-- Take unused shares of a limit away from partitions, and return how much was taken. The caller has
+-- locked the quota, and the gate in all partitions.
+--
+-- p_wanting are the partitions in which executions wait. Every other partition loses half of its
+-- unused share. If the other partitions have no unused share, the shares in p_wanting are levelled:
+-- if the largest exceeds the smallest by two or more, each of the largest loses one slot.
 drop function if exists ff._shrink_shares;
 create function ff._shrink_shares(p_gate_id bigint, p_wanting smallint[], p_now timestamptz)
 returns integer

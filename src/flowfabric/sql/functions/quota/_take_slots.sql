@@ -1,10 +1,10 @@
--- Take slots of gates for executions that start their first attempt, if there is room for all of them
--- and no budget is shut; then it returns null. Else nothing has changed, and it returns the gates that
--- stay locked.
+-- Take slots of gates for executions that start their first attempt, and return null. If there is
+-- not room for all of them, or if a budget is shut, change nothing and return the gates that this
+-- call has locked.
 --
--- This is the transaction's first lock of gates, so it waits for them. The update is the lock: a
--- statement that locks first would cost half as much again. Releases are added only if there is no
--- room without them.
+-- This call is the first of its transaction that locks gates, so it may wait for them. The update
+-- itself takes the locks, because a separate locking statement would raise the cost by half. Slots
+-- that were given back (releases) are counted only if there is no room without them.
 --
 -- Locks: gates in id order
 drop function if exists ff._take_slots;
@@ -24,14 +24,16 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_full  bigint[];
-  v_rated bigint[];
+  v_full   bigint[];
+  v_rated  bigint[];
+  v_locked integer;
+  v_is_out boolean;
 begin
-  -- Read only: a claim never waits for a report of usage.
+  -- Read only: a claim never waits for a report of usage. A missing budget admits nothing.
   if p_gate_ids[cardinality(p_gate_ids)] >= 4611686018427387904 and exists (
        select from unnest(p_gate_ids) u(id)
-       where u.id >= 4611686018427387904 and exists (
-         select from ff.budget b where b.budget_id = u.id and b.is_shut offset 0)) then
+       where u.id >= 4611686018427387904 and not exists (
+         select from ff.budget b where b.budget_id = u.id and not b.is_shut offset 0)) then
     return '{}';
   end if;
   with took as (
@@ -40,12 +42,17 @@ begin
           from unnest(p_gate_ids, p_asked) u(id, asked)
           where u.id < 4611686018427387904 order by u.id offset 0) t
     where g.partition_key = t.pk and g.gate_id = t.id
-    returning g.gate_id, g.running, g.max_running, g.rate
+    returning g.gate_id, g.running, g.max_running, g.rate,
+              num_nonnulls(g.reserved_for, g.start_for) > 0 as is_reserved
   )
   select array_agg(k.gate_id) filter (where k.running > coalesce(k.max_running, 1000)),
-         array_agg(k.gate_id) filter (where k.rate is not null)
-    into v_full, v_rated
+         array_agg(k.gate_id) filter (where k.rate is not null),
+         bool_or(k.is_reserved), count(*)
+    into v_full, v_rated, v_is_out, v_locked
   from took k;
+  -- A gate with a reservation is left to _admit_candidates. A missing gate admits nothing.
+  v_is_out := coalesce(v_is_out, false) or v_locked <> (
+    select count(*) from unnest(p_gate_ids) u(id) where u.id < 4611686018427387904);
   if v_full is not null then
     with given_back as (
       delete from ff.gate_release r
@@ -69,11 +76,13 @@ begin
       cross join lateral (
         select g.rate, g.rate_window, g.slices, g.slice_base from ff.gate g
         where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
-      where u.id = any (v_rated) and u.asked > x.rate - (
-        select sum(s.n) from unnest(ff._roll_slices(
-          x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)));
+      -- Slices that cannot be read count as full.
+      where u.id = any (v_rated) and (u.asked <= x.rate - (
+        select case when count(s.n) = 62 then sum(s.n) end from unnest(ff._roll_slices(
+          x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)))
+        is not true);
   end if;
-  if v_full <> '{}' then
+  if v_is_out or v_full <> '{}' then
     update ff.gate g set running = g.running - t.asked
     from (select p_partition_key as pk, u.id, u.asked
           from unnest(p_gate_ids, p_asked) u(id, asked) offset 0) t

@@ -1,13 +1,17 @@
--- Move shares of limits to the partitions in which executions wait for them. A reconciler calls this.
+-- Move shares of limits to the partitions in which executions wait for them. A reconciler calls
+-- this. With one partition there is nothing to do.
 --
--- With one partition there is nothing to do. Else a call either gives a gate what nobody has, or takes
--- shares that nobody uses; the next call gives these to others. So shares shrink in one transaction and
--- grow in a later one: at no time do all partitions together have more than the limit.
+-- For each gate, a call does one of two things. If a part of the limit belongs to no partition, the
+-- call gives it to the partitions that wait. Otherwise it takes unused shares away, and the next
+-- call gives them to the partitions that wait. Shares shrink in one transaction and grow in a later
+-- one, so all partitions together never exceed the limit.
+--
+-- A login that is bound to a namespace moves only the shares of that namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    quotas, skipping locked ones, then their gates in id order, waiting up to 2 s
--- Replay:   a second call moves what is still unused
+-- Repeat:   a second call moves what is still unused
 -- Rights:   app
 drop function if exists ff.balance_gates;
 create function ff.balance_gates(p_limit integer default 100)
@@ -21,6 +25,7 @@ as $$
 declare
   v_now        constant timestamptz := ff.now();
   v_partitions constant integer := ff._count_partitions();
+  v_bound      constant text := ff._read_bound_namespace();
   v_asked      bigint[];
   v_gate       record;
   v_limits     record;
@@ -47,7 +52,7 @@ begin
   for v_gate in
     select distinct on (s.gate_id) s.gate_id, s.namespace, s.quota, s.key
     from ff.gate_share s
-    where s.gate_id = any (v_asked)
+    where s.gate_id = any (v_asked) and (v_bound is null or s.namespace = v_bound)
     order by s.gate_id
     limit p_limit
   loop
@@ -64,11 +69,11 @@ begin
     v_wanting := array(
       select p.partition_key from ff.partition p
       where exists (
-          select from ff.line y
+          select 1 from ff.line y
           where y.partition_key = p.partition_key and y.gate_id = v_gate.gate_id
             and case when y.is_open then false else true end offset 0)
         or exists (
-          select from ff.gate g
+          select 1 from ff.gate g
           where g.partition_key = p.partition_key and g.gate_id = v_gate.gate_id
             and case when g.wanted_at is null then false else true end offset 0));
     if ff._grow_shares(

@@ -1,14 +1,16 @@
 -- Take a slot of a quota for work outside an execution, if there is room.
 --
--- The slot counts like a running execution until ff.release_admission, or until p_ttl is over; it
--- counts as a start, too. Outcomes: admitted · already_admitted (the hold still stands)
--- · rate_exceeded (retry_at says when there is room again) · concurrency_exceeded. A refusal takes
--- nothing.
+-- The slot counts like a running execution until ff.release_admission is called, or until p_ttl is
+-- over. It also counts as a start.
+--
+-- The outcomes are: admitted · already_admitted (an earlier call took the slot and still has it) ·
+-- rate_exceeded (retry_at says when there is room again) · concurrency_exceeded. A refused call
+-- takes nothing.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found
 -- Locks:    the gate, waiting up to 2 s
--- Replay:   already_admitted
+-- Repeat:   already_admitted
 -- Rights:   app
 drop function if exists ff.check_admission;
 create function ff.check_admission(
@@ -37,6 +39,7 @@ declare
   v_now     timestamptz;
   v_gate    ff.gate;
   v_over    integer;
+  v_kept    integer;
   v_problem text[];
 begin
   perform ff._check_namespace(p_namespace);
@@ -44,9 +47,8 @@ begin
   v_problem := ff._gate_name_problem('quota', p_namespace, p_quota, p_key);
   if v_problem is null and ff._is_nil_id(p_hold_id) then
     v_problem := array['hold_id', 'must be a uuid other than the nil uuid'];
-  elsif v_problem is null and (
-      p_ttl between interval '1 second' and interval '1 day' and not ff._has_months(p_ttl)) is not true
-    then
+  elsif v_problem is null
+     and ff._is_within(p_ttl, interval '1 second', interval '1 day') is not true then
     v_problem := array['ttl', 'must be from a second to a day'];
   end if;
   if v_problem is not null then
@@ -86,15 +88,17 @@ begin
   update ff.gate g set running = g.running - v_over
   where g.partition_key = p_partition_key and g.gate_id = v_id
   returning g.* into v_gate;
-  if v_gate.rate <= (
-       select sum(s.n) from unnest(ff._roll_slices(
+  v_kept := (v_gate.reserved_for is not null)::integer;
+  if (v_gate.rate - (v_gate.start_for is not null)::integer > (
+       select case when count(s.n) = 62 then sum(s.n) end from unnest(ff._roll_slices(
          v_gate.slices, v_gate.slice_base,
-         ff._newest_slice(v_gate.slice_base, v_gate.rate_window, v_now))) s(n)) then
+         ff._newest_slice(v_gate.slice_base, v_gate.rate_window, v_now))) s(n)))
+     is not true and v_gate.rate is not null then
     perform ff._count_starts(p_partition_key, v_id, 0, v_now);
     outcome := 'rate_exceeded';
     select g.opens_at into retry_at from ff.gate g
     where g.partition_key = p_partition_key and g.gate_id = v_id;
-  elsif v_gate.max_running <= v_gate.running then
+  elsif v_gate.max_running <= v_gate.running + v_kept then
     outcome := 'concurrency_exceeded';
   else
     outcome := 'admitted';
@@ -108,18 +112,18 @@ begin
       perform ff._count_starts(p_partition_key, v_id, 1, v_now);
     end if;
   end if;
-  -- With several partitions, others may have a share to spare.
+  -- Another partition may still have an unused share: mark the gate, so that shares are balanced.
   if outcome like '%_exceeded' and ff._count_partitions() > 1 then
     update ff.gate g set wanted_at = v_now
     where g.partition_key = p_partition_key and g.gate_id = v_id;
   end if;
-  -- The releases taken in here may have made room for those in line.
+  -- The releases that were counted here may have made room for executions in line.
   update ff.line y
-  set is_open = coalesce(v_gate.running < v_gate.max_running, true) and g.opens_at is null
+  set is_open = coalesce(v_gate.running + v_kept < v_gate.max_running, true) and g.opens_at is null
   from ff.gate g
   where g.partition_key = p_partition_key and g.gate_id = v_id
     and y.partition_key = p_partition_key and y.gate_id = v_id
-    and y.is_open <> (coalesce(v_gate.running < v_gate.max_running, true) and g.opens_at is null);
+    and y.is_open <> (coalesce(v_gate.running + v_kept < v_gate.max_running, true) and g.opens_at is null);
   return next;
 end;
 $$;

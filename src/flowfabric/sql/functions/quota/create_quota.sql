@@ -1,13 +1,14 @@
 -- Create a quota: a limit on the executions that name it.
 --
--- p_concurrency is how many may run at once, p_rate how many may start in any p_rate_window; null is
--- no limit. A quota with p_is_keyed applies to each value of its key by itself. p_overflow says what
--- happens to an execution that finds no room when it is submitted: queue stores it, refuse does not.
+-- p_concurrency is how many executions may run at once. p_rate is how many may start in any
+-- p_rate_window. Null means no limit. If p_is_keyed is true, the limits apply to each value of the
+-- key separately. p_overflow decides about a submit that finds no room: `queue` stores the
+-- execution, `refuse` refuses it.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none held: inserts with `on conflict do nothing`
--- Replay:   already_satisfied, and the quota as it is: an existing quota is not changed
+-- Repeat:   already_satisfied, with the existing quota, which is not changed
 -- Rights:   app
 drop function if exists ff.create_quota;
 create function ff.create_quota(

@@ -1,12 +1,13 @@
--- Delete a quota, with what an operator set for it: it limits nothing any more.
+-- Delete a quota and the limits that an operator set for it. From then on, the quota has no effect.
 --
--- Executions that named it keep its gates, which are without limits then; those in line start with
--- the next claim. A quota of the same name counts them again.
+-- Executions that name the quota keep its gates, but the gates have no limits. Executions in line
+-- start with the next claim. If a quota of the same name is created later, it counts these
+-- executions again.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the quota, then its gates in id order, waiting up to 2 s
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.delete_quota;
 create function ff.delete_quota(

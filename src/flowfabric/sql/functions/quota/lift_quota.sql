@@ -1,9 +1,10 @@
--- Lift what an operator set for a quota, for one key or for all keys: what code declares applies again.
+-- Remove the limits that an operator set for a quota, for one key or for all keys. The declared
+-- limits apply again.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found
 -- Locks:    the quota, then its gates in id order, waiting up to 2 s
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.lift_quota;
 create function ff.lift_quota(

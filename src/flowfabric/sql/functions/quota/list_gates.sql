@@ -1,13 +1,14 @@
 -- List the gates of a quota with their counters, by key in byte order.
 --
--- running counts leases and holds; started counts the starts within the last rate_window; in_line
--- counts executions in line, exact up to 10 000 (10 001 means more). With p_key only the gate of
--- that key is listed; the key of a quota without keys is ''.
+-- `running` counts leases, and slots taken by ff.check_admission. `started` counts the starts
+-- within the last rate_window. `in_line` counts executions in line; it is exact up to 10 000, and
+-- 10 001 means more. If p_key is given, only the gate of that key is listed. The key of a quota
+-- without keys is ''.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_gates;
 create function ff.list_gates(

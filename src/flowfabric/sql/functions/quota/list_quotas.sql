@@ -1,12 +1,13 @@
--- List quotas with their declared limits and the limits in force for all keys, sorted by byte order.
+-- List quotas in byte order of their names, with their declared limits and the limits in force for
+-- all keys.
 --
--- With p_quota only that quota is listed, or none. is_set says that an operator set the limits in
--- force; keys_set counts the keys for which an operator set others.
+-- If p_quota is given, only that quota is listed. is_set says whether an operator set the limits in
+-- force. keys_set counts the keys for which an operator set separate limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_quotas;
 create function ff.list_quotas(
@@ -54,7 +55,7 @@ begin
   from ff.quota q
   left join ff.quota_change c
     on c.namespace = q.namespace and c.quota = q.quota and c.key = ''
-  where (p_namespace is null or q.namespace = p_namespace)
+  where (p_namespace is null or q.namespace = p_namespace) and not starts_with(q.quota, 'ff:')
     and (p_quota is null or q.quota = p_quota)
     and (p_after is null or q.quota collate "C" > p_after
          or (q.quota = p_after and q.namespace collate "C" > p_after_namespace))

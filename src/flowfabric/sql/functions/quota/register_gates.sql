@@ -1,20 +1,22 @@
 -- Register the gates of quotas and budgets, so that submits can name them.
 --
--- p_gates is a JSON array with one object per item:
---   kind (quota or budget), name, key (text; left out for a quota or budget without keys)
---   of a quota that code declares: concurrency, rate, rate_window_ms, overflow; is_keyed without a
---     key declares a quota with keys, and no gate
---   of a budget that code declares: limits, an object of dimension: {hard, soft};
---     period (hour, day, week, month), zone, or period_ms; on_exceed
--- An item that declares nothing names a quota or budget that exists. A declaration creates its quota
--- or budget, or changes what was declared; it never changes what an operator set. The id of a gate is
--- a 62-bit hash, so a repeat changes nothing.
+-- p_gates is a JSON array with one object per item. Every object has kind (quota or budget), name,
+-- and key (text; left out for a quota or budget without keys).
+--
+-- An item may declare its quota or budget. The declaration of a quota has concurrency, rate,
+-- rate_window_ms and overflow. An item with is_keyed and without a key declares a quota with keys,
+-- and registers no gate. The declaration of a budget has limits, an object of dimension: {hard,
+-- soft}; on_exceed; and either period (hour, day, week, month) with zone, or period_ms.
+--
+-- An item without a declaration must name an existing quota or budget. A declaration creates the
+-- quota or budget, or replaces its declared limits. It never changes limits that an operator set.
+-- The id of a gate is a 62-bit hash, so a repeat changes nothing.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · quota_not_found
 --           · budget_not_found
 -- Locks:    the quotas and budgets whose declaration changes, waiting up to 2 s
--- Replay:   the same item gives the same id
+-- Repeat:   the same item gives the same id
 -- Rights:   app
 drop function if exists ff.register_gates;
 create function ff.register_gates(
@@ -44,7 +46,9 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'gates', 'problem', 'must be an array of at most 10000 objects'));
   end if;
-  -- In one order for all callers, so that two calls never wait for each other.
+  perform ff._lock_declared_quotas(p_namespace, p_gates);
+  -- All calls go through their items in the same order, so that two calls never wait for each
+  -- other.
   for v_asked in
     select u.gate, u.n::integer as n
     from jsonb_array_elements(p_gates) with ordinality u(gate, n)

@@ -1,9 +1,10 @@
--- Give a slot back that ff.check_admission took. With p_is_unused its start is taken back, too.
+-- Give back a slot that ff.check_admission took. If p_is_unused is true, the slot no longer counts
+-- as a start either.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the hold, waiting up to 2 s; with p_is_unused also the gate
--- Replay:   `released` again; nothing is given back twice
+-- Repeat:   `released` again; nothing is given back twice
 -- Rights:   app
 drop function if exists ff.release_admission;
 create function ff.release_admission(
@@ -31,7 +32,7 @@ declare
   v_id      bigint;
   v_gate    ff.gate;
   v_held_at timestamptz;
-  v_slice   integer;
+  v_slice   bigint;
   v_problem text[];
 begin
   perform ff._check_namespace(p_namespace);
@@ -54,9 +55,13 @@ begin
     where g.partition_key = p_partition_key and g.gate_id = v_id;
     if p_is_unused and v_gate.slices is not null then
       v_slice := floor(extract(epoch from v_held_at) * 60
-                       / extract(epoch from v_gate.rate_window))::bigint % 62 + 1;
-      if v_gate.slices[v_slice] > 0 then
-        v_gate.slices[v_slice] := v_gate.slices[v_slice] - 1;
+                       / extract(epoch from v_gate.rate_window));
+      -- A start that has left the window does not count any more. The place of its slice now counts
+      -- later starts.
+      if v_slice > v_gate.slice_base - 62 and v_slice <= v_gate.slice_base
+         and v_gate.slices[(v_slice % 62)::integer + 1] > 0 then
+        v_gate.slices[(v_slice % 62)::integer + 1] :=
+          v_gate.slices[(v_slice % 62)::integer + 1] - 1;
         update ff.gate g set slices = v_gate.slices, opens_at = null
         where g.partition_key = p_partition_key and g.gate_id = v_id;
       end if;

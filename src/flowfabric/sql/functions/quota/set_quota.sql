@@ -1,14 +1,14 @@
--- Set the limits of a quota, for one key or for all keys. They win over what code declares until
--- ff.lift_quota.
+-- Set the limits of a quota, for one key or for all keys. They override the declared limits until
+-- ff.lift_quota is called.
 --
--- A null limit stays as it is in force now; p_clear names limits to take away (concurrency, rate).
--- A limit for one key wins over one for all keys. Executions that wait and now have room start with
--- the next claim; running ones are never stopped.
+-- A null argument keeps the limit that is in force now. p_clear names limits to remove
+-- (concurrency, rate). A limit for one key overrides a limit for all keys. Waiting executions that
+-- now have room start with the next claim. Running executions are never stopped.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found
 -- Locks:    the quota, then its gates in id order, waiting up to 2 s
--- Replay:   `unchanged`
+-- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.set_quota;
 create function ff.set_quota(
@@ -47,7 +47,7 @@ begin
   perform ff._check_actor_and_reason(p_actor, p_reason);
   v_problem := ff._gate_name_problem('quota', p_namespace, p_quota, v_key);
   if v_problem is null and (p_clear is null or not p_clear <@ array['concurrency', 'rate']) then
-    v_problem := array['clear', 'must be any of concurrency and rate'];
+    v_problem := array['clear', 'must name concurrency, rate or both'];
   elsif v_problem is null and p_concurrency is not null and 'concurrency' = any (p_clear) then
     v_problem := array['clear', 'must not name concurrency, which is set'];
   elsif v_problem is null and num_nonnulls(p_rate, p_rate_window) > 0 and 'rate' = any (p_clear) then
@@ -93,7 +93,9 @@ begin
         v_partition::smallint, p_namespace, p_quota, nullif(v_key, ''), v_now);
     end loop;
     perform ff._write_audit(
-      p_namespace, p_actor, 'set_quota', concat_ws(' ', p_quota, nullif(v_key, '')), p_reason, null,
+      p_namespace, p_actor, 'set_quota', concat_ws(' ', p_quota, nullif(v_key, '')), p_reason,
+      jsonb_build_object('concurrency', v_old.concurrency, 'rate', v_old.rate,
+                         'per', v_old.rate_window),
       jsonb_build_object('concurrency', v_new.concurrency, 'rate', v_new.rate,
                          'per', v_new.rate_window));
   end if;

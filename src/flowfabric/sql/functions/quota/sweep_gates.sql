@@ -1,10 +1,13 @@
--- Do for gates and lines what no claim has done: end holds that ran out, add releases to their gates,
--- open lines of budgets that have room, and remove empty lines. A reconciler calls this.
+-- Do the work at gates and lines that claims have left undone. A reconciler calls this.
+--
+-- The call gives back expired slots of ff.check_admission, counts releases at their gates, opens
+-- the lines of budgets that have room, drops reservations that no execution needs, and removes
+-- empty lines. A login that is bound to a namespace sweeps only the gates of that namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    holds, gates, budgets and lines, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.sweep_gates;
 create function ff.sweep_gates(p_partition_key smallint, p_limit integer default 500)
@@ -22,8 +25,10 @@ as $$
 #variable_conflict use_column
 declare
   v_now     constant timestamptz := ff.now();
+  v_bound   constant text := ff._read_bound_namespace();
   v_asked   bigint[];
   v_gates   bigint[];
+  v_void    bigint[];
   v_budgets bigint[];
   v_routes  bigint[];
 begin
@@ -32,6 +37,10 @@ begin
   with over as materialized (
     select h.gate_id, h.hold_id from ff.gate_hold h
     where h.partition_key = p_partition_key and h.expires_at <= v_now
+      and case when v_bound is null then true else exists (
+            select from ff.gate x
+            where x.partition_key = p_partition_key and x.gate_id = h.gate_id
+              and case when x.namespace = v_bound then true else false end offset 0) end
     order by h.expires_at
     limit p_limit
     for update skip locked
@@ -49,18 +58,44 @@ begin
     select p_partition_key, u.id, count(*) from unnest(v_gates) u(id) group by u.id;
   end if;
 
-  -- A rate whose time to open lies beyond its window was set before the clock went back.
-  perform ff._fold_releases(p_partition_key, null, v_now);
+  -- If a gate is to open later than one window from now, the clock went back after that time was
+  -- set.
+  perform ff._fold_releases(p_partition_key, null, v_now, v_bound);
   v_asked := array(
     select g.gate_id from ff.gate g
     where g.partition_key = p_partition_key and g.opens_at > v_now
       and g.opens_at > v_now + 2 * g.rate_window
+      and case when v_bound is null or g.namespace = v_bound then true else false end
     order by g.opens_at desc
     limit p_limit);
   v_gates := ff._lock_gates(p_partition_key, v_asked, false);
   update ff.gate g set opens_at = v_now
   where g.partition_key = p_partition_key and g.gate_id = any (v_gates);
-  -- Releases of gates without a line wait for nothing; this keeps them few.
+  -- The empty release tells the next claim to look again at a gate whose reservation has ended.
+  v_asked := array(
+    select g.gate_id from ff.gate g
+    where g.partition_key = p_partition_key and g.gate_id >= 0
+      and num_nonnulls(g.reserved_for, g.start_for) > 0
+      and case when v_bound is null or g.namespace = v_bound then true else false end
+    limit p_limit);
+  if v_asked <> '{}' then
+    v_gates := ff._lock_gates(
+      p_partition_key,
+      ff._read_void_reservations(p_partition_key, v_asked, false, v_now)
+      || ff._read_void_reservations(p_partition_key, v_asked, true, v_now), false);
+    -- Read the reservations again, under the locks.
+    v_void := ff._read_void_reservations(p_partition_key, v_gates, false, v_now);
+    update ff.gate g set reserved_for = null
+    where g.partition_key = p_partition_key and g.gate_id = any (v_void);
+    v_void := ff._read_void_reservations(p_partition_key, v_gates, true, v_now);
+    update ff.gate g set start_for = null, opens_at = least(g.opens_at, v_now)
+    where g.partition_key = p_partition_key and g.gate_id = any (v_void);
+    insert into ff.gate_release (partition_key, gate_id, slots)
+    select p_partition_key, u.id, 0 from unnest(v_gates) u(id);
+    handled := handled + cardinality(v_gates);
+  end if;
+  -- No execution waits for releases of gates without a line. They are counted here so that they do
+  -- not pile up.
   v_asked := array(
     select distinct r.gate_id
     from (select x.gate_id from ff.gate_release x
@@ -68,6 +103,10 @@ begin
     where not exists (
       select from ff.line y
       where y.partition_key = p_partition_key and y.gate_id = r.gate_id offset 0)
+      and case when v_bound is null then true else exists (
+            select from ff.gate g
+            where g.partition_key = p_partition_key and g.gate_id = r.gate_id
+              and case when g.namespace = v_bound then true else false end offset 0) end
     limit p_limit);
   v_gates := ff._lock_gates(p_partition_key, v_asked, false);
   handled := handled + cardinality(v_gates);
@@ -86,12 +125,12 @@ begin
     select distinct y.gate_id from ff.line y
     where y.partition_key = p_partition_key and y.gate_id >= 4611686018427387904
       and not y.is_open);
-  v_budgets := ff._lock_open_budgets(v_asked);
+  v_budgets := ff._lock_open_budgets(v_asked, v_bound);
   for v_nth in 1..cardinality(v_budgets) loop
     perform ff._set_lines(p_partition_key, v_budgets[v_nth], true);
     handled := handled + 1;
   end loop;
-  handled := handled + ff._drop_lines(p_partition_key, p_limit);
+  handled := handled + ff._drop_lines(p_partition_key, p_limit, v_bound);
 
   -- A worker that sleeps does not know that a line has opened.
   v_routes := array(

@@ -1,7 +1,7 @@
--- Submit one execution of a schedule for each of the given times. Tags name the schedule and the
--- time.
+-- Submit one execution of a schedule for each time in p_fire_ats. Tags of the execution name the
+-- schedule and the time.
 --
--- Existing executions stay unchanged. If one item cannot be stored, the whole call is refused.
+-- Existing executions stay unchanged. If one execution cannot be stored, the whole call is refused.
 drop function if exists ff._submit_firings;
 create function ff._submit_firings(
   p_partition_key smallint,

@@ -1,20 +1,22 @@
--- Declare all schedules of an app. Workers of that app call this.
+-- Declare all schedules of an app. Workers of the app call this. Returns the schedules that this
+-- call orphaned.
 --
--- The newest version of an app decides which schedules exist; an older version changes nothing.
--- Within one version the worker that started last decides. A worker that repeats its declaration
--- passes the generation that it was given; if another worker has declared other schedules since,
--- the repeat changes nothing. A schedule that is no longer declared is orphaned and does not fire.
--- A schedule that is declared again, or whose rule changed, continues from p_next_ats. A paused
--- schedule stays paused.
+-- The newest version of an app decides which schedules exist; a call of an older version changes
+-- nothing. Within one version, the worker that started last decides. A worker that repeats its
+-- declaration passes the generation that it got. If another worker has declared other schedules
+-- since, the repeat changes nothing.
+--
+-- A schedule that is no longer declared is orphaned and does not fire. A schedule that is declared
+-- again, or whose rule changed, continues from p_next_ats. A paused schedule stays paused.
 --
 -- p_anchor_ats are the instants from which the intervals in p_everys are counted. They apply to new
--- rules, and to any rule with p_are_anchored. An array may be null if no schedule has the value.
--- Returns the schedules that this call orphaned.
+-- rules. Where p_are_anchored is true, the instant also applies to an existing rule. An array may
+-- be null if no schedule has the value.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the row of the app, waiting up to 2 s, then those of its schedules
--- Replay:   the same answer, but nothing is orphaned twice
+-- Repeat:   the same answer, but nothing is orphaned twice
 -- Rights:   app
 drop function if exists ff.declare_schedules;
 create function ff.declare_schedules(
@@ -67,6 +69,8 @@ begin
     v_field := 'version'; v_problem := ff._app_version_problem(p_version);
   elsif coalesce(cardinality(p_names) > 10000, true) then
     v_field := 'names'; v_problem := 'must be at most 10000';
+  elsif array_lower(p_names, 1) <> 1 or array_ndims(p_names) <> 1 then
+    v_field := 'names'; v_problem := 'must have one dimension and count from 1';
   elsif cardinality(p_names) <> any (array[
           coalesce(cardinality(p_schedule_ids), -1), coalesce(cardinality(p_route_ids), -1),
           coalesce(cardinality(p_next_ats), -1), cardinality(p_crons), cardinality(p_everys),
@@ -97,8 +101,9 @@ begin
             then array['cron', 'give either cron or every, not both']
           when u.cron = '' or octet_length(u.cron) > 256
             then array['cron', 'must be 1 to 256 bytes']
-          when u.every not between interval '1 second' and interval '36525 days'
-            then array['every', 'must be between a second and a hundred years']
+          when not ff._is_within(u.every, interval '1 second', interval '36525 days')
+            then array[
+              'every', 'must be between a second and a hundred years, in days or smaller units']
           when (u.every is null) <> (u.anchor_at is null)
             then array['anchor_at', 'belongs to every only']
           when u.anchor_at < timestamptz '0001-01-02 00:00:00+00'

@@ -1,13 +1,13 @@
 -- List the due schedules of an app, earliest first, and the time until the next one.
 --
--- With p_names, only these schedules are listed. The last row has no name: it carries the time used
--- for the comparison, and the time until the first schedule that is not yet due (null if there is
--- none).
+-- If p_names is given, only these schedules are listed. The last row has no name. It has the time
+-- with which the schedules were compared, and the time until the next schedule is due (null if
+-- there is none).
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.due_schedules;
 create function ff.due_schedules(

@@ -1,15 +1,17 @@
 -- Submit the executions of a due schedule, and set its next time.
 --
--- p_fire_ats are the times that the caller computed from the rule, ascending; empty if all missed
--- times are skipped. p_execution_ids are their executions. p_rule_no and p_expected_next_at are the
--- values that the caller read. If one of them has changed since, nothing happens, and the answer is
--- already_fired, inactive or gone. An execution that exists already counts as submitted.
+-- p_fire_ats are the times that the caller computed from the rule, ascending. The list is empty if
+-- all missed times are skipped. p_execution_ids are the ids of the executions for these times. An
+-- execution that exists already counts as submitted.
+--
+-- p_rule_no and p_expected_next_at are the values that the caller read. If one of them has changed
+-- since, nothing happens, and the answer is already_fired, inactive or gone.
 --
 -- Moves:    nothing -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
 --           · WF308 unknown_gate · WF220 limit_reached
 -- Locks:    the row of the schedule, waiting up to 2 s
--- Replay:   the same p_call_id gets the first answer
+-- Repeat:   the same p_call_id gets the first answer
 -- Rights:   app
 drop function if exists ff.fire_schedule;
 create function ff.fire_schedule(
@@ -32,7 +34,7 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  -- The time is read before the lock. This is safe: with an earlier time, fewer schedules are due.
+  -- The time is read before the lock. This is safe: an earlier time makes fewer schedules due.
   v_now      constant timestamptz := ff.now();
   v_size     constant integer := cardinality(p_fire_ats);
   v_field    text;

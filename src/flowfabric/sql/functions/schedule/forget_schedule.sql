@@ -1,11 +1,11 @@
 -- Delete an orphaned schedule. Its executions stay.
 --
--- A declared schedule cannot be deleted: the next worker would declare it again.
+-- A declared schedule cannot be deleted, because the next worker would declare it again.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the row of the schedule, waiting up to 2 s
--- Replay:   the same answer: the schedule does not exist
+-- Repeat:   `forgotten` again, because the schedule does not exist
 -- Rights:   app
 drop function if exists ff.forget_schedule;
 create function ff.forget_schedule(p_namespace text, p_app text, p_name text)

@@ -1,4 +1,5 @@
--- Submit an execution of a schedule now, whatever its rule says. Its next time does not change.
+-- Submit an execution of a schedule now, whatever its rule says. The next time of the schedule does
+-- not change.
 --
 -- A paused schedule can be run. An orphaned schedule cannot.
 --
@@ -7,7 +8,7 @@
 --           · WF308 unknown_gate · WF220 limit_reached
 --           · WF304 schedule_not_found
 -- Locks:    none
--- Replay:   the same p_execution_id runs once
+-- Repeat:   the same p_execution_id runs once
 -- Rights:   app
 drop function if exists ff.run_schedule;
 create function ff.run_schedule(

@@ -1,13 +1,13 @@
 -- Pause or resume a schedule.
 --
--- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at.
--- The caller computed that time with the rule number p_rule_no; if the rule has changed since, the
--- answer is rule_changed and nothing happens. An orphaned schedule stays orphaned.
+-- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at,
+-- which the caller computed from rule number p_rule_no. If the rule has changed since, nothing
+-- happens, and the answer is rule_changed. An orphaned schedule stays orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF304 schedule_not_found
 -- Locks:    the row of the schedule, waiting up to 2 s
--- Replay:   `unchanged`, and the schedule as it is
+-- Repeat:   `unchanged`, and the schedule as it is
 -- Rights:   app
 drop function if exists ff.set_schedule;
 create function ff.set_schedule(
@@ -33,6 +33,7 @@ declare
   v_problem  text;
   v_changed  boolean;
   v_schedule ff.schedule;
+  v_was_paused boolean;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_reason);
@@ -50,6 +51,9 @@ begin
   end if;
 
   v_now := ff.now();
+  select s.is_paused into v_was_paused
+  from ff.schedule s
+  where s.namespace = p_namespace and s.app = p_app and s.name = p_name;
   update ff.schedule s set
     is_paused = p_is_paused,
     next_at = case when not p_is_paused and s.orphaned_at is null then p_next_at end,
@@ -70,7 +74,8 @@ begin
   end if;
   if v_changed then
     perform ff._write_audit(
-      p_namespace, p_actor, 'set_schedule', concat_ws(' ', p_app, p_name), p_reason, null,
+      p_namespace, p_actor, 'set_schedule', concat_ws(' ', p_app, p_name), p_reason,
+      jsonb_build_object('is_paused', v_was_paused),
       jsonb_build_object('is_paused', p_is_paused));
   end if;
   return query

@@ -1,12 +1,14 @@
--- Choose the signals that satisfy a condition, or return null if they do not. A pure function of
--- the condition and of the signals, which come in the order in which waits take them.
+-- Choose the signals that satisfy a condition. Returns null if the signals do not satisfy it. The
+-- call reads no table. The signals must be in the order in which waits take them.
 --
--- p_keys says where each signal was sent: `s` and a name, or `w` and the id of a waitpoint. A
--- leaf takes the first signal sent there. `every` needs all its members; one signal may serve
--- several. `at_least` counts different signals, different addresses or different sources among
--- those of its leaves. `approve` counts the first answer at each waitpoint, until so many are
--- approvals or as many as `deny` says are rejections. An operator's condition is never satisfied
--- by signals, and neither is an unknown one.
+-- p_keys says where each signal was sent: `s` and a name, or `w` and the id of a waitpoint.
+--
+-- A condition for one name or one waitpoint takes the first signal sent there.
+-- `every` needs all its members; one signal may serve several members.
+-- `at_least` counts different signals, addresses or sources among the signals of its members.
+-- `approve` counts the first answer at each waitpoint. It is satisfied by as many approvals as
+-- `approve` says, or by as many rejections as `deny` says.
+-- `operator`, and every unknown condition, is never satisfied by signals.
 drop function if exists ff._choose_signals;
 create function ff._choose_signals(
   p_condition jsonb,

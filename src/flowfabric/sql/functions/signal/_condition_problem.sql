@@ -1,5 +1,5 @@
--- Say what is wrong with the condition of a wait; null if nothing is. p_depth counts the composites
--- around it.
+-- Check the condition of a wait. Return the text of the first problem, or null. p_depth says how
+-- deep the condition is nested in other conditions.
 drop function if exists ff._condition_problem;
 create function ff._condition_problem(p_condition jsonb, p_depth integer default 0)
 returns text
@@ -15,6 +15,12 @@ begin
   end if;
   if octet_length(p_condition::text) > 65536 then
     return 'must be at most 64 KiB';
+  end if;
+  if p_depth = 0 and p_condition ? 'default' then
+    return case
+      when jsonb_typeof(p_condition -> 'default') <> 'boolean'
+        then 'default must say whether the wait has a default: true or false'
+      else ff._condition_problem(p_condition - 'default') end;
   end if;
   if p_condition ? 'schema' and (jsonb_typeof(p_condition -> 'schema') <> 'number'
                                  or (p_condition ->> 'schema') !~ '^[0-9]{1,18}$'
@@ -54,7 +60,11 @@ begin
         or coalesce(p_condition ->> 'deny', '') !~ '^[1-9][0-9]?$'
         or greatest((p_condition ->> 'approve')::integer, (p_condition ->> 'deny')::integer)
            > jsonb_array_length(p_condition -> 'of')
-        then 'approve and deny must be whole numbers from 1 to the number of waitpoints' end;
+        then 'approve and deny must be whole numbers from 1 to the number of waitpoints'
+      when (p_condition ->> 'approve')::integer + (p_condition ->> 'deny')::integer
+           > jsonb_array_length(p_condition -> 'of') + 1
+        then 'approve and deny together must be at most one more than the number of waitpoints: '
+             'otherwise all may answer and decide nothing' end;
   elsif p_condition ? 'every' or p_condition ? 'at_least' then
     if p_depth >= 4 then
       return 'must not be nested deeper than 4';
@@ -75,8 +85,10 @@ begin
         return 'distinct must be signals, waitpoints or sources';
       end if;
       if p_condition ->> 'distinct' = 'waitpoints'
-         and (p_condition ->> 'at_least')::integer > jsonb_array_length(v_member) then
-        return 'at_least must not be more than there are members';
+         and (p_condition ->> 'at_least')::integer > (
+           select count(distinct coalesce(m -> 'signal', '[]' || (m -> 'waitpoint')))
+           from jsonb_array_elements(v_member) m) then
+        return 'at_least must not be more than the number of different members';
       end if;
     elsif p_condition - 'every' <> '{}' then
       return 'every stands alone';

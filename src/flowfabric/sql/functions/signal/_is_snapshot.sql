@@ -1,5 +1,5 @@
--- Say whether a text is a snapshot that can be read: two transaction numbers, and between them an
--- ascending list of unfinished ones. Null is one.
+-- Tell whether a text is a valid snapshot: two transaction numbers, and an ascending list of
+-- unfinished transactions between them. Null counts as valid.
 drop function if exists ff._is_snapshot;
 create function ff._is_snapshot(p_text text)
 returns boolean

@@ -1,5 +1,5 @@
--- Return the first field of a signal of deliver_signal_json that has a value of another type, and a
--- text, or null. The delivery judges the values.
+-- Check the types in a JSON signal of ff.deliver_signal_json. Return the first field with a wrong
+-- type and the text of the problem, or null. The delivery checks the values.
 drop function if exists ff._json_signal_problem;
 create function ff._json_signal_problem(p_signal jsonb)
 returns text[]
@@ -18,6 +18,6 @@ begin
   perform decode(p_signal ->> v_field, 'base64');
   return null;
 exception when data_exception then
-  return array[v_field, 'has a value of another type'];
+  return array[v_field, 'has a value of the wrong type'];
 end;
 $$;

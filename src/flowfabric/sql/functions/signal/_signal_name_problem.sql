@@ -1,4 +1,4 @@
--- Say what is wrong with the name of a signal; null if nothing is.
+-- Check the name of a signal. Return the text of the problem, or null.
 drop function if exists ff._signal_name_problem;
 create function ff._signal_name_problem(p_name text)
 returns text

@@ -1,4 +1,4 @@
--- Say what is wrong with a signal, as field and problem; null if nothing is.
+-- Check a signal. Return the field and the text of the first problem, or null.
 drop function if exists ff._signal_problem;
 create function ff._signal_problem(
   p_execution_id    uuid,

@@ -1,4 +1,4 @@
--- Say what is wrong with a wait, as field and problem; null if nothing is.
+-- Check a wait. Return the field and the text of the first problem, or null.
 drop function if exists ff._wait_problem;
 create function ff._wait_problem(
   p_name       text,
@@ -19,15 +19,15 @@ begin
       or p_name ~ E'[\x01-\x1f\x7f]'
       then array['name', 'must be 1 to 300 bytes without control characters']
     when p_occurrence is null or p_occurrence < 0
-      then array['occurrence', 'must be a number from 0 on']
+      then array['occurrence', 'must be a number, 0 or more']
     when p_position is null or p_position < 0
-      then array['position', 'must be a number from 0 on']
+      then array['position', 'must be a number, 0 or more']
     when p_follows not between -1 and p_position
       then array['follows', 'must be a position up to its own, or -1']
     when p_sequential is null then array['is_sequential', 'must be true or false']
     when p_take is null then array['take', 'must be true or false']
-    when p_timeout not between interval '0' and interval '36525 days'
-      then array['timeout', 'must be from nothing to a hundred years']
+    when not ff._is_within(p_timeout, interval '0', interval '36525 days')
+      then array['timeout', 'must be between 0 and a hundred years, in days or smaller units']
   end;
 end;
 $$;

@@ -1,12 +1,14 @@
--- Ask for the answers of waits: open each wait if it is new, and take its answer if p_takes says so.
+-- Ask for the answers of waits. A new wait is opened. If p_takes is true for a wait, its answer is
+-- taken. Returns a row for every item.
 --
--- A wait is a step of kind `wait`, identified like every step by its name and occurrence. Its
--- timeout begins when it is first opened; a wait that is opened for one waitpoint that is closed
--- already has timed out, because nobody can answer it. The answers: `taken` (taken_as says as what: signals,
--- timeout or operator), `ready` (a signal is there since ready_at, and was left for a call that
--- takes it), `timed_out` (the same for its timeout), `open` (it has to go on waiting). Only the
--- holder of the lease takes, and only the wait that it names. A signal is taken once in its life.
--- Returns a row for every item.
+-- A wait is a step of kind `wait`. Like every step, it is identified by its name and occurrence.
+-- Its timeout begins when it is first opened. A wait times out at once if nobody can satisfy its
+-- condition any more, because waitpoints that it needs are closed. Only the holder of the lease can
+-- take an answer. A signal is taken at most once.
+--
+-- The outcome is one of four. `taken`: the answer was taken, and taken_as says what it was
+-- (signals, timeout or operator). `ready`: signals have been there since ready_at, but p_takes is
+-- false. `timed_out`: the timeout has come, but p_takes is false. `open`: the wait goes on.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
@@ -14,7 +16,7 @@
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   a taken wait is answered as before
+-- Repeat:   if the answer was taken, the same answer again
 -- Rights:   app
 drop function if exists ff.ask_waits;
 create function ff.ask_waits(
@@ -64,6 +66,7 @@ as $$
 declare
   v_now       timestamptz;
   v_at        timestamptz;
+  v_until_at  timestamptz;
   v_judged    ff.verdict[];
   v_unknown   ff.verdict[];
   v_verdict   ff.verdict;
@@ -80,7 +83,22 @@ begin
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
     cardinality(p_sequentials), cardinality(p_conditions), cardinality(p_timeouts),
-    cardinality(p_takes), cardinality(p_follows), cardinality(p_code_versions)], p_wait);
+    cardinality(p_takes), cardinality(p_follows), cardinality(p_code_versions)],
+    p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_names, 1), array_ndims(p_names),
+      array_lower(p_occurrences, 1), array_ndims(p_occurrences),
+      array_lower(p_positions, 1), array_ndims(p_positions),
+      array_lower(p_sequentials, 1), array_ndims(p_sequentials),
+      array_lower(p_conditions, 1), array_ndims(p_conditions),
+      array_lower(p_timeouts, 1), array_ndims(p_timeouts),
+      array_lower(p_takes, 1), array_ndims(p_takes),
+      array_lower(p_follows, 1), array_ndims(p_follows),
+      array_lower(p_code_versions, 1), array_ndims(p_code_versions)]);
   v_judged := ff._judge_fences(
     p_partition_key, p_namespace, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_wait);
   if p_code_versions is not null then
@@ -120,6 +138,13 @@ begin
         p_follows[v_item], p_timeouts[v_item], p_takes[v_item]),
       case when ff._condition_problem(v_condition) is not null
              then array['condition', ff._condition_problem(v_condition)] end);
+    v_waitpoints := case when v_problem is null then ff._waitpoints_in(v_condition) end;
+    if cardinality(v_waitpoints) > (
+         select count(*) from ff.waitpoint w
+         where w.partition_key = p_partition_key and w.execution_id = v_verdict.execution_id
+           and w.waitpoint_id = any (v_waitpoints)) then
+      v_problem := array['condition', 'names a waitpoint that the execution does not have'];
+    end if;
     if v_problem is not null then
       outcome := 'invalid';
       detail := jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]);
@@ -129,18 +154,18 @@ begin
 
     select greatest(v_now, e.transitioned_at) into v_at from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = v_verdict.execution_id;
+    v_until_at := v_at + p_timeouts[v_item];
     insert into ff.step (
       partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
       epoch, recorded_at, until_at, follows, condition, opened_at)
     values (
       p_partition_key, v_verdict.execution_id, p_names[v_item], p_occurrences[v_item],
       p_positions[v_item], p_sequentials[v_item], 'wait', v_verdict.attempt_index,
-      p_epochs[v_item], v_at, v_at + p_timeouts[v_item], p_follows[v_item], v_condition, v_at)
+      p_epochs[v_item], v_at, v_until_at, p_follows[v_item], v_condition, v_at)
     on conflict (partition_key, execution_id, name, occurrence) do update set
       opened_at = coalesce(step.opened_at, v_at),
-      until_at = case when step.opened_at is null then v_at + p_timeouts[v_item]
-                      else step.until_at end,
-      -- Newer code may wait for another type.
+      until_at = case when step.opened_at is null then v_until_at else step.until_at end,
+      -- Newer code may wait for a value of another type.
       condition = v_condition
     where step.kind = 'wait' and step.taken_as is null
       and (step.opened_at is null or step.condition <> v_condition);
@@ -154,7 +179,6 @@ begin
       return next;
       continue;
     end if;
-    v_waitpoints := ff._waitpoints_in(v_condition);
     if v_step.taken_as is null and v_waitpoints is not null then
       perform ff._activate_waitpoints(
         p_partition_key, v_verdict.execution_id, v_waitpoints, v_condition, v_at);
@@ -162,27 +186,34 @@ begin
     if v_step.taken_as is null then
       v_signal := ff._read_candidate(
         p_partition_key, v_verdict.execution_id, v_step.condition);
-      if v_signal.signal_ids is null and v_step.opened_at = v_at and exists (
+      if v_signal.signal_ids is null and exists (
            select from ff.waitpoint w
            where w.partition_key = p_partition_key and w.execution_id = v_verdict.execution_id
-             and w.waitpoint_id = (v_condition ->> 'waitpoint')::uuid and w.closed_at is not null
+             and w.waitpoint_id = any (v_waitpoints) and w.closed_at is not null
            offset 0) then
-        update ff.step s set until_at = v_at
+        perform ff._time_out_unanswerable(
+          p_partition_key, v_verdict.execution_id, v_waitpoints, v_at);
+        select s.* into v_step from ff.step s
         where s.partition_key = p_partition_key and s.execution_id = v_verdict.execution_id
-          and s.name = p_names[v_item] and s.occurrence = p_occurrences[v_item]
-        returning s.* into v_step;
+          and s.name = p_names[v_item] and s.occurrence = p_occurrences[v_item];
       end if;
       if v_signal.signal_ids is not null then
         v_step.ready_at := v_signal.ready_at;
         if p_takes[v_item] then
-          -- The value of one signal is kept with the wait; several are read by their ids.
+          -- If the wait takes one signal, its value is stored with the wait. Several signals are
+          -- read by their ids.
           with taken as (
             update ff.signal g set
               taken_at = v_at,
               wait_name = p_names[v_item],
-              wait_occurrence = p_occurrences[v_item]
-            where g.partition_key = p_partition_key and g.execution_id = v_verdict.execution_id
-              and g.signal_id = any (v_signal.signal_ids)
+              wait_occurrence = p_occurrences[v_item],
+              answered_id = case when g.waitpoint_id is null then c.answered_id end
+            from (
+              select p_partition_key as pk, u.signal_id, u.answered_id
+              from unnest(v_signal.signal_ids, v_signal.answered_ids) u(signal_id, answered_id)
+              offset 0) c
+            where g.partition_key = c.pk and g.execution_id = v_verdict.execution_id
+              and g.signal_id = c.signal_id
             returning g.payload, g.payload_encoding
           )
           update ff.step s set
@@ -217,6 +248,15 @@ begin
       end if;
     end if;
     if v_step.taken_at = v_at and v_waitpoints is not null then
+      if v_step.taken_as = 'signals' then
+        -- All other signals that were sent with these tokens are spent. So a replay that waits
+        -- again needs new answers.
+        update ff.signal g set taken_at = v_at
+        where g.partition_key = p_partition_key and g.execution_id = v_verdict.execution_id
+          and g.waitpoint_id = any (v_waitpoints) and g.taken_at is null
+          and g.noticed_at is not null
+          and case when g.category = 'approval' then false else true end;
+      end if;
       perform ff._close_waitpoints(
         p_partition_key, v_verdict.execution_id, v_waitpoints,
         case when v_step.taken_as = 'signals' then 'resumed' else 'timed_out' end, v_at);

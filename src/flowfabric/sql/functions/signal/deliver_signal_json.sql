@@ -1,18 +1,18 @@
--- Deliver one signal given as JSON, like deliver_signals with p_join: for drivers without arrays,
--- and for a signal that is sent if and only if the caller's transaction commits. No execution is
--- locked.
+-- Deliver one signal, given as JSON, in the caller's transaction. The signal is sent if and only if
+-- the transaction commits. The call works like ff.deliver_signals with p_join and locks no
+-- execution. It also serves drivers without arrays.
 --
 -- The signal is an object with execution_id, signal_id, name, payload_base64, payload_encoding,
--- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …}
--- with signal_id, effect and detail. p_database is the intended database, as an earlier answer
--- named it; a call without a signal only returns the name.
+-- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …} with
+-- signal_id, effect and detail. p_database is the name of the intended database, from an earlier
+-- answer. A call without a signal only returns the name of this database.
 --
 -- Moves:    nothing; ff.notice_signals wakes the execution after the commit
 -- Refuses:  WF001 invalid_input · as outcome: busy · duplicate · not_found · not_signalable
 --           · signal_limit_exceeded · payload_too_large · invalid (field, problem)
 --           · schema_required (schema_id, document)
 -- Locks:    none
--- Replay:   `duplicate`, with the id of the stored signal
+-- Repeat:   `duplicate`, with the id of the stored signal
 -- Rights:   app
 drop function if exists ff.deliver_signal_json;
 create function ff.deliver_signal_json(

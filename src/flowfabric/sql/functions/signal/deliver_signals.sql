@@ -1,21 +1,30 @@
--- Deliver signals to executions, by name or by the token of a waitpoint. Each is stored, and
--- given once to the first wait for it, now or later.
+-- Deliver signals to executions, by name or by the token of a waitpoint. Each signal is stored, and
+-- the first wait for it takes it, now or later. A signal is taken once. Returns a row for every
+-- item.
 --
--- A signal by name goes to the open waitpoint with that key, if there is one. A token is the
--- whole address: it contains the execution id and the partition. Every wrong token is answered
--- invalid_token, and nothing about the execution is told before the token is verified.
+-- A signal by name is for the first wait that asks for it: a wait for that name, or for an open
+-- waitpoint with that key. A token is the whole address: it contains the execution id and the
+-- partition. Every wrong token gets the answer invalid_token. No answer reveals anything about the
+-- execution before the token is verified. The source of a signal by token is always `token`.
 --
--- The id of a signal is minted by the sender: the same id again is a duplicate, and so is the
--- same dedup key to the same name. An approver answers once: the same answer again is a
--- duplicate, another one is refused. Only the token of an approval reaches its waitpoint, never
--- its name. A suspended execution whose wait is now ready is woken. A sender never waits for the
--- row of an execution: if the row is locked, or with p_join (the call is part of the caller's
--- transaction), the signal is only stored, and ff.notice_signals wakes the execution after the
--- commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not seen
--- yet). Where the wait, the waitpoint or the task has declared the type of the value,
--- p_schema_ids has to name the schema that the sender has checked it with. Otherwise the item is
--- answered schema_required, with the schema, and nothing is stored. Items with a dedup key may be
--- answered `busy`: repeat such an item alone, with p_wait. Returns a row for every item.
+-- The sender makes the id of a signal. A second signal with the same id is a duplicate. So is a
+-- second signal with the same name and dedup key. An approver answers once: the same answer again
+-- is a duplicate, a different answer is refused. A signal reaches the waitpoint of an approval only
+-- by its token, never by its name.
+--
+-- If a suspended execution can continue now, it is woken. A sender never waits for the row of an
+-- execution. If the row is locked, or if p_join says that the call is part of the caller's
+-- transaction, the signal is only stored. ff.notice_signals then wakes the execution after the
+-- commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not noticed
+-- yet).
+--
+-- If the wait, the waitpoint or the task has declared the type of the value, p_schema_ids must name
+-- the schema with which the sender has checked the value. Otherwise the answer is schema_required,
+-- with the schema, and nothing is stored. The type of a wait applies only to the signal that the
+-- wait will take, not to later signals.
+--
+-- The answer may be `busy` for an item with a dedup key, and for items with the same name and
+-- different types. Repeat such an item alone, with p_wait.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
@@ -24,7 +33,7 @@
 --           · already_answered (decision) · schema_required (schema_id, document)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting
--- Replay:   `duplicate`, with the id of the stored signal
+-- Repeat:   `duplicate`, with the id of the stored signal
 -- Rights:   app
 drop function if exists ff.deliver_signals;
 create function ff.deliver_signals(
@@ -65,14 +74,14 @@ declare
   v_locked uuid[] := '{}';
   v_words  text[];
   v_names  text[];
-  -- For each item with a token: its word, and the waitpoint.
+  -- These have one entry for each item with a token: its word, and the waitpoint.
   v_verified   text[];
   v_waitpoints uuid[];
   v_approvals  boolean[];
-  -- The schema that each item has to be checked with; null for any value.
+  -- This is the schema that each item has to be checked with; null for any value.
   v_schemas    bigint[];
   v_row        record;
-  -- The items for which there is no room.
+  -- These are the items for which there is no room.
   v_full   integer[];
   v_busy   integer[];
   v_stored integer[];
@@ -87,11 +96,23 @@ begin
     cardinality(p_payload_encodings), cardinality(p_dedup_keys), cardinality(p_source_types),
     cardinality(p_source_identities), cardinality(p_categories),
     cardinality(p_correlation_ids), cardinality(p_tokens), cardinality(p_schema_ids)],
-    p_wait);
+    p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_signal_ids, 1), array_ndims(p_signal_ids),
+      array_lower(p_names, 1), array_ndims(p_names),
+      array_lower(p_payloads, 1), array_ndims(p_payloads),
+      array_lower(p_payload_encodings, 1), array_ndims(p_payload_encodings),
+      array_lower(p_dedup_keys, 1), array_ndims(p_dedup_keys),
+      array_lower(p_source_types, 1), array_ndims(p_source_types),
+      array_lower(p_source_identities, 1), array_ndims(p_source_identities),
+      array_lower(p_categories, 1), array_ndims(p_categories),
+      array_lower(p_correlation_ids, 1), array_ndims(p_correlation_ids),
+      array_lower(p_tokens, 1), array_ndims(p_tokens),
+      array_lower(p_schema_ids, 1), array_ndims(p_schema_ids)]);
   v_names := p_names;
   v_waitpoints := array_fill(null::uuid, array[cardinality(p_execution_ids)]);
   v_approvals := array_fill(false, array[cardinality(p_execution_ids)]);
-  v_schemas := array_fill(null::bigint, array[cardinality(p_execution_ids)]);
   if p_tokens is not null then
     v_verified := ff._verify_tokens(p_partition_key, p_execution_ids, p_tokens);
   end if;
@@ -109,9 +130,13 @@ begin
   end if;
   v_now := ff.now();
 
+  v_schemas := ff._read_expected_types(
+    p_partition_key, p_execution_ids,
+    array(select case when u.word is null then u.name end
+          from unnest(p_names, v_verified) with ordinality u(name, word, n) order by u.n));
   for v_row in
-    select u.n::integer as item, u.name, u.word, w.waitpoint_id, w.key, w.is_closed,
-           w.is_approval, coalesce(w.schema_id, s.schema_id) as schema_id
+    select u.n::integer as item, u.name, w.waitpoint_id, w.key, w.is_closed, w.is_approval,
+           w.schema_id
     from unnest(p_execution_ids, p_names, v_verified) with ordinality u(id, name, word, n)
     left join lateral (
       select x.waitpoint_id, x.key, x.approval_id is not null as is_approval, x.schema_id,
@@ -119,45 +144,43 @@ begin
                as is_closed
       from ff.waitpoint x
       where x.partition_key = p_partition_key and x.execution_id = u.id
-        and case when u.word is null
-                   then x.closed_at is null and x.key = u.name and x.approval_id is null
-                     and (x.activated_at is not null or x.expires_at is null
-                          or x.expires_at > v_now)
-                 else x.waitpoint_id::text = u.word end
-      order by x.created_at, x.waitpoint_id
-      limit 1) w on true
-    left join lateral (
-      -- A type that an open wait has declared.
-      select (jsonb_path_query_first(
-                x.condition, 'strict $.** ? (@.signal == $name).schema',
-                jsonb_build_object('name', u.name), silent => true) #>> '{}')::bigint as schema_id
-      from ff.step x
-      where u.word is null and x.partition_key = p_partition_key and x.execution_id = u.id
-        and x.kind = 'wait' and x.taken_as is distinct from 'signals'
-        and x.taken_as is null and x.opened_at is not null
-      order by 1 nulls last
-      limit 1) s on w.waitpoint_id is null
-    where u.word is null or u.word not in ('invalid_token', 'token_expired')
+        and x.waitpoint_id = case when u.word ~ '^[0-9a-f]{8}-' then u.word::uuid end
+      offset 0) w on true
+    where u.word not in ('invalid_token', 'token_expired')
   loop
     v_waitpoints[v_row.item] := v_row.waitpoint_id;
     v_schemas[v_row.item] := v_row.schema_id;
-    if v_row.word is not null then
-      v_verified[v_row.item] := case
-        when v_row.waitpoint_id is null then 'invalid_token'
-        when v_row.is_closed then 'waitpoint_closed'
-        else 'verified' end;
-      v_names[v_row.item] := coalesce(v_row.name, v_row.key);
-      v_approvals[v_row.item] := coalesce(v_row.is_approval, false);
-    end if;
+    v_verified[v_row.item] := case
+      when v_row.waitpoint_id is null then 'invalid_token'
+      when v_row.is_closed then 'waitpoint_closed'
+      else 'verified' end;
+    v_names[v_row.item] := coalesce(v_row.name, v_row.key);
+    v_approvals[v_row.item] := coalesce(v_row.is_approval, false);
   end loop;
 
-  -- One word per item that is not stored.
+  -- Write one word for each item that is not stored.
   v_words := array(
     select case
         when u.verified in ('invalid_token', 'token_expired') then u.verified
         when u.verified is not null and e.phase is null then 'invalid_token'
         when s.words is not null then 'invalid'
         when e.phase is null then 'not_found'
+        -- A repeat gets its first answer, whatever the execution has done since.
+        when (e.phase = 'terminal' or u.verified = 'waitpoint_closed'
+              or coalesce(u.expected, (t.signals ->> u.name)::bigint) <> coalesce(u.schema_id, -1))
+             is true
+             and (exists (
+                    select from ff.signal g
+                    where g.partition_key = p_partition_key and g.execution_id = u.id
+                      and g.signal_id = u.signal_id
+                    offset 0)
+                  or u.dedup_key is not null and exists (
+                    select from ff.signal g
+                    where g.partition_key = p_partition_key and g.execution_id = u.id
+                      and g.name = u.name and g.waitpoint_id is not distinct from u.waitpoint_id
+                      and g.dedup_key = u.dedup_key
+                    offset 0))
+          then null
         when e.phase = 'terminal' then 'not_signalable'
         when u.verified = 'waitpoint_closed' then u.verified
         when octet_length(u.payload) > 65536 then 'payload_too_large'
@@ -165,14 +188,21 @@ begin
           then 'unknown_signal ' || (
             select string_agg(d.name, ', ' order by d.name)
             from jsonb_object_keys(t.signals) d(name))
+        -- The wait may take an earlier item of this call. Then this item is for a later wait.
+        when u.verified is null and u.expected <> coalesce(u.schema_id, -1) and exists (
+               select from unnest(p_execution_ids[:u.n - 1], p_names[:u.n - 1],
+                                  v_verified[:u.n - 1]) f(id, name, verified)
+               where f.id = u.id and f.name = u.name and f.verified is null
+               offset 0)
+          then 'busy'
         when coalesce(u.expected, (t.signals ->> u.name)::bigint) <> coalesce(u.schema_id, -1)
           then 'schema_required ' || coalesce(u.expected, (t.signals ->> u.name)::bigint) end
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_verified, v_approvals, v_schemas, p_schema_ids)
+                p_correlation_ids, v_verified, v_approvals, v_schemas, p_schema_ids, v_waitpoints)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
                         source_identity, category, correlation_id, verified, is_approval,
-                        expected, schema_id, n)
+                        expected, schema_id, waitpoint_id, n)
     left join lateral (
       select x.phase, x.route_id from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = u.id
@@ -188,7 +218,7 @@ begin
                                 u.source_identity, u.category, u.correlation_id,
                                 u.is_approval) as words) s
     order by u.n);
-  -- The limit counts untaken signals.
+  -- The limit counts the signals that no wait has taken.
   v_full := array(
     select unnest(a.items[greatest(10001 - c.number, 1):])
     from (
@@ -202,7 +232,7 @@ begin
         where g.partition_key = p_partition_key and g.execution_id = a.id and g.taken_at is null
         limit 10001) o
       offset 0) c);
-  -- Another transaction with the same dedup key may be open: nobody waits for it in a batch.
+  -- Another open transaction may have stored the same dedup key. A batch does not wait for it.
   if p_dedup_keys is not null and not p_wait then
     v_busy := array(
       select u.n::integer
@@ -218,20 +248,20 @@ begin
     insert into ff.signal (
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
-      noticed_at, effect, xid, is_by_token)
+      noticed_at, effect, xid)
     select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id,
            case when u.is_approval then 'approval' else u.category end,
-           coalesce(u.source_type, 'caller'), u.source_identity, u.correlation_id, u.dedup_key,
+           case when u.waitpoint_id is not null then 'token'
+                else coalesce(u.source_type, 'caller') end, u.source_identity, u.correlation_id, u.dedup_key,
            u.payload, u.encoding, v_now,
            case when u.id = any (v_locked) then v_now end,
-           case when u.id = any (v_locked) then 'buffered' end, v_xid,
-           u.verified is not null
+           case when u.id = any (v_locked) then 'buffered' end, v_xid
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
-                p_correlation_ids, v_words, v_waitpoints, v_approvals, v_verified)
+                p_correlation_ids, v_words, v_waitpoints, v_approvals)
       with ordinality u(id, signal_id, name, payload, encoding, dedup_key, source_type,
                         source_identity, category, correlation_id, word, waitpoint_id,
-                        is_approval, verified, n)
+                        is_approval, n)
     where u.word is null and u.n <> all (v_full)
       and u.n <> all (coalesce(v_busy, '{}'))
     order by u.id, u.waitpoint_id, u.name, u.dedup_key, u.signal_id
@@ -242,7 +272,7 @@ begin
     v_stored_signals := v_stored_signals || v_row.signal_id;
   end loop;
   v_stored := array(
-    -- The first item of a signal that occurs twice in the call.
+    -- Read the first item of each signal, because a signal may occur twice in the call.
     select min(u.n)::integer
     from unnest(p_execution_ids, p_signal_ids) with ordinality u(id, signal_id, n)
     join unnest(v_stored_ids, v_stored_signals) s(id, signal_id)
@@ -319,7 +349,7 @@ begin
                       source_identity, category, correlation_id, word, waitpoint_id, is_approval,
                       n)
   left join lateral (
-    -- Signals that were there before.
+    -- Also read the signals that were stored before this call.
     select g.signal_id, g.name from ff.signal g
     where u.word is null and u.n <> all (v_stored)
       and g.partition_key = p_partition_key and g.execution_id = u.id

@@ -1,12 +1,13 @@
 -- List the signals that an execution has received, in the order in which waits take them. Signals
--- that were not noticed yet come last. Returns nothing for an execution that does not exist.
+-- that no call has noticed yet come last. Returns nothing if the execution does not exist.
 --
--- p_after is the id of the last signal of the page before. p_signal_ids asks for these only.
+-- p_after is the id of the last signal of the previous page. If p_signal_ids is given, only these
+-- signals are listed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_signals;
 create function ff.list_signals(
@@ -59,7 +60,7 @@ begin
   return query
   select g.signal_id, g.name, g.category, g.source_type, g.source_identity, g.correlation_id,
          g.payload, g.payload_encoding, g.accepted_at, g.noticed_at, g.effect, g.taken_at,
-         g.wait_name, g.wait_occurrence, g.waitpoint_id
+         g.wait_name, g.wait_occurrence, coalesce(g.waitpoint_id, g.answered_id)
   from ff.signal g
   where g.partition_key = p_partition_key and g.execution_id = p_execution_id
     and exists (

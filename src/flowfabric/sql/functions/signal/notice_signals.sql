@@ -1,11 +1,11 @@
 -- Notice signals that were stored without a lock, and wake the executions that waited for them.
 --
--- due_in is how soon another call is worthwhile; null when nothing is left.
+-- due_in is the time until the next call has work; null if nothing is left.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in id order, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.notice_signals;
 create function ff.notice_signals(p_partition_key smallint, p_limit integer default 500)
@@ -45,7 +45,8 @@ begin
       for no key update skip locked
     ) l
     order by a.n);
-  -- A new statement sees what another pass noticed before this one had the locks.
+  -- This must be a new statement: it sees the signals that another call noticed before this call
+  -- had the locks.
   v_locked := array(
     select u.id from unnest(v_locked) with ordinality u(id, n)
     where exists (

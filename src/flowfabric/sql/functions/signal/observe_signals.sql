@@ -1,13 +1,15 @@
 -- Return the signals that ended the latest suspension of an execution, for the holder of its lease.
 --
--- Nothing, if the suspension was one of an earlier attempt or something else ended it. A suspension
--- that timed out returns one signal with the name timeout from the source type system; it has no id
--- and is stored nowhere.
+-- If the timeout ended the suspension, the call returns one signal with the name `timeout` and the
+-- source type `system`. It has no id and is stored nowhere.
+--
+-- The call returns nothing if the suspension belongs to an earlier attempt, or if neither signals
+-- nor the timeout ended it.
 --
 -- Moves:    nothing
 -- Refuses:  WF101 stale_lease · WF301 not_found
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.observe_signals;
 create function ff.observe_signals(

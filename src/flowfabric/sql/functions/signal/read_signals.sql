@@ -1,15 +1,17 @@
--- Read the next signals of the feed after a cursor, in order of their transactions, and the cursor
--- after them. A signal is read once its transaction has committed, and never skipped.
+-- Read the next signals of the feed after a cursor, in order of their transactions. Also return the
+-- cursor after them. A signal can be read once its transaction has committed, and is never skipped.
 --
--- A cursor is a snapshot, as for ff.read_events: it says which transactions were delivered. A page has
--- whole transactions. The last row has no signal, only the next cursor; the cursor moves only to what
--- was delivered. Null reads from the beginning, `now` only returns the cursor of this moment. Signals
--- are trimmed with their execution, and a cursor does not tell of trimmed ones.
+-- A cursor is a snapshot, as for ff.read_events: it says which transactions were delivered. The
+-- cursor null reads from the beginning. The cursor `now` reads nothing, and returns the cursor of
+-- this moment. The cursor never moves beyond the delivered signals.
+--
+-- A page has whole transactions. Its last row has no signal, only the next cursor. Signals are
+-- trimmed with their execution. A reader does not learn of trimmed signals.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server
 -- Locks:    none
--- Replay:   the same cursor returns the same signals again, and newer ones
+-- Repeat:   the same cursor returns the same signals again, and newer ones
 -- Rights:   app
 drop function if exists ff.read_signals;
 create function ff.read_signals(
@@ -89,7 +91,7 @@ begin
   next_cursor := coalesce(p_cursor, '3:3:');
   if v_cut is not null then
     v_max := greatest(pg_snapshot_xmax(v_seen)::text::bigint, v_cut::text::bigint + 1);
-    -- Unfinished now, or finished and beyond the page.
+    -- List transactions that are unfinished now, and finished ones beyond this page.
     v_open := array(
       select distinct o.xid
       from (

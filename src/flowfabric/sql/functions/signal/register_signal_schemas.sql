@@ -1,10 +1,11 @@
--- Register types of signal values as JSON Schema and return their ids. A wait names the id of its type
--- in its condition; ff.deliver_signals then tells a sender which type it has to check.
+-- Register types of signal values as JSON Schema and return their ids. The condition of a wait
+-- names the id of its type. ff.deliver_signals then tells the sender which type the value must
+-- have.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   the same ids
+-- Repeat:   the same ids
 -- Rights:   app
 drop function if exists ff.register_signal_schemas;
 create function ff.register_signal_schemas(p_documents jsonb[])

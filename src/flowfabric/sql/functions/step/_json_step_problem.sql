@@ -1,5 +1,5 @@
--- Return the first field of a record_step_json step whose value has the wrong type, as field and
--- problem; null if there is none. ff.record_steps checks the values.
+-- Check the types in a JSON step of ff.record_step_json. Return the first field with a wrong type
+-- and the text of the problem, or null. ff.record_steps checks the values.
 drop function if exists ff._json_step_problem;
 create function ff._json_step_problem(p_step jsonb)
 returns text[]

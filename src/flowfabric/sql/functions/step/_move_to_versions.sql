@@ -1,5 +1,6 @@
--- Move executions that have steps to the route of a code version. If the version is null, move
--- executions without steps back to the route of their submit. The caller holds the row locks.
+-- Move executions that have steps to the route with a code version. If the version is null, move
+-- executions that have no steps back to the route on which they were submitted. The caller holds
+-- the row locks.
 drop function if exists ff._move_to_versions;
 create function ff._move_to_versions(
   p_partition_key smallint,

@@ -1,4 +1,4 @@
--- Return the first problem of a step, as field and problem; null if there is none.
+-- Check a step. Return the field and the text of the first problem, or null.
 drop function if exists ff._step_problem;
 create function ff._step_problem(
   p_name       text,
@@ -40,8 +40,8 @@ begin
       then array['delay', 'give either a delay or a time to sleep until']
     when p_kind <> 'sleep' and num_nonnulls(p_delay, p_until_at) > 0
       then array['delay', 'belongs to a sleep only']
-    when p_delay not between interval '-36525 days' and interval '36525 days'
-      then array['delay', 'must be at most a hundred years']
+    when not ff._is_within(p_delay, interval '-36525 days', interval '36525 days')
+      then array['delay', 'must be at most a hundred years, in days or smaller units']
     when p_until_at < timestamptz '0001-01-02 00:00:00+00'
       or p_until_at >= timestamptz '9999-01-01 00:00:00+00'
       then array['until_at', 'must be between the years 1 and 9999']

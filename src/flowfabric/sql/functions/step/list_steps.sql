@@ -1,10 +1,10 @@
--- List the recorded steps of executions, each in the order in which they started. An execution that
--- has no steps, or does not exist, has no row.
+-- List the recorded steps of executions. The steps of each execution come in the order in which
+-- they started. An execution that has no steps, or does not exist, has no row.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_steps;
 create function ff.list_steps(

@@ -1,18 +1,20 @@
--- Record one completed step given as JSON. Works like record_steps, for drivers without arrays and
--- for a step that writes in the caller's transaction: the writes and the step are committed
--- together. Call it last, because it locks the execution until the transaction ends.
+-- Record one completed step, given as JSON. The call works like ff.record_steps.
+--
+-- It serves drivers without arrays, and transactional steps: their writes and their record commit
+-- together. In a transaction call it last, because it locks the execution until the transaction
+-- ends.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
 -- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …,
 -- "outcome": …} with recorded_at, attempt_index, value_base64 and encoding (of a step that existed)
--- and detail. p_database is the name of the intended database, from an earlier answer; a call
--- without a step only returns the name.
+-- and detail. p_database is the name of the intended database, from an earlier answer. A call
+-- without a step only returns the name of this database.
 --
 -- Moves:    as record_steps
 -- Refuses:  WF001 invalid_input · as outcome: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid (field, problem)
 -- Locks:    the execution, never waiting
--- Replay:   `exists`, with what the first call stored
+-- Repeat:   `exists`, with what the first call stored
 -- Rights:   app
 drop function if exists ff.record_step_json;
 create function ff.record_step_json(

@@ -1,13 +1,17 @@
--- Record completed steps of handlers, so that a later run does not repeat them.
+-- Record completed steps of handlers, so that a later run does not repeat them. Returns a row for
+-- every item.
 --
 -- A step is identified by its name and its occurrence: the number of earlier steps with that name.
--- The first writer wins; a later writer gets the stored value. A call may hold several steps of one
--- execution. The kind `failure` is for a step that failed while its handler continued; its value
--- describes the failure. The value of kind `now` is the database's time of recording; the value of
--- kind `sleep` is the end of the sleep. Returns a row for every item.
+-- The first writer wins, and a later writer gets the stored value. A call may record several steps
+-- of one execution.
 --
--- With a code version, the execution moves to the route of that version. From then on only workers
--- that serve the version claim it. `unknown_route` asks the caller to register that route first.
+-- The kind `failure` is for a step that failed without ending its handler; its value describes the
+-- failure. The value of a step of kind `now` is the time at which the database recorded it. The
+-- value of a step of kind `sleep` is the time at which the sleep is over.
+--
+-- If a code version is given, the execution moves to the route with that version. From then on only
+-- workers that serve the version claim it. `unknown_route` asks the caller to register that route
+-- first.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
@@ -15,7 +19,7 @@
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
--- Replay:   `exists`, with what the first call stored
+-- Repeat:   `exists`, with what the first call stored
 -- Rights:   app
 drop function if exists ff.record_steps;
 create function ff.record_steps(
@@ -68,7 +72,7 @@ declare
   v_fences      integer[];
   v_judged      ff.verdict[];
   v_unknown     ff.verdict[];
-  -- of each item
+  -- These have one value for each item.
   v_words       text[];
   v_details     jsonb[];
   v_attempts    integer[];
@@ -76,7 +80,7 @@ declare
   v_fields      text[];
   v_problems    text[];
   v_nths        integer[];
-  -- of each step that was inserted
+  -- These have one value for each step that was inserted.
   v_step        record;
   v_ids         uuid[] := '{}';
   v_names       text[] := '{}';
@@ -91,7 +95,23 @@ begin
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
     cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
-    cardinality(p_follows), cardinality(p_code_versions)], p_wait);
+    cardinality(p_follows), cardinality(p_code_versions)], p_wait,
+    array[
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
+      array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
+      array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
+      array_lower(p_names, 1), array_ndims(p_names),
+      array_lower(p_occurrences, 1), array_ndims(p_occurrences),
+      array_lower(p_positions, 1), array_ndims(p_positions),
+      array_lower(p_sequentials, 1), array_ndims(p_sequentials),
+      array_lower(p_kinds, 1), array_ndims(p_kinds),
+      array_lower(p_values, 1), array_ndims(p_values),
+      array_lower(p_encodings, 1), array_ndims(p_encodings),
+      array_lower(p_delays, 1), array_ndims(p_delays),
+      array_lower(p_untils, 1), array_ndims(p_untils),
+      array_lower(p_follows, 1), array_ndims(p_follows),
+      array_lower(p_code_versions, 1), array_ndims(p_code_versions)]);
 
   if cardinality(p_execution_ids) = 1 then
     v_fences := array[1];

@@ -1,6 +1,8 @@
--- Append one chunk to each of several streams. The caller holds the locks of the streams and has
--- checked the fences. p_items are the chunks, as numbers in the other arrays; each is of another
--- execution. Returns a row for each. See ff.append_frames.
+-- Append one chunk to each of several streams, as ff.append_frames describes. Returns a row for
+-- each chunk.
+--
+-- p_items are the positions of the chunks in the other arrays. No two chunks belong to the same
+-- execution. The caller has locked the streams and checked the fences.
 drop function if exists ff._append_chunks;
 create function ff._append_chunks(
   p_partition_key   smallint,
@@ -39,7 +41,8 @@ as $$
 #variable_conflict use_column
 declare
   v_ms      constant bigint := floor(extract(epoch from p_now) * 1000)::bigint;
-  -- of each chunk: its word; how many frames were stored before; how many are new; their bytes
+  -- These have one value for each chunk: its word; how many frames were stored before; how many are
+  -- new; their bytes.
   v_words   text[];
   v_skips   integer[];
   v_news    integer[];
@@ -165,7 +168,7 @@ begin
       where y.partition_key = p_partition_key and y.execution_id = p_execution_ids[u.n]
       offset 0) s
     where v_words[u.o] = 'appended' and case p_modes[u.n]
-      -- At most once in 64 frames.
+      -- Trim at most once in 64 frames.
       when 'best_effort' then s.best_effort_count / 64
                               > (s.best_effort_count - v_news[u.o]) / 64
       when 'summary' then s.summary_count / 64 > (s.summary_count - v_news[u.o]) / 64

@@ -1,5 +1,5 @@
--- Apply merge patches to the summary of an execution, in their order. The caller holds the lock of the
--- stream. Returns what is wrong with a patch, and then changes nothing; null if nothing is.
+-- Apply merge patches to the summary of an execution, in order. If a patch is invalid, change
+-- nothing and return its problem; otherwise return null. The caller has locked the stream.
 drop function if exists ff._apply_patches;
 create function ff._apply_patches(
   p_partition_key smallint,
@@ -16,6 +16,7 @@ as $$
 declare
   v_document jsonb;
   v_patch    bytea;
+  v_value    jsonb;
   v_problem  text;
 begin
   select y.document into v_document
@@ -26,8 +27,10 @@ begin
     if v_problem is not null then
       return v_problem;
     end if;
-    v_document := ff._merge_patch(v_document, convert_from(v_patch, 'UTF8')::jsonb);
-    if strpos(v_document::text, '__ff_null__') > 0 then
+    v_value := convert_from(v_patch, 'UTF8')::jsonb;
+    v_document := ff._merge_patch(v_document, v_value);
+    -- Only a patch brings this text: the document before it had none.
+    if strpos(v_value::text, '__ff_null__') > 0 then
       v_document := ff._write_nulls(v_document);
     end if;
   end loop;

@@ -1,8 +1,8 @@
--- Close the streams of executions whose leases end in this transaction, or that end. The caller holds
--- the row locks of the executions and has updated them. Every function that ends a lease calls this.
+-- Close the streams of executions that end, or whose leases end, in this transaction. Every
+-- function that ends a lease calls this. The caller has locked and updated the executions.
 --
--- It waits for an append in flight, which waits for nothing. So every frame of the lease is stored
--- before the end commits, and none can follow.
+-- The call waits for an append in flight; an append itself never waits. So every frame of the lease
+-- is stored before the end of the lease commits, and no frame can follow.
 drop function if exists ff._close_streams;
 create function ff._close_streams(
   p_partition_key smallint,
@@ -45,12 +45,14 @@ begin
     select p_partition_key as pk, u.id, u.is_over from unnest(v_ids, v_over) u(id, is_over)
     offset 0) i
   where s.partition_key = i.pk and s.execution_id = i.id;
-  -- Readers of the executions that end here; their packed ids, as the client sends them.
+  -- Hint to the readers of the executions that end here, with digests of ids as the client sends
+  -- them (client/frames.py). Every login may listen, so a hint must not tell an id.
   v_ids := array(select u.id from unnest(v_ids, v_over) u(id, is_over) where u.is_over);
   if v_ids <> '{}' then
     perform pg_notify('ff_stream', concat(p_partition_key, ' ', case
       when cardinality(v_ids) > 300 then '*'
-      else (select string_agg(encode(uuid_send(u.id), 'base64'), '') from unnest(v_ids) u(id)) end));
+      else (select string_agg(encode(substr(sha256(uuid_send(u.id)), 1, 9), 'base64'), '')
+            from unnest(v_ids) u(id)) end));
   end if;
 end;
 $$;

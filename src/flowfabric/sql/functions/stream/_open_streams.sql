@@ -1,9 +1,10 @@
--- Open streams for leases that append for the first time. The caller holds the row locks of the
--- executions and has checked the fences. A stream that another call has locked is not opened.
+-- Open streams for leases that append for the first time. A stream that another call has locked is
+-- not opened. The caller has locked the executions and checked the fences.
 --
--- p_bases is the number of journal entries when the run of the handler began. The frames of the same
--- generation that were sent at this position or a later one are sent again: if there are any, a
--- rewind to the last other frame is written.
+-- The position of a frame is the number of journal entries when it was sent. p_bases is the number
+-- of journal entries when the run of the handler began. The run will again send all frames with
+-- position p_bases or higher. If the stream already has such frames of the same generation, this
+-- call writes a rewind to the last frame before them.
 drop function if exists ff._open_streams;
 create function ff._open_streams(
   p_partition_key smallint,
@@ -26,7 +27,7 @@ declare
   v_bases  integer[];
   v_known  uuid[];
   v_rewind uuid[];
-  -- of each rewind
+  -- These have one value for each rewind.
   v_at_ms  bigint[];
   v_at_seq integer[];
   v_to_ms  bigint[];
@@ -92,7 +93,7 @@ begin
       offset 0) i
     where s.partition_key = i.pk and s.execution_id = i.id;
 
-    -- Positions do not fall along the frames that are valid, and the last chunk is always valid.
+    -- Along the valid frames the positions never decrease, and the last chunk is always valid.
     select array_agg(u.id), array_agg(greatest(s.last_ms, v_ms)),
            array_agg(case when s.last_ms >= v_ms then s.last_seq + 1 else 0 end),
            array_agg(coalesce(m.to_ms, k.ms, 0)), array_agg(coalesce(m.to_seq, k.seq, 0))
@@ -110,7 +111,7 @@ begin
       where c.partition_key = p_partition_key and c.execution_id = u.id
         and c.mode <> 'rewind' and (c.generation, c.position) < (s.generation, u.base)
       order by c.ms desc, c.seq desc limit 1) k on true
-    -- If that frame was rewound since, the frame that this rewind kept.
+    -- If a later rewind has removed that frame, use the frame to which the later rewind went back.
     left join lateral (
       select c.to_ms, c.to_seq from ff.stream_chunk c
       where c.partition_key = p_partition_key and c.execution_id = u.id

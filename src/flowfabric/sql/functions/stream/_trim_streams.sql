@@ -1,9 +1,12 @@
--- Remove the oldest chunks of streams that have more than they may keep. The caller holds the locks of
--- the streams.
+-- Remove the oldest chunks of streams that have more frames than they may keep. The caller has
+-- locked the streams.
 --
--- Best-effort chunks: about as many frames stay as come in twice their time to live. Summary chunks:
--- the newest 64 frames stay. Durable chunks: only if the policy has a cap; then the floor rises, so
--- that readers learn of it. Only whole chunks are removed, so a few more frames may stay.
+-- Of the best-effort frames, the newest stay: about as many as arrive within twice their time to
+-- live. Of the summary frames, the newest 64 stay. Durable frames are removed only if the policy
+-- limits their number. In that case the floor of the stream rises, which tells readers that frames
+-- are gone.
+--
+-- Only whole chunks are removed, so a few more frames may stay.
 drop function if exists ff._trim_streams;
 create function ff._trim_streams(p_partition_key smallint, p_execution_ids uuid[])
 returns void
@@ -38,7 +41,7 @@ begin
     select coalesce(sum(g.byte_count), 0) into v_bytes from gone g;
     if v_stream.durable_count - v_stream.trimmed_count
        >= v_stream.max_frames + greatest(64, v_stream.max_frames / 10) then
-      -- The first chunk that stays.
+      -- Find the first chunk that stays.
       select c.ms, c.seq, c.mode_no - c.frame_count as trimmed into v_kept
       from ff.stream_chunk c
       where c.partition_key = p_partition_key and c.execution_id = v_id
@@ -61,7 +64,7 @@ begin
       from gone g;
       update ff.stream s set
         trimmed_count = v_kept.trimmed,
-        -- just above the last frame that was removed
+        -- The floor is just above the last frame that was removed.
         floor_ms = coalesce(v_ms, s.floor_ms),
         floor_seq = coalesce(v_seq, s.floor_seq)
       where s.partition_key = p_partition_key and s.execution_id = v_id;

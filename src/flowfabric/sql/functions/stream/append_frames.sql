@@ -1,25 +1,31 @@
 -- Append frames to the streams of running executions, in chunks. Returns a row for every chunk.
 --
--- A chunk is what one lease appends in one mode: `durable`, `summary` (each payload is a JSON merge
--- patch, applied to the summary of the execution) or `best_effort` (only the newest frames are kept,
--- about twice as many as come in p_ttls). p_counts says how many frames each chunk has; the arrays of
--- frames hold those of the first chunk, then those of the second, and so on. Several chunks of one
--- execution are appended in their order.
+-- A chunk holds the frames that one lease appends in one mode. The mode is `durable`, `summary` or
+-- `best_effort`. The payload of a summary frame is a JSON merge patch, which is applied to the
+-- summary of the execution. Of the best-effort frames, only the newest are kept: about as many as
+-- arrive within twice p_ttls.
 --
--- The frames of a lease are numbered from 0. p_first_nos must continue them; frames with lower numbers
--- were stored before and are skipped, so a call may be repeated. One append per lease at a time.
--- p_positions is the number of journal entries when the frames were sent, p_bases the number when the
--- run of the handler began. The first append of a lease writes a rewind if frames of an earlier lease
--- are sent again: frames of the same generation with position p_bases or more.
+-- p_counts says how many frames each chunk has. The arrays of frames hold the frames of the first
+-- chunk, then the frames of the second, and so on. Several chunks of one execution are appended in
+-- their order.
 --
--- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4, T18)
+-- The frames of a lease are numbered from 0, and p_first_nos must continue these numbers. Frames
+-- with lower numbers were stored before and are skipped, so a call may be repeated. A lease must
+-- not have two appends at once.
+--
+-- p_positions is the number of journal entries when the frames were sent. p_bases is the number of
+-- entries when the run of the handler began. A new run sends some frames of earlier leases again:
+-- the frames of the same generation with position p_bases or higher. If the stream has such frames,
+-- the first append of the new lease writes a rewind.
+--
+-- Moves:    nothing; the first append of a lease marks an expired lease (T19) and settles an
+--           overdue execution as ff.expire_executions does (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · gap (last_no) · payload_too_large (64 KiB a frame)
 --           · stream_full (bytes, limit) · invalid (field, problem)
--- Locks:    for the first append of a lease executions in id order, then streams in id order; never
---           waiting
--- Replay:   `appended`; nothing is stored twice
+-- Locks:    executions in id order, only for the first append of a lease; then streams in id order;
+--           never waiting
+-- Repeat:   `appended`; nothing is stored twice
 -- Rights:   app
 drop function if exists ff.append_frames;
 create function ff.append_frames(
@@ -65,15 +71,15 @@ as $$
 #variable_conflict use_column
 declare
   v_now     timestamptz;
-  -- of each item: the first frame in the arrays of frames; the number of the chunk in its
-  -- execution; and the word of an item that is not appended
+  -- These have one value for each item: its first frame in the arrays of frames; the number of the
+  -- chunk in its execution; and the word of an item that is not appended.
   v_starts  integer[];
   v_nths    integer[];
   v_words   text[];
   v_details jsonb[];
-  -- of each execution: its first item
+  -- This has one value for each execution: its first item.
   v_fences  integer[];
-  -- the first items of executions whose lease has not appended yet
+  -- These are the first items of executions whose lease has not appended yet.
   v_new     integer[];
   v_judged  ff.verdict[];
   v_locked  uuid[];
@@ -87,7 +93,9 @@ begin
       cardinality(p_modes), cardinality(p_first_nos), cardinality(p_counts),
       cardinality(p_ttls)],
     p_firsts => array[
-      array_lower(p_bases, 1), array_ndims(p_bases), array_lower(p_positions, 1),
+      array_lower(p_execution_ids, 1), array_ndims(p_execution_ids), array_lower(p_lease_ids, 1),
+      array_ndims(p_lease_ids), array_lower(p_epochs, 1), array_ndims(p_epochs),
+      array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids), array_lower(p_bases, 1), array_ndims(p_bases), array_lower(p_positions, 1),
       array_ndims(p_positions), array_lower(p_modes, 1), array_ndims(p_modes),
       array_lower(p_first_nos, 1), array_ndims(p_first_nos), array_lower(p_counts, 1),
       array_ndims(p_counts), array_lower(p_ttls, 1), array_ndims(p_ttls),
@@ -120,7 +128,7 @@ begin
                 when u.base is null or u.base < 0 then array['base', 'must be 0 or more']
                 when u.position is null or u.position < u.base
                   then array['position', 'must not be less than base']
-                when u.ttl <= interval '0' or u.ttl > interval '1 day'
+                when not ff._is_within(u.ttl, interval '1 microsecond', interval '1 day')
                   then array['ttl', 'must be more than 0 and at most a day'] end as problem
     from unnest(p_execution_ids, p_modes, p_first_nos, p_counts, p_bases, p_positions, p_ttls)
       with ordinality u(id, mode, first_no, size, base, position, ttl, n)) c;
@@ -153,8 +161,8 @@ begin
   v_fences := array(
     select u.n::integer from unnest(v_nths) with ordinality u(nth, n)
     where u.nth = 1 and p_execution_ids[u.n] is not null order by u.n);
-  -- Leases that have not appended yet, and those that were lost. Judged before any stream is locked,
-  -- because the judgement may have to wait for a stream.
+  -- Judge leases that have not appended yet, and lost leases. This happens before any stream is
+  -- locked, because the judgement may have to wait for a stream.
   v_new := array(
     select f.n from unnest(v_fences) f(n)
     where not exists (
@@ -203,8 +211,8 @@ begin
         and case when s.lease_id = a.lease_id then true else false end
       for no key update skip locked) l);
   v_now := ff.now();
-  -- A later statement than the lock: it sees every end that committed before. A lease that ended
-  -- since the judgement is `busy`: the next call gives its word.
+  -- This statement comes after the lock, so it sees every end that committed before. A lease that
+  -- ended after the judgement gets `busy`; the next call gives the exact outcome.
   for v_row in
     select f.n, u.id, e.lease_id
     from unnest(v_fences) f(n)
@@ -223,7 +231,7 @@ begin
       v_words[v_row.n] := 'lease_expired';
     end if;
   end loop;
-  -- Every chunk of an execution has the fence of the first one, and the word of its refusal.
+  -- All chunks of an execution share the fence of its first chunk, and its refusal.
   for v_row in
     select u.n, v_words[f.n] as word, v_details[f.n] as detail,
            u.lease_id = p_lease_ids[f.n] and u.epoch = p_epochs[f.n]

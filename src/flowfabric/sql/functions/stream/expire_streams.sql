@@ -1,13 +1,13 @@
 -- Remove the frames of streams that have expired.
 --
--- A stream with best-effort frames only expires twice their time to live after the last append. Any
--- other stream expires only by its policy, after the end of its execution. The summary stays. due_in
--- is the time until the next stream expires.
+-- A stream that has only best-effort frames expires when twice their time to live has passed since
+-- the last append. Any other stream expires after the end of its execution, as its policy says. The
+-- summary stays. due_in is the time until the next stream expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    streams in the order of their expiry, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_streams;
 create function ff.expire_streams(p_partition_key smallint, p_limit integer default 500)
@@ -41,7 +41,8 @@ begin
     expires_at = null,
     stored_bytes = 0,
     trimmed_count = s.durable_count,
-    -- Readers do not miss best-effort frames.
+    -- The floor rises only for durable frames: readers need not learn that best-effort frames are
+    -- gone.
     floor_ms = case when s.durable_count > s.trimmed_count then s.last_ms else s.floor_ms end,
     floor_seq = case when s.durable_count > s.trimmed_count then s.last_seq + 1
                      else s.floor_seq end

@@ -1,17 +1,20 @@
--- Read what streams have after given positions: the state of each stream, then its next chunks.
+-- Read several streams after the reader's positions: the state of each stream, then its next
+-- chunks.
 --
 -- A position is the id of the last frame that the reader has; 0 and 0 are the beginning. A row
--- without ms is the state of a stream: `found`, or `not_found` if there is no such execution;
--- is_ended says that the execution has ended, so that no frame follows the chunks of this answer,
--- unless they are cut by a limit. Frames with an id below (floor_ms, floor_seq) were removed, as far
--- as they are not in the chunks. A stream has at most p_limit frames and about 1 MiB in an answer; the
--- last chunk may exceed that. A chunk may begin with frames that the reader has. With p_changed, a
--- stream with nothing new has no row, if its execution has not ended.
+-- without ms is the state of a stream: `found`, or `not_found` if there is no such execution.
+-- is_ended says that the execution has ended. In that case no frame follows the chunks of this
+-- answer, unless a limit has shortened the answer. Frames with an id below (floor_ms, floor_seq)
+-- were removed, except those in the chunks of this answer.
+--
+-- For each stream, an answer has at most p_limit frames and about 1 MiB; the last chunk may exceed
+-- that. A chunk may begin with frames that the reader already has. If p_changed is true, a stream
+-- without new frames has no row, unless its execution has ended.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.read_streams;
 create function ff.read_streams(
@@ -77,7 +80,8 @@ begin
          c.ms, c.seq, c.mode, c.mode_no, c.attempt_index, c.epoch, c.appended_at, c.to_ms,
          c.to_seq, c.payloads, c.kinds, c.encodings, c.correlation_ids
   from (
-    -- One statement and so one snapshot: an execution that has ended here has all its frames here.
+    -- This is one statement with one snapshot. So if it sees the end of an execution, it sees all
+    -- its frames.
     select u.n::integer as n, u.id, u.ms as after_ms, u.seq as after_seq,
            case when e.phase is null then 'not_found' else 'found' end as outcome,
            e.phase = 'terminal' as is_ended, s.closed_at, s.close_reason::text as close_reason,
@@ -118,7 +122,8 @@ begin
                t.correlation_ids
         from ff.stream_chunk t
         where t.partition_key = p_partition_key and t.execution_id = a.id
-          -- A chunk has at most 10 000 frames, so the chunk of the position begins above this.
+          -- A chunk has at most 10 000 frames, so the chunk that contains the position begins above
+          -- this.
           and (t.ms, t.seq) > (a.after_ms, a.after_seq - 10000)
           and (t.ms > a.after_ms or t.seq + t.frame_count - 1 > a.after_seq)
           and case when p_with_best_effort then true else t.mode <> 'best_effort' end

@@ -1,10 +1,10 @@
--- Read the summary of an execution: the document that its summary frames have built. Returns nothing
--- if it has none, or does not exist.
+-- Read the summary of an execution: the document that its summary frames have built. Returns
+-- nothing if the execution has no summary or does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.read_summary;
 create function ff.read_summary(

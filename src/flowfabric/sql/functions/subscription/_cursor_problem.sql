@@ -1,5 +1,5 @@
--- Return what is wrong with the joined cursors of a subscription, or null. Only their form is judged:
--- whether they can still be read, the next read says.
+-- Check the form of the joined cursors of a subscription. Return the text of the problem, or null.
+-- The call does not check whether a cursor has expired; the next read does.
 drop function if exists ff._cursor_problem;
 create function ff._cursor_problem(p_cursor text)
 returns text

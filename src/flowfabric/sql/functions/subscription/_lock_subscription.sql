@@ -1,4 +1,4 @@
--- Lock a subscription and return its row; null if there is none.
+-- Lock a subscription and return its row. Returns null if it does not exist.
 drop function if exists ff._lock_subscription;
 create function ff._lock_subscription(p_namespace text, p_name text)
 returns ff.subscription

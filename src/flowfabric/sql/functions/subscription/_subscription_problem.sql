@@ -1,5 +1,5 @@
--- Return what is wrong with the name or the wishes of a subscription, as the field and the problem;
--- null if nothing is.
+-- Check the name, the filters and the options of a subscription. Return the field and the text of
+-- the first problem, or null.
 drop function if exists ff._subscription_problem;
 create function ff._subscription_problem(
   p_namespace     text,
@@ -24,9 +24,10 @@ begin
   return case
     when p_namespace is null or p_namespace !~ E'^[^\x01-\x20\x7f]+$'
          or octet_length(p_namespace) > 256
-      then array['namespace', 'must be 1 to 256 bytes without blanks and control characters']
+      then array['namespace', 'must be 1 to 256 bytes without blanks or control characters']
     when p_name is null or p_name !~ E'^[^\x01-\x20\x7f]+$' or octet_length(p_name) > 256
-      then array['name', 'must be 1 to 256 bytes without blanks and control characters']
+      then array['name', 'must be 1 to 256 bytes without blanks or control characters']
+    when array_ndims(p_kinds) > 1 then array['kinds', 'must be a list of kinds']
     when v_unknown is not null or array_position(p_kinds, null) is not null
       then array['kinds', coalesce(v_unknown, 'null') || ' is not a kind of event']
     when cardinality(p_kinds) = 0 then array['kinds', 'must not be empty; leave it out for all']
@@ -41,8 +42,7 @@ begin
       then array['instance_tags', 'must be 1 to 100 texts of at most 256 bytes; leave it out for all']
     when p_on_expiry is null or p_on_expiry not in ('stop', 'resume')
       then array['on_expiry', 'must be stop or resume']
-    when p_keep is null or p_keep not between interval '0' and interval '30 days'
-      or ff._has_months(p_keep)
-      then array['keep', 'must be from nothing to 30 days, in days or less'] end;
+    when ff._is_within(p_keep, interval '0', interval '30 days') is not true
+      then array['keep', 'must be between 0 and 30 days, in days or smaller units'] end;
 end;
 $$;

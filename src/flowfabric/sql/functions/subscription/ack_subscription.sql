@@ -1,13 +1,14 @@
--- Store how far the holder of a subscription has come, and renew its hold.
+-- Store the position of a subscription, and renew the hold. The consumer that holds the
+-- subscription calls this. Without a cursor, the call only renews the hold.
 --
--- Acknowledgements of one hold are numbered from 1. A number that was stored before changes nothing,
--- so a late repeat never puts the position back. A caller that does not hold the subscription any more
--- gets `hold_lost`, and nothing is stored. Without a cursor the call only renews the hold.
+-- Acknowledgements of one hold are numbered from 1. A number that was stored before changes
+-- nothing, so a late repeat never puts the position back. If the caller no longer holds the
+-- subscription, the answer is `hold_lost`, and nothing is stored.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   `acked` again; the position is stored once
+-- Repeat:   `acked` again; the position is stored once
 -- Rights:   app
 drop function if exists ff.ack_subscription;
 create function ff.ack_subscription(
@@ -34,7 +35,7 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
-    when p_ttl is null or p_ttl not between interval '1 second' and interval '1 hour'
+    when ff._is_within(p_ttl, interval '1 second', interval '1 hour') is not true
       then array['ttl', 'must be from 1 second to 1 hour']
     when (p_ack_no is null) <> (p_cursor is null) or p_ack_no < 1
       then array['ack_no', 'must be a number from 1, and be given with the cursor']

@@ -1,16 +1,19 @@
--- Take or renew the hold on a subscription, for one consumer at a time; create it if it is new.
+-- Take or renew the hold on a subscription, for one consumer at a time. Create the subscription if
+-- it does not exist.
 --
--- The holder's id is minted by the consumer. The same id renews its hold and keeps the epoch. Another
--- id gets the hold once nobody holds the subscription: then the epoch rises, and the given wishes
--- replace the stored ones. So two versions of a program with different wishes never read in turns.
--- A new subscription begins at p_cursor; without p_cursor the answer is `unknown`, and nothing is
+-- The consumer makes its holder id. A call with the same id renews the hold and keeps the epoch. A
+-- call with another id gets the hold only if no consumer has it. If it gets the hold, the epoch
+-- rises, and the filters and options of the call replace the stored ones. So two versions of a
+-- program with different filters never read alternately.
+--
+-- A new subscription begins at p_cursor. Without p_cursor, the answer is `unknown`, and nothing is
 -- stored.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF228 is_webhook ·
 --           WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same hold, renewed
+-- Repeat:   the same hold, renewed
 -- Rights:   app
 drop function if exists ff.hold_subscription;
 create function ff.hold_subscription(
@@ -54,7 +57,7 @@ begin
     case when p_holder_id is null then array['holder_id', 'must be given']
          when p_held_by is null or octet_length(p_held_by) > 256
            then array['held_by', 'must be at most 256 bytes']
-         when p_ttl is null or p_ttl not between interval '1 second' and interval '1 hour'
+         when ff._is_within(p_ttl, interval '1 second', interval '1 hour') is not true
            then array['ttl', 'must be from 1 second to 1 hour']
          when ff._cursor_problem(p_cursor) is not null
            then array['cursor', ff._cursor_problem(p_cursor)] end);

@@ -1,9 +1,10 @@
--- List subscriptions without webhooks: all, or one by name. ff.read_lags says how far they are behind.
+-- List all subscriptions that are not webhooks, or one of them by name. ff.read_lags says how far
+-- they are behind.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_subscriptions;
 create function ff.list_subscriptions(p_namespace text, p_name text default null)

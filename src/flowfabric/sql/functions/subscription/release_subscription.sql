@@ -1,9 +1,10 @@
--- Give up the hold on a subscription, so that the next consumer need not wait for its end.
+-- Give up the hold on a subscription, so that the next consumer need not wait until the hold
+-- expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   `released` again; another holder keeps its hold
+-- Repeat:   `released` again; another holder keeps its hold
 -- Rights:   app
 drop function if exists ff.release_subscription;
 create function ff.release_subscription(

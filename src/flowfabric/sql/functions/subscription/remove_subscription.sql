@@ -1,11 +1,11 @@
 -- Delete a subscription with its position. A consumer that holds it loses its hold.
 --
--- Only an operator changes a webhook.
+-- Only an operator may remove a webhook.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same answer: the subscription does not exist
+-- Repeat:   `removed` again, because the subscription does not exist
 -- Rights:   app
 drop function if exists ff.remove_subscription;
 create function ff.remove_subscription(p_namespace text, p_name text)

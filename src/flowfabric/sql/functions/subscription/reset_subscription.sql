@@ -1,12 +1,12 @@
--- Put a subscription at another position. A consumer that holds it loses its hold, so that its next
--- acknowledgement is refused and it begins at the new position.
+-- Put a subscription at another position. A consumer that holds the subscription loses its hold:
+-- its next acknowledgement is refused, and then it begins at the new position.
 --
--- Only an operator changes a webhook.
+-- Only an operator may reset a webhook.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF312 subscription_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same position, and another epoch
+-- Repeat:   the same position, and another epoch
 -- Rights:   app
 drop function if exists ff.reset_subscription;
 create function ff.reset_subscription(

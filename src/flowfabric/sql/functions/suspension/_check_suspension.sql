@@ -1,5 +1,5 @@
--- Refuse the arguments of a suspension that are malformed. p_reason is the blocking reason for its
--- reason code; null if there is none.
+-- Refuse malformed arguments of a suspension. p_reason is the blocking reason that belongs to the
+-- reason code; null if the code is unknown.
 drop function if exists ff._check_suspension;
 create function ff._check_suspension(
   p_execution_id     uuid,
@@ -53,9 +53,8 @@ begin
     when p_timeout_behavior is null
       or p_timeout_behavior not in ('auto_resume', 'fail', 'cancel', 'expire', 'escalate')
       then array['timeout_behavior', 'must be auto_resume, fail, cancel, expire or escalate']
-    when p_resume_delay not between interval '0' and interval '36525 days'
-      or ff._has_months(p_resume_delay)
-      then array['resume_delay', 'must be from nothing to a hundred years, in days or less']
+    when not ff._is_within(p_resume_delay, interval '0', interval '36525 days')
+      then array['resume_delay', 'must be between 0 and a hundred years, in days or smaller units']
     when octet_length(p_continuation) > 4096
       then array['continuation', 'must be at most 4096 bytes']
   end;

@@ -1,6 +1,8 @@
--- Forget the waits of executions that no signal has answered, because a retry or a replay asks
--- again. Their rows stay, because later steps follow them. The waitpoints that they waited for are
--- open again, because the journal still has their tokens. The caller holds the row locks.
+-- Reset the waits that no signal has answered, because a retry or a replay opens them again. The
+-- caller has locked the executions.
+--
+-- The rows of these waits stay, because later steps follow them in the journal. Their waitpoints
+-- are opened again, because the handler still uses the tokens in the journal.
 drop function if exists ff._drop_unanswered;
 create function ff._drop_unanswered(p_partition_key smallint, p_execution_ids uuid[])
 returns void
@@ -26,7 +28,8 @@ begin
       and w.close_reason in ('timed_out', 'resumed') and not exists (
         select from ff.signal g
         where g.partition_key = p_partition_key and g.execution_id = v_wait.execution_id
-          and g.waitpoint_id = w.waitpoint_id and g.taken_at is not null
+          and coalesce(g.waitpoint_id, g.answered_id) = w.waitpoint_id
+          and g.wait_name is not null
         offset 0);
   end loop;
   update ff.step s set

@@ -1,5 +1,5 @@
--- Leave suspended executions to an operator: they keep their waits and lose their timeout (T27). The
--- caller holds the row locks.
+-- Leave suspended executions to an operator (T27). They keep their waits and lose their timeout.
+-- The caller has locked the executions.
 drop function if exists ff._escalate_suspensions;
 create function ff._escalate_suspensions(
   p_partition_key smallint,
@@ -19,7 +19,8 @@ declare
   v_xid        constant xid8 := pg_current_xact_id();
   v_generation constant integer := ff._lock_generation(p_partition_key);
 begin
-  -- The timeouts of the waits go as well, else the next ask would find them timed out.
+  -- Remove the timeouts of the waits as well. Otherwise the next ff.ask_waits would find the waits
+  -- timed out.
   update ff.step s set until_at = null
   from ff.suspension p
   where p.partition_key = p_partition_key and p.execution_id = any (p_execution_ids)

@@ -1,5 +1,5 @@
--- Say why a suspended or suspending execution can continue: one of the waits is ready, taken or
--- due. Null if it cannot. Changes nothing. The caller holds the row lock and has noticed its
+-- Return why an execution can continue: one of its waits is ready, taken or due. Returns null if it
+-- cannot continue. Changes nothing. The caller has locked the execution, and has noticed its
 -- signals in an earlier statement.
 drop function if exists ff._read_ready;
 create function ff._read_ready(

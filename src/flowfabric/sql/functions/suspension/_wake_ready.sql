@@ -1,5 +1,5 @@
--- Wake those of the suspended executions that can continue (T18). The caller holds the row locks
--- and has noticed their signals in an earlier statement. Returns the woken.
+-- Wake the suspended executions that can continue (T18), and return them. The caller has locked the
+-- executions, and has noticed their signals in an earlier statement.
 drop function if exists ff._wake_ready;
 create function ff._wake_ready(
   p_partition_key smallint,
@@ -26,7 +26,8 @@ begin
     where s.partition_key = p_partition_key and s.execution_id = any (p_execution_ids)
       and s.closed_at is null
   loop
-    -- A due wait alone does not wake: the timeout of the suspension says what happens then.
+    -- A wait that is only due does not wake the execution: the timeout of the suspension decides
+    -- what happens then.
     v_ready := ff._read_ready(
       p_partition_key, v_row.execution_id, v_row.wait_names, v_row.wait_occurrences, '-infinity');
     if v_ready is not null then

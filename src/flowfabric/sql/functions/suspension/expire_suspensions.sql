@@ -1,8 +1,9 @@
--- Apply the timeouts of suspensions that are due, each as its behaviour says.
+-- Apply the timeouts of suspensions that are due. due_in is the time until the next timeout.
 --
--- auto_resume wakes the execution, whose handler then finds that its wait has timed out. fail, cancel
--- and expire end it. escalate leaves it suspended, without a timeout, for an operator. A signal that
--- arrived before this call wakes the execution instead. due_in is the time until the next timeout.
+-- The timeout behaviour of each suspension decides what happens. auto_resume wakes the execution;
+-- its handler then finds that its wait has timed out. fail, cancel and expire end the execution.
+-- escalate leaves it suspended, without a timeout, for an operator. If a signal arrived before this
+-- call, it wakes the execution instead.
 --
 -- Moves:    suspended -> runnable eligible (T26, T18) · suspended -> terminal failed, cancelled or
 --           expired (T25) · suspended -> suspended, paused by operator (T27); propagation of ends:
@@ -10,7 +11,7 @@
 --           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in the order of their timeouts, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_suspensions;
 create function ff.expire_suspensions(p_partition_key smallint, p_limit integer default 500)
@@ -27,11 +28,11 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now    timestamptz := ff.now();
-  v_asked  uuid[];
-  v_locked uuid[];
-  v_woken  uuid[];
-  v_row    record;
+  v_now      timestamptz := ff.now();
+  v_asked    uuid[];
+  v_locked   uuid[];
+  v_behavior text;
+  v_ids      uuid[];
 begin
   perform ff._check_pass(p_limit);
   v_asked := array(
@@ -50,37 +51,40 @@ begin
     ) l
     order by a.n);
   perform ff._notice_signals(p_partition_key, v_locked, v_now);
-  v_woken := ff._wake_ready(p_partition_key, v_locked, v_now);
-  -- Judged again under the lock: a suspension that was read above may have been closed since.
-  for v_row in
-    select s.timeout_behavior, array_agg(s.execution_id order by s.timeout_at) as ids
-    from ff.suspension s
-    where s.partition_key = p_partition_key and s.execution_id = any (v_locked)
-      and s.closed_at is null and s.timeout_at <= v_now
-    group by s.timeout_behavior
-  loop
-    if v_row.timeout_behavior = 'auto_resume' then
+  perform ff._wake_ready(p_partition_key, v_locked, v_now);
+  -- Judge again under the lock, and before each behaviour: the end of one execution may have woken
+  -- or ended another.
+  foreach v_behavior in array array['auto_resume', 'escalate', 'fail', 'cancel', 'expire'] loop
+    exit when cardinality(v_locked) = 0;
+    v_ids := array(
+      select s.execution_id from ff.suspension s
+      where s.partition_key = p_partition_key and s.execution_id = any (v_locked)
+        and s.closed_at is null and s.timeout_at <= v_now
+        and case when s.timeout_behavior = v_behavior then true else false end
+      order by s.timeout_at);
+    continue when cardinality(v_ids) = 0;
+    if v_behavior = 'auto_resume' then
       perform ff._wake_suspended(
-        p_partition_key, v_row.ids, 'time_out_suspension', 'timed_out_auto_resume', v_now,
+        p_partition_key, v_ids, 'time_out_suspension', 'timed_out_auto_resume', v_now,
         '{"by": "timeout"}');
-    elsif v_row.timeout_behavior = 'escalate' then
-      perform ff._escalate_suspensions(p_partition_key, v_row.ids, v_now);
-    elsif v_row.timeout_behavior = 'fail' then
+    elsif v_behavior = 'escalate' then
+      perform ff._escalate_suspensions(p_partition_key, v_ids, v_now);
+    elsif v_behavior = 'fail' then
       perform ff._end_executions(
-        p_partition_key, v_row.ids, 'failed', 'time_out_suspension', 'failed', 'expire',
+        p_partition_key, v_ids, 'failed', 'time_out_suspension', 'failed', 'expire',
         'ended_failure', v_now, p_class => 'timeout', p_category => 'suspension_timeout',
         p_reason => 'suspension_timeout:fail',
         p_detail => '{"category": "suspension_timeout", "behavior": "fail"}');
-    elsif v_row.timeout_behavior = 'cancel' then
+    elsif v_behavior = 'cancel' then
       perform ff._end_executions(
-        p_partition_key, v_row.ids, 'cancelled', 'time_out_suspension', 'cancelled', 'expire',
+        p_partition_key, v_ids, 'cancelled', 'time_out_suspension', 'cancelled', 'expire',
         'ended_cancelled', v_now, p_class => 'cancelled', p_category => 'suspension_timeout',
         p_reason => 'suspension_timeout:cancel',
         p_cancelled_by => 'suspension_timeout',
         p_detail => '{"category": "suspension_timeout", "behavior": "cancel"}');
-    elsif v_row.timeout_behavior = 'expire' then
+    elsif v_behavior = 'expire' then
       perform ff._end_executions(
-        p_partition_key, v_row.ids, 'expired', 'time_out_suspension', 'expired', 'expire',
+        p_partition_key, v_ids, 'expired', 'time_out_suspension', 'expired', 'expire',
         'ended_failure', v_now, p_class => 'timeout', p_category => 'suspension_timeout',
         p_reason => 'suspension_timeout:expire',
         p_detail => '{"category": "suspension_timeout", "behavior": "expire"}');

@@ -1,11 +1,12 @@
 -- List suspended executions, longest suspended first.
 --
--- p_after_at and p_after_id are the time and the id of the last row of the page before.
+-- `continuation` is the text that the holder left for people who read this list. p_after_at and
+-- p_after_id are the time and the id of the last row of the previous page.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_suspended;
 create function ff.list_suspended(
@@ -21,7 +22,8 @@ returns table (
   reason_code      text,
   timeout_at       timestamptz,
   timeout_behavior text,
-  conditions       jsonb
+  conditions       jsonb,
+  continuation     text
 )
 language plpgsql
 stable
@@ -40,10 +42,10 @@ begin
   perform ff._check_limit(p_limit);
   return query
   select s.execution_id, s.suspended_at, s.reason_code, s.timeout_at, s.timeout_behavior,
-         coalesce(w.conditions, '[]')
+         coalesce(w.conditions, '[]'), s.continuation
   from ff.suspension s
   cross join lateral (
-    select jsonb_agg(x.condition order by x.position) as conditions from ff.step x
+    select jsonb_agg(x.condition - 'default' order by x.position) as conditions from ff.step x
     where x.partition_key = p_partition_key and x.execution_id = s.execution_id
       and x.kind = 'wait' and x.taken_as is null and exists (
         select from unnest(s.wait_names, s.wait_occurrences) u(name, occurrence)

@@ -1,12 +1,13 @@
--- Resume a suspended execution by decision of an operator, whatever it waits for.
+-- Resume a suspended execution because an operator decided so, whatever it waits for.
 --
--- The waits of its suspension end as taken by the operator: the handler gets the default value of
--- each, or an error if it has none. With p_delay the execution continues later.
+-- The waits of the suspension end with the result `operator`. The handler gets the default value of
+-- each wait, or an error if a wait has no default. If p_delay is given, the execution continues
+-- after that time.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · WF222 not_suspended · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   already_applied when the version has moved
+-- Repeat:   `already_applied` if p_if_version is given and the version has changed since
 -- Rights:   app
 drop function if exists ff.resume_execution;
 create function ff.resume_execution(
@@ -38,9 +39,10 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_actor_and_reason(p_actor, p_reason);
-  if p_delay not between interval '0' and interval '36525 days' then
+  if not ff._is_within(p_delay, interval '0', interval '36525 days') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'delay', 'problem', 'must be from nothing to a hundred years'));
+      'field', 'delay',
+      'problem', 'must be between 0 and a hundred years, in days or smaller units'));
   end if;
   v_row := ff._lock_execution(p_partition_key, p_namespace, p_execution_id);
   if v_row.version <> p_if_version then

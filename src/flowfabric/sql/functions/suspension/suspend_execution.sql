@@ -1,18 +1,23 @@
--- Suspend a running execution for its lease holder until one of its waits is ready, until p_k of the
--- given executions have ended, or until a time: whichever comes first. The same attempt resumes.
+-- Suspend a running execution. The lease holder calls this. The suspension ends when one of its
+-- waits is ready, when p_k of the executions in p_targets have ended, or at p_until_at, whichever
+-- comes first. The same attempt resumes afterwards.
 --
--- The waits were opened by ff.ask_waits. If one of them is ready, taken or due, or enough executions
--- have ended, or the time has come, the answer is `already_satisfied`, and the holder keeps its
--- lease. The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.
--- p_timeout_behavior says what happens then: auto_resume (wake it), fail, cancel, expire, or escalate
--- (it stays suspended for an operator). p_resume_delay delays it after a signal has woken it.
+-- The holder has opened the waits with ff.ask_waits. If one of them is ready, taken or due, if
+-- enough executions have ended, or if the time has come, then the answer is `already_satisfied`,
+-- and the holder keeps its lease.
+--
+-- The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.
+-- p_timeout_behavior says what happens at the timeout: auto_resume (wake the execution), fail,
+-- cancel, expire, or escalate (the execution stays suspended for an operator). p_resume_delay is
+-- the delay between the signal and the next claim. ff.list_suspended shows p_continuation, a text
+-- of at most 4096 bytes.
 --
 -- Moves:    active -> suspended, attempt interrupted (T17); an expired lease is marked (T19); an
 --           overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found (also of one it would wait for) · not_active
---           · lease_revoked · lease_expired · stale_lease · invalid
+-- Refuses:  WF001 invalid_input · as outcome: not_found (also if an execution to wait for does not
+--           exist) · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each
--- Replay:   the lease that was given up gets `suspended` again, whatever happened since
+-- Repeat:   with the lease that was given up the answer is `suspended`, whatever happened since
 -- Rights:   app
 drop function if exists ff.suspend_execution;
 create function ff.suspend_execution(
@@ -80,7 +85,8 @@ begin
     p_partition_key, p_namespace, 'suspend', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], cardinality(v_targets) = 0))[1];
   if v_verdict.word <> 'held' then
-    -- The lease that was given up here gets its answer again, also after the execution was woken.
+    -- If the lease that was given up here calls again, it gets the same answer, even after the
+    -- execution was woken.
     select s.timeout_at into v_timeout from ff.suspension s
     where s.partition_key = p_partition_key and s.execution_id = p_execution_id
       and case when s.lease_id = p_lease_id then true else false end

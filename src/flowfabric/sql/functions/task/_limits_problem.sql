@@ -1,5 +1,5 @@
--- Say what is wrong with the limits of a task in the form of ff.register_tasks, as field and text, or
--- return null.
+-- Check the limits of a task, in the form of ff.register_tasks. Return the field and the text of
+-- the first problem, or null.
 drop function if exists ff._limits_problem;
 create function ff._limits_problem(p_limits jsonb)
 returns text[]

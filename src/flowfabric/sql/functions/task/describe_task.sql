@@ -1,10 +1,11 @@
--- Describe a task as its app registered it: its version, the JSON Schema of its arguments and of its
--- result, its limits, and the schemas of the signals it takes. There is no row if no app has registered the task.
+-- Describe a task as its app registered it: its version, the JSON Schemas of its arguments and of
+-- its result, its limits, and the schemas of the signals it takes. Returns no row if no app has
+-- registered the task.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.describe_task;
 create function ff.describe_task(p_namespace text, p_task text)

@@ -1,13 +1,13 @@
--- List tasks in byte order of their names: tasks that an app has registered, that were submitted, or
--- that a schedule names.
+-- List tasks in byte order of their names: tasks that an app has registered, that were submitted,
+-- or that a schedule names.
 --
--- p_after continues behind a name. For all namespaces, a name is listed once: is_registered and
--- is_limited say whether one of them has it so.
+-- p_after is the last name of the previous page. In a list of all namespaces, each name occurs
+-- once, and is_registered and is_limited are true if they are true in at least one namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_tasks;
 create function ff.list_tasks(

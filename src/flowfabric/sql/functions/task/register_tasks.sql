@@ -1,19 +1,26 @@
--- Register tasks of an app: their versions, the schemas of arguments and results, and their limits.
--- Workers call this when they start, submitters before their first submit of a limited task.
+-- Register tasks of an app: their versions, the schemas of arguments and results, their limits, and
+-- their signals. Workers call this when they start. Submitters call it before their first submit of
+-- a limited task.
 --
--- Item n describes p_tasks[n]. p_arguments and p_results are JSON Schemas; null keeps the known one.
--- p_limits are lists of {"kind": "quota" or "budget", "name", "is_keyed", "argument"}; argument is
--- the argument that is the key, or null if the key is computed or there is none. A submit of the task
--- must then name each limit, with its key. p_signals are objects from the name of a signal to the JSON
--- Schema of its value, or to null for any value; a task that has one takes no other signals. The newest version of an app decides about a task; within
--- one version, the last caller does. Answers `registered` (new), `changed`, `unchanged`, or `newer`:
--- a newer version of the app has registered the task, and nothing changed.
+-- Item n describes p_tasks[n]. p_arguments and p_results are JSON Schemas; null keeps the known
+-- one.
+--
+-- p_limits are lists of {"kind": "quota" or "budget", "name", "is_keyed", "argument"}. `argument`
+-- is the argument that is the key; it is null if the key is computed or if there is no key. A
+-- submit of the task must name each limit, with its key.
+--
+-- p_signals are objects that map the name of a signal to the JSON Schema of its value. The schema
+-- null allows any value. A task with such an object takes no other signals.
+--
+-- The newest version of an app decides about a task. Within one version, the last caller decides.
+-- The answer is `registered` (the task is new), `changed`, `unchanged`, or `newer` (a newer version
+-- of the app has registered the task, and nothing changed).
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the rows of these tasks, waiting up to 2 s; advisory, where limits change: new routes
---           of these tasks
--- Replay:   `unchanged`
+-- Locks:    the rows of these tasks, waiting up to 2 s; if limits change, an advisory lock, for
+--           which ff.register_routes waits
+-- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.register_tasks;
 create function ff.register_tasks(
@@ -97,13 +104,15 @@ begin
       'field', v_field, 'problem', v_problem, 'task', v_which)));
   end if;
 
-  -- Neither a new route nor a change of the limits may miss the other.
+  -- Lock the limits against ff.register_routes: if a new route and a change of the limits come at
+  -- the same time, one of them must see the other.
   perform pg_advisory_xact_lock(u.number)
   from (select distinct ff._hash_limits(p_namespace, x.task) as number
         from unnest(p_tasks, p_limits) x(task, limits)
         where x.limits <> '[]'
         order by 1 offset 0) u;
-  -- In the order of the key: workers that start together wait for each other here.
+  -- Write in the order of the key. Workers that start together then wait for each other here, and
+  -- do not deadlock.
   for v_item in
     select u.task, u.version, u.arguments, u.result, u.limits, u.signals, u.n
     from unnest(p_tasks, p_versions, p_arguments, p_results, p_limits, p_signals)

@@ -1,4 +1,4 @@
--- Refuse a name or a secret of a key that is malformed.
+-- Refuse a malformed name or secret of an hmac key.
 drop function if exists ff._check_key;
 create function ff._check_key(p_kid text, p_secret text)
 returns void

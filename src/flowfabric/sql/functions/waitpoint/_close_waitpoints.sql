@@ -1,5 +1,6 @@
--- Close waitpoints of an execution: their tokens are dead from now on. Signals that came by name and
--- were not taken are free again for waits by name. The caller holds the row lock of the execution.
+-- Close waitpoints of an execution, so that their tokens are no longer accepted. If nobody can
+-- answer an open wait any more, the wait times out. Returns whether one of the waitpoints was open.
+-- The caller has locked the execution.
 drop function if exists ff._close_waitpoints;
 create function ff._close_waitpoints(
   p_partition_key smallint,
@@ -26,15 +27,8 @@ begin
   if not found then
     return false;
   end if;
-  update ff.signal g set waitpoint_id = null
-  where g.partition_key = p_partition_key and g.execution_id = p_execution_id
-    and g.waitpoint_id = any (p_waitpoint_ids) and g.taken_at is null
-    and case when g.is_by_token or g.category = 'approval' then false else true end
-    and case when g.dedup_key is null then true else not exists (
-          select from ff.signal y
-          where y.partition_key = p_partition_key and y.execution_id = p_execution_id
-            and y.name = g.name and y.waitpoint_id is null and y.dedup_key = g.dedup_key
-          offset 0) end;
+  perform ff._time_out_unanswerable(
+    p_partition_key, p_execution_id, p_waitpoint_ids, p_now);
   return true;
 end;
 $$;

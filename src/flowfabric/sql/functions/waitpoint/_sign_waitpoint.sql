@@ -1,5 +1,5 @@
 -- Return the token of a waitpoint: `ffw_` and, in base64url, a version, the key's name, the
--- partition, the execution, the waitpoint, and the HMAC-SHA256 of all that.
+-- partition, the execution, the waitpoint, and the HMAC-SHA256 of these parts.
 drop function if exists ff._sign_waitpoint;
 create function ff._sign_waitpoint(
   p_kid           text,

@@ -1,8 +1,9 @@
--- Verify a token, without reading any row but its key. Every wrong token costs the same work and has
--- the same answer, invalid_token. token_expired is the answer only after a lapsed key has verified it.
+-- Verify a token. Every wrong token costs the same work and gets the same answer, invalid_token.
+-- Only the row of its key is read. The answer token_expired means that the token is signed with a
+-- key whose grace is over.
 --
--- The digest covers all that the token says. base64 of PostgreSQL ignores white space and trailing
--- bits, so the token has to be exactly what its bytes encode to.
+-- The digest covers all parts of the token. PostgreSQL's base64 decoder ignores white space and
+-- trailing bits. So the decoded bytes are encoded again, and the result must equal the token.
 drop function if exists ff._verify_token;
 create function ff._verify_token(
   p_token           text,
@@ -17,7 +18,7 @@ language plpgsql
 volatile
 as $$
 declare
-  -- Work of the same size for a token that cannot be read.
+  -- A token that cannot be read is checked with these bytes, so that it costs the same work.
   v_bytes  bytea := decode(repeat('00', 70), 'hex');
   v_body   bytea;
   v_kid    text;
@@ -25,11 +26,11 @@ declare
   v_size   integer;
   v_nonce  constant bytea := uuid_send(gen_random_uuid());
   v_shaped boolean := false;
-  -- The blocks of a key that nobody has.
+  -- If the key is unknown, these blocks are used; no key has them.
   v_inner  constant bytea := decode(repeat('36', 64), 'hex');
   v_outer  constant bytea := decode(repeat('5c', 64), 'hex');
 begin
-  -- No base64 has one letter more than a multiple of four.
+  -- The length of base64 text is never one more than a multiple of four.
   if p_token ~ '^ffw_[A-Za-z0-9_-]{92,144}$' and length(p_token) % 4 <> 1 then
     v_bytes := decode(
       translate(substr(p_token, 5), '-_', '+/')
@@ -44,11 +45,12 @@ begin
     v_size := 2;
   end if;
   v_body := substr(v_bytes, 1, 36 + v_size);
-  -- A name that no key has: bytes that are not text must not raise an error.
+  -- Bytes that are not text must not raise an error. When they are escaped, they are a name that no
+  -- key has.
   v_kid := encode(substr(v_bytes, 3, v_size), 'escape');
   select k.* into v_key from ff.hmac_key k where k.kid = v_kid;
-  -- The same work for every token: the address is read before the word is known. The partition of a
-  -- token that is not ours may be larger than any.
+  -- Decode the address before the token is known to be valid, so that every token costs the same
+  -- work. The partition in a forged token may be larger than any partition.
   partition_key := (((get_byte(v_bytes, 2 + v_size) & 127) << 8)
                     + get_byte(v_bytes, 3 + v_size))::smallint;
   execution_id := encode(substr(v_bytes, 5 + v_size, 16), 'hex')::uuid;

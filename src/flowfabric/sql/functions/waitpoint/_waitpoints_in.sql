@@ -1,4 +1,4 @@
--- Return the waitpoints that a condition names; null if it names none.
+-- Return the waitpoints that a condition names. Returns null if it names none.
 drop function if exists ff._waitpoints_in;
 create function ff._waitpoints_in(p_condition jsonb)
 returns uuid[]

@@ -1,11 +1,12 @@
--- Close a waitpoint: its token is dead from now on. Signals that it received stay.
+-- Close a waitpoint. Its token is no longer accepted. Signals that it received stay.
 --
--- Closing does not wake the execution: a wait for it goes on until its timeout.
+-- Closing does not wake the execution. If nobody can answer a wait any more, the wait times out at
+-- once. Its handler finds the timeout, or ff.expire_suspensions applies it.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found · WF309 waitpoint_not_found
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   `already_closed`
+-- Repeat:   `already_closed`
 -- Rights:   app
 drop function if exists ff.close_waitpoint;
 create function ff.close_waitpoint(

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.count_waitpoints;
 create function ff.count_waitpoints(p_partition_key smallint, p_namespace text default null)

@@ -1,14 +1,16 @@
--- Create a waitpoint for the lease holder: an address with a token, to hand out before it waits.
+-- Create a waitpoint: an address with a token, which the handler sends to somebody before it waits.
+-- The lease holder calls this. Returns the token, which is not stored.
 --
--- The holder mints the id and records it. Signals to the token are kept for the wait. A waitpoint that
--- no wait was opened for expires after p_expires_in. Returns the token, which is not stored.
+-- The caller makes the id. A repeat with the same id gets the same token. Signals that are sent to
+-- the token are kept for the wait. If no wait for the waitpoint is opened, the waitpoint expires
+-- after p_expires_in.
 --
 -- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
 --           ff.expire_executions (T24, T23, T5, T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · waitpoint_exists · invalid
+-- Refuses:  WF001 invalid_input · WF246 no_signing_key · as outcome: not_found · not_active
+--           · lease_revoked · lease_expired · stale_lease · waitpoint_exists · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Replay:   the same id gets the same token
+-- Repeat:   the same id gets the same token
 -- Rights:   app
 drop function if exists ff.create_waitpoint;
 create function ff.create_waitpoint(
@@ -52,9 +54,10 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'waitpoint_id', 'problem', 'must be an id that the caller has minted'));
   end if;
-  if p_expires_in not between interval '0' and interval '36525 days' then
+  if not ff._is_within(p_expires_in, interval '0', interval '36525 days') then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'expires_in', 'problem', 'must be from nothing to a hundred years'));
+      'field', 'expires_in',
+      'problem', 'must be between 0 and a hundred years, in days or smaller units'));
   end if;
   v_verdict := (ff._judge_leases(
     p_partition_key, p_namespace, null, array[p_execution_id], array[p_lease_id],
@@ -67,11 +70,12 @@ begin
       where w.partition_key = p_partition_key and w.execution_id = p_execution_id
         and w.closed_at is null) >= 1000 then
     return query select 'invalid', null::text, jsonb_build_object(
-      'field', 'waitpoint_id', 'problem', 'the execution has 1000 open waitpoints, the most');
+      'field', 'waitpoint_id',
+      'problem', 'the execution has 1000 open waitpoints already, which is the limit');
     return;
   end if;
   v_now := ff.now();
-  select k.kid into v_kid from ff.hmac_key k where k.is_active;
+  v_kid := ff._read_signing_key();
   insert into ff.waitpoint (
     partition_key, execution_id, waitpoint_id, key, attempt_index, kid, created_at, expires_at,
     step_name, step_occurrence)

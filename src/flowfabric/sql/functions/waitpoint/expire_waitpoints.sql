@@ -1,10 +1,10 @@
--- Close waitpoints that nobody waits for, when their time is over. One that a wait was opened for
--- is never touched. due_in is the time until the next one is due.
+-- Close waitpoints whose time is over. A waitpoint stays open if a wait for it was opened. due_in
+-- is the time until the next waitpoint is due.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    waitpoints, skipping locked ones
--- Replay:   a second call finds nothing left to do
+-- Repeat:   a second call finds nothing left to do
 -- Rights:   app
 drop function if exists ff.expire_waitpoints;
 create function ff.expire_waitpoints(p_partition_key smallint, p_limit integer default 500)
@@ -21,20 +21,31 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now timestamptz := ff.now();
-  v_ids uuid[];
+  v_now        timestamptz := ff.now();
+  v_executions uuid[] := '{}';
+  v_ids        uuid[] := '{}';
+  v_row        record;
 begin
   perform ff._check_pass(p_limit);
-  v_ids := array(
-    select w.waitpoint_id from ff.waitpoint w
+  for v_row in
+    select w.execution_id, w.waitpoint_id from ff.waitpoint w
     where w.partition_key = p_partition_key and w.closed_at is null and w.activated_at is null
       and w.expires_at <= v_now
     order by w.expires_at
     limit p_limit
-    for no key update skip locked);
+    for no key update skip locked
+  loop
+    v_executions := v_executions || v_row.execution_id;
+    v_ids := v_ids || v_row.waitpoint_id;
+  end loop;
   update ff.waitpoint w set closed_at = v_now, close_reason = 'never_committed'
-  where w.partition_key = p_partition_key and w.waitpoint_id = any (v_ids)
-    and w.closed_at is null and w.activated_at is null and w.expires_at <= v_now;
+  from (
+    select p_partition_key as pk, u.execution_id, u.waitpoint_id
+    from unnest(v_executions, v_ids) u(execution_id, waitpoint_id)
+    offset 0) i
+  where w.partition_key = i.pk and w.execution_id = i.execution_id
+    and w.waitpoint_id = i.waitpoint_id and w.closed_at is null and w.activated_at is null
+    and w.expires_at <= v_now;
   return query
   select cardinality(v_ids),
          (select w.expires_at - v_now from ff.waitpoint w

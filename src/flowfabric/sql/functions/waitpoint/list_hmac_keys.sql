@@ -1,9 +1,9 @@
--- List the keys that verify tokens, the current one first; without their secrets.
+-- List the keys that verify tokens, without their secrets. The current key comes first.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.list_hmac_keys;
 create function ff.list_hmac_keys()

@@ -1,12 +1,18 @@
--- List the open waitpoints of an execution, by id. No token is shown.
+-- List the open waitpoints of an execution in order of their ids, without their tokens.
 --
--- It is pending while no wait was opened for it, then active. p_after is the id of the last row of
--- the page before. An execution that has ended has none.
+-- A waitpoint is pending until a wait for it is opened. From then on it is active. If the execution
+-- has ended, no waitpoint is listed. p_after is the id of the last row of the previous page.
+--
+-- required_signal_names are the names of the signals that the waitpoint takes. They are the names
+-- that its open waits ask for. For an approval they are `approved` and `rejected`. The list is
+-- empty if the waitpoint takes every name. token_fingerprint is the beginning of the digest of the
+-- token, to find the token in a log of its holder. It is null if the key that signed the token is
+-- gone.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_pending_waitpoints;
 create function ff.list_pending_waitpoints(
@@ -17,14 +23,16 @@ create function ff.list_pending_waitpoints(
   p_limit         integer default 100
 )
 returns table (
-  waitpoint_id uuid,
-  key          text,
-  state        text,
-  kid          text,
-  created_at   timestamptz,
-  activated_at timestamptz,
-  expires_at   timestamptz,
-  signal_count bigint
+  waitpoint_id          uuid,
+  key                   text,
+  state                 text,
+  kid                   text,
+  created_at            timestamptz,
+  activated_at          timestamptz,
+  expires_at            timestamptz,
+  signal_count          bigint,
+  required_signal_names text[],
+  token_fingerprint     text
 )
 language plpgsql
 stable
@@ -39,7 +47,9 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_phase ff.phase;
+  v_phase      ff.phase;
+  v_conditions jsonb;
+  v_row        record;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
@@ -50,20 +60,39 @@ begin
     perform ff._refuse('WF301', 'not_found', jsonb_build_object(
       'id', format('{fp:%s}:%s', p_partition_key, p_execution_id)));
   end if;
-  return query
-  select w.waitpoint_id, w.key,
-         case when w.activated_at is null then 'pending' else 'active' end,
-         w.kid, w.created_at, w.activated_at, w.expires_at, c.number
-  from ff.waitpoint w
-  cross join lateral (
-    select count(*) as number from ff.signal g
-    where g.partition_key = p_partition_key and g.execution_id = p_execution_id
-      and g.waitpoint_id = w.waitpoint_id
-    offset 0) c
-  where w.partition_key = p_partition_key and w.execution_id = p_execution_id
-    and w.closed_at is null and v_phase <> 'terminal'
-    and (p_after is null or w.waitpoint_id > p_after)
-  order by w.waitpoint_id
-  limit p_limit;
+  select jsonb_agg(s.condition order by s.position, s.name) into v_conditions
+  from ff.step s
+  where s.partition_key = p_partition_key and s.execution_id = p_execution_id
+    and s.kind = 'wait' and s.taken_as is null and s.opened_at is not null;
+  for v_row in
+    select w.waitpoint_id, w.key, w.kid, w.created_at, w.activated_at, w.expires_at,
+           w.approval_id, c.number
+    from ff.waitpoint w
+    cross join lateral (
+      select count(*) as number from ff.signal g
+      where g.partition_key = p_partition_key and g.execution_id = p_execution_id
+        and g.waitpoint_id = w.waitpoint_id
+      offset 0) c
+    where w.partition_key = p_partition_key and w.execution_id = p_execution_id
+      and w.closed_at is null and v_phase <> 'terminal'
+      and (p_after is null or w.waitpoint_id > p_after)
+    order by w.waitpoint_id
+    limit p_limit
+  loop
+    waitpoint_id := v_row.waitpoint_id;
+    key := v_row.key;
+    state := case when v_row.activated_at is null then 'pending' else 'active' end;
+    kid := v_row.kid;
+    created_at := v_row.created_at;
+    activated_at := v_row.activated_at;
+    expires_at := v_row.expires_at;
+    signal_count := v_row.number;
+    required_signal_names := case
+      when v_row.approval_id is not null then array['approved', 'rejected']
+      else ff._required_names(v_conditions, v_row.waitpoint_id) end;
+    token_fingerprint := ff._token_fingerprint(ff._sign_waitpoint(
+      v_row.kid, p_partition_key, p_execution_id, v_row.waitpoint_id));
+    return next;
+  end loop;
 end;
 $$;

@@ -1,10 +1,11 @@
--- Return the token of an open waitpoint, for an operator who has to send it again. Nothing if the
--- waitpoint is closed or unknown.
+-- Return the token of an open waitpoint, for an operator who has to send it again. Returns nothing
+-- if the waitpoint is closed or unknown. If the key that signed the first token is no longer valid,
+-- the current key signs the returned token.
 --
 -- Moves:    nothing
--- Refuses:  WF501 forbidden
+-- Refuses:  WF246 no_signing_key · WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.read_waitpoint_token;
 create function ff.read_waitpoint_token(
@@ -21,6 +22,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  v_now constant timestamptz := ff.now();
   v_kid text;
 begin
   perform ff._check_namespace(p_namespace);
@@ -33,6 +35,11 @@ begin
     and w.closed_at is null and e.phase <> 'terminal'
     and case when p_namespace is null then true else e.namespace = p_namespace end;
   if found then
+    select k.kid into v_kid from ff.hmac_key k
+    where k.is_active or (k.kid = v_kid and k.lapses_at >= v_now)
+    order by k.is_active
+    limit 1;
+    v_kid := coalesce(v_kid, ff._read_signing_key());
     return query
     select ff._sign_waitpoint(v_kid, p_partition_key, p_execution_id, p_waitpoint_id);
   end if;

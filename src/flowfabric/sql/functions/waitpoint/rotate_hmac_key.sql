@@ -1,13 +1,16 @@
--- Sign new tokens with a new key. The key before it verifies its tokens for the grace, then no more.
+-- Sign new tokens with a new key. The previous key still verifies its tokens during the grace
+-- period. Keys whose grace period is over are deleted.
 --
--- Without a secret, one is made here. The same key with the same secret again is a no-op; a kid that
--- was used with another secret, or that is not current any more, is refused. Keys whose grace is over
--- are deleted. ff.count_waitpoints says how many open waitpoints have tokens of which key.
+-- p_kid is the name of the new key. Without p_secret, the database makes the secret. A repeat with
+-- the same name and secret changes nothing. The call is refused if the name was used with another
+-- secret, or if the key with this name is no longer current.
+--
+-- ff.count_waitpoints counts the open waitpoints by the key of their tokens.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
 -- Locks:    the table of keys
--- Replay:   `unchanged`, if a secret is given
+-- Repeat:   `unchanged`, if a secret is given
 -- Rights:   operator
 drop function if exists ff.rotate_hmac_key;
 create function ff.rotate_hmac_key(
@@ -31,9 +34,10 @@ declare
 begin
   perform ff._check_operator('rotate_hmac_key');
   perform ff._check_key(p_kid, p_secret);
-  if p_grace is null or p_grace not between interval '0' and interval '36525 days' then
+  if ff._is_within(p_grace, interval '0', interval '36525 days') is not true then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'grace', 'problem', 'must be from nothing to a hundred years'));
+      'field', 'grace',
+      'problem', 'must be between 0 and a hundred years, in days or smaller units'));
   end if;
   lock table ff.hmac_key in share row exclusive mode;
   v_now := ff.now();

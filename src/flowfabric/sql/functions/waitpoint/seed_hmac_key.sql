@@ -1,13 +1,13 @@
--- Install a key with a given secret, if there is none by its name: to share tokens between databases,
--- safe on every start.
+-- Install a key with a secret that the caller chose, unless a key with its name exists. With the
+-- same key, several databases accept the same tokens. A program may call this at every start.
 --
--- The key replaces the one that the migration made, which verifies its tokens for another day. If
--- there was any other key, rotate instead.
+-- The key replaces the key that the migration made. The old key still verifies its tokens for a
+-- day. If there is any other key, the call is refused: use ff.rotate_hmac_key instead.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
 -- Locks:    the table of keys
--- Replay:   `already_seeded`; same_secret says whether it is the same
+-- Repeat:   `already_seeded`; same_secret says whether the secret is the same
 -- Rights:   operator
 drop function if exists ff.seed_hmac_key;
 create function ff.seed_hmac_key(p_kid text, p_secret text)

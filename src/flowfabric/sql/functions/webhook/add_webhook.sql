@@ -1,14 +1,18 @@
--- Create a webhook: a subscription whose events workers post to a URL. Return the secret that signs
--- its posts.
+-- Create a webhook: a subscription whose events workers post to a URL. Returns the secret that
+-- signs its posts.
 --
--- The secret is made here and shown once, so that no parameter and no log has it. The client checks
--- the URL; a worker checks it again, with its own list of hosts, before every post. A repeat with the
--- same id replaces the secret, since its answer was lost.
+-- The database makes the secret and returns it once, so that no parameter and no log contains it. A
+-- repeat with the same id replaces the secret, because the caller may not have received the first
+-- one.
+--
+-- The client checks the URL. A worker checks it again before every post, with its own list of
+-- hosts.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF416 webhook_exists · WF501 forbidden
+-- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF416 webhook_exists
+--           · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same webhook, with a new secret
+-- Repeat:   the same webhook, with a new secret
 -- Rights:   operator
 drop function if exists ff.add_webhook;
 create function ff.add_webhook(

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.due_webhooks;
 create function ff.due_webhooks(p_namespace text)

@@ -1,10 +1,10 @@
--- Enable a webhook again, and let the next worker try at once. It continues with the first event that
--- its receiver has not accepted.
+-- Enable a webhook again, and let the next worker try at once. The webhook continues with the first
+-- event that its receiver has not accepted.
 --
 -- Moves:    nothing
 -- Refuses:  WF313 webhook_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same answer
+-- Repeat:   the same answer
 -- Rights:   operator
 drop function if exists ff.enable_webhook;
 create function ff.enable_webhook(

@@ -1,14 +1,16 @@
--- Note that a post of a webhook failed, and when the next try may be. After 24 failures in a row the
--- webhook is disabled, with an event `webhook_disabled`.
+-- Record that a post of a webhook failed, and set the time at which a worker may try again. After
+-- 24 failures in a row the webhook is disabled, and an event `webhook_disabled` is written.
 --
--- The wait doubles from 5 seconds to an hour: 24 failures take about 15 hours. Failures and
--- acknowledgements of one hold share their numbers, so that a repeat changes nothing. The event has an
--- id of its own, since no execution is concerned.
+-- The wait doubles from 5 seconds up to an hour: 24 failures take about 15 hours. A failure that is
+-- reported before the time of the next try is not counted, so that no caller can disable a webhook
+-- sooner. Failures and acknowledgements of one hold are numbered together, so that a repeat changes
+-- nothing. The event belongs to no execution. Its id is a digest of the webhook's secret, so that
+-- no caller can submit an execution with the same id.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same answer, without effect
+-- Repeat:   the same answer, without effect
 -- Rights:   app
 drop function if exists ff.fail_webhook;
 create function ff.fail_webhook(
@@ -18,8 +20,7 @@ create function ff.fail_webhook(
   p_holder_id     uuid,
   p_epoch         bigint,
   p_ack_no        bigint,
-  p_answer        text,
-  p_notice_id     uuid
+  p_answer        text
 )
 returns table (outcome text, failure_count integer, retry_at timestamptz)
 language plpgsql
@@ -34,13 +35,14 @@ declare
   v_row        ff.subscription;
   v_xid        xid8;
   v_generation integer;
+  v_digits     text;
+  v_notice_id  uuid;
 begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
     when p_ack_no is null or p_ack_no < 1 then array['ack_no', 'must be a number from 1']
     when p_answer is null or octet_length(p_answer) > 1024
-      then array['answer', 'must be at most 1024 bytes']
-    when p_notice_id is null then array['notice_id', 'must be given'] end;
+      then array['answer', 'must be at most 1024 bytes'] end;
   if v_problem is not null then
     perform ff._refuse('WF001', 'invalid_input',
                        jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
@@ -52,7 +54,7 @@ begin
     return query select 'hold_lost', null::integer, null::timestamptz;
     return;
   end if;
-  if p_ack_no <= v_row.ack_no then
+  if p_ack_no <= v_row.ack_no or v_row.retry_at > v_now then
     return query
     select case when v_row.disabled_at is null then 'failed' else 'disabled' end,
            v_row.failure_count, v_row.retry_at;
@@ -73,15 +75,18 @@ begin
   where s.namespace = p_namespace and s.name = p_name
   returning s.* into v_row;
   if v_row.disabled_at is not null then
+    v_digits := encode(sha256(v_row.outer_block || int8send(p_epoch)), 'hex');
+    v_notice_id := left(v_digits, 12) || '8' || substr(v_digits, 13, 3) || 'a'
+                   || substr(v_digits, 16, 15);
     v_xid := pg_current_xact_id();
     v_generation := ff._lock_generation(p_partition_key);
     insert into ff.event_trim (partition_key, due_at, execution_id)
-    values (p_partition_key, v_now + interval '30 days', p_notice_id)
+    values (p_partition_key, v_now + interval '30 days', v_notice_id)
     on conflict do nothing;
     insert into ff.event (
       partition_key, generation, xid, execution_id, version, kind, namespace, occurred_at, detail)
     values (
-      p_partition_key, v_generation, v_xid, p_notice_id, 1, 'webhook_disabled', p_namespace, v_now,
+      p_partition_key, v_generation, v_xid, v_notice_id, 1, 'webhook_disabled', p_namespace, v_now,
       jsonb_build_object('webhook', p_name, 'failures', v_row.failure_count, 'answer', p_answer));
   end if;
   return query

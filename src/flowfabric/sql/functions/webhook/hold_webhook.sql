@@ -1,10 +1,10 @@
--- Take or renew the hold on a webhook, for one worker at a time. A webhook that is disabled, or waits
--- after a failure, is `busy`.
+-- Take or renew the hold on a webhook, for one worker at a time. The answer is `busy` if another
+-- worker holds the webhook, if it is disabled, or if it waits after a failure.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Replay:   the same hold, renewed
+-- Repeat:   the same hold, renewed
 -- Rights:   app
 drop function if exists ff.hold_webhook;
 create function ff.hold_webhook(
@@ -40,7 +40,7 @@ begin
     when p_holder_id is null then array['holder_id', 'must be given']
     when p_held_by is null or octet_length(p_held_by) > 256
       then array['held_by', 'must be at most 256 bytes']
-    when p_ttl is null or p_ttl not between interval '1 second' and interval '1 hour'
+    when ff._is_within(p_ttl, interval '1 second', interval '1 hour') is not true
       then array['ttl', 'must be from 1 second to 1 hour'] end;
   if v_problem is not null then
     perform ff._refuse('WF001', 'invalid_input',

@@ -1,9 +1,10 @@
--- List webhooks: all, or one by name; without their secrets. ff.read_lags says how far they are behind.
+-- List all webhooks, or one by name, without their secrets. ff.read_lags says how far they are
+-- behind.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   operator
 drop function if exists ff.list_webhooks;
 create function ff.list_webhooks(p_namespace text, p_name text default null)

@@ -1,12 +1,13 @@
 -- Sign the bodies of posts with the secret of a webhook: HMAC-SHA256 over id, time and body.
 --
--- The secret never leaves the database. Only the holder signs, and an operator who tests the webhook
--- without a hold. The form is that of standardwebhooks.com: `v1,` and the digest in base64.
+-- The secret never leaves the database after the webhook was created. The holder of the webhook can
+-- sign. An operator can sign without a hold, for a test. A signature has the form of
+-- standardwebhooks.com: `v1,` and the digest in base64.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: hold_lost
 -- Locks:    none
--- Replay:   the same signatures, with the present time
+-- Repeat:   new signatures, because they cover the present time
 -- Rights:   app
 drop function if exists ff.sign_webhook;
 create function ff.sign_webhook(
@@ -30,6 +31,7 @@ begin
   perform ff._check_namespace(p_namespace);
   if p_ids is null or p_bodies is null or cardinality(p_ids) <> cardinality(p_bodies)
      or cardinality(p_ids) not between 1 and 1000
+     or array_ndims(p_ids) > 1 or array_ndims(p_bodies) > 1
      or array_position(p_ids, null) is not null or array_position(p_bodies, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'bodies', 'problem', 'must be 1 to 1000, as many as ids'));

@@ -26,23 +26,24 @@ begin
   perform ff._check_claim(p_worker_id, p_worker_instance_id,
                           'ffffffff-ffff-ffff-ffff-ffffffffffff', p_capabilities, 1,
                           interval '1 second');
+  perform ff._check_coverage(
+    p_lanes, p_tasks,
+    p_code_version || array(select u.x from unnest(p_reads) u(x) limit 100));
   if p_namespace is null or octet_length(p_namespace) > 256 or p_namespace ~ E'[\x01-\x20\x7f]' then
     v_field := 'namespace';
     v_problem := 'must be at most 256 bytes without whitespace or control characters; '
                  || 'an empty one means all';
-  elsif cardinality(p_lanes) > 1000 or exists (
+  elsif exists (
       select from unnest(p_lanes) u(lane) where u.lane is null or u.lane !~ '^[ -~]{1,64}$') then
     v_field := 'lanes';
-    v_problem := 'must be at most 1000 names of 1 to 64 printable ASCII characters, or null for all';
-  elsif cardinality(p_tasks) > 10000 or exists (
+    v_problem := 'must be names of 1 to 64 printable ASCII characters, or null for all';
+  elsif exists (
       select from unnest(p_tasks) u(task)
       where u.task is null or u.task !~ E'^[^\x01-\x20\x7f]+$' or octet_length(u.task) > 256) then
     v_field := 'tasks';
-    v_problem := 'must be at most 10000 names of 1 to 256 bytes without whitespace or control '
-                 || 'characters, or null for any';
-  elsif p_liveness_ttl is null
-     or p_liveness_ttl not between interval '1 second' and interval '7 days'
-     or ff._has_months(p_liveness_ttl) then
+    v_problem := 'must be names of 1 to 256 bytes without whitespace or control characters, '
+                 || 'or null for any';
+  elsif ff._is_within(p_liveness_ttl, interval '1 second', interval '7 days') is not true then
     v_field := 'liveness_ttl'; v_problem := 'must be between one second and seven days';
   elsif not ff._is_code_version(p_code_version) then
     v_field := 'code_version';
@@ -53,9 +54,7 @@ begin
     then
     v_field := 'reads';
     v_problem := 'must be at most 100 code versions, and empty if the worker has none';
-  elsif p_version_grace is null
-     or p_version_grace not between interval '0' and interval '7 days'
-     or ff._has_months(p_version_grace) then
+  elsif ff._is_within(p_version_grace, interval '0', interval '7 days') is not true then
     v_field := 'version_grace'; v_problem := 'must be between 0 and seven days';
   elsif octet_length(p_host) not between 1 and 256 or p_host ~ E'[\x01-\x20\x7f]' then
     v_field := 'host';

@@ -1,4 +1,4 @@
--- Refuse a change of a worker that does not say which worker, or why.
+-- Refuse a change of a worker if the caller does not say which worker to change, or why.
 drop function if exists ff._check_worker_change;
 create function ff._check_worker_change(
   p_namespace          text,

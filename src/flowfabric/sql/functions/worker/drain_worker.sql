@@ -1,12 +1,12 @@
 -- Ask a worker to claim no more, finish the executions that it runs, and end.
 --
--- The worker learns of it with its next heartbeat. The request stays until the worker has ended; a
--- process that starts again is a new worker and knows nothing of it.
+-- The worker learns of the request with its next heartbeat. The request stays until the worker has
+-- ended. A process that starts again is a new worker, to which the request does not apply.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the worker's own row, waiting up to 2 s
--- Replay:   `already_asked`; there is one event
+-- Repeat:   `already_asked`; no second event is written
 -- Rights:   app
 drop function if exists ff.drain_worker;
 create function ff.drain_worker(

@@ -1,13 +1,13 @@
 -- Record that workers are alive, how many handlers each runs, and how long its event loop took to
--- answer; one call serves all workers of a process.
+-- answer. One call serves all workers of a process.
 --
--- Returns the workers that are asked for something: to `register` again, because they are not
--- registered, or to `drain` (ff.drain_worker). A heartbeat writes no event.
+-- Returns the workers that must do something, and what: `register` if the worker is not registered,
+-- `drain` if ff.drain_worker has asked for it. A heartbeat writes no event.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the workers' rows in order of their names, skipping locked ones
--- Replay:   idempotent
+-- Repeat:   idempotent
 -- Rights:   app
 drop function if exists ff.heartbeat_workers;
 create function ff.heartbeat_workers(
@@ -46,7 +46,7 @@ begin
   end if;
   if cardinality(p_loop_lags) <> cardinality(p_worker_instance_ids)
      or exists (select from unnest(p_loop_lags) u(x)
-                where u.x not between interval '0' and interval '7 days') then
+                where not ff._is_within(u.x, interval '0', interval '7 days')) then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'loop_lags', 'problem', 'must be 0 to seven days for each worker, or null'));
   end if;

@@ -1,14 +1,14 @@
--- List live workers after a position, in order of namespace and instance; with p_with_dead, dead
--- ones too.
+-- List live workers after a position, in order of namespace and instance. If p_with_dead is true,
+-- list dead workers too.
 --
--- A null namespace lists the workers of all namespaces. The position is the last worker of the page
--- before; it is not listed again. A worker sends a heartbeat every sixth of its liveness_ttl, and
--- is silent when it has missed two.
+-- A null namespace lists the workers of all namespaces. The position is the last worker of the
+-- previous page. A worker sends a heartbeat every sixth of its liveness_ttl. It is silent when it
+-- has missed two heartbeats.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none
--- Replay:   a read
+-- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.list_workers;
 create function ff.list_workers(

@@ -1,11 +1,11 @@
 -- Remove a worker from the registry, because it stops or is known to be gone.
 --
--- Its leases expire on their own; ff.expire_worker_leases expires them at once.
+-- Its leases expire when their time is over. To expire them at once, call ff.expire_worker_leases.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the worker's own row, waiting up to 2 s
--- Replay:   `not_registered`; there is one event
+-- Repeat:   `not_registered`; no second event is written
 -- Rights:   app
 drop function if exists ff.mark_worker_dead;
 create function ff.mark_worker_dead(

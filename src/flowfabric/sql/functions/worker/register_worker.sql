@@ -2,19 +2,21 @@
 -- heartbeat. It should send a heartbeat every sixth of that time.
 --
 -- An instance is one worker of one process. Its name belongs to the first worker that registers it,
--- as long as that worker is alive; the row of a dead worker is replaced. An empty namespace means
--- all namespaces; null lanes or tasks mean any. p_code_version is the version of the worker's code,
--- and p_reads are other versions whose journals it can read. When a version has had no worker for
--- p_version_grace, this worker takes its executions over (ff.list_unserved_routes). p_host and p_slots
--- (handlers at once) are only shown.
+-- as long as that worker is alive. The row of a dead worker is replaced. An empty namespace means
+-- all namespaces; null lanes or tasks mean any. p_host and p_slots (how many handlers run at once)
+-- are for display only.
+--
+-- p_code_version is the version of the worker's code, and p_reads are other versions whose journals
+-- it can read. If another version has had no worker for p_version_grace, this worker takes over the
+-- executions of that version (ff.list_unserved_routes).
 --
 -- Executions that were blocked because no capable worker was alive become eligible, 500 in each
--- partition; ff.unblock_executions finds the rest.
+-- partition. ff.unblock_executions finds the rest.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
 -- Locks:    the worker's own row, waiting up to 2 s; executions, skipping locked ones
--- Replay:   the row is written again and the answer is `refreshed`; there is one event
+-- Repeat:   the row is written again and the answer is `refreshed`; no second event
 -- Rights:   app
 drop function if exists ff.register_worker;
 create function ff.register_worker(

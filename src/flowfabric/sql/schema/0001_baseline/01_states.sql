@@ -1,5 +1,6 @@
 -- The types of the state model. Every dimension of an execution is an enum. All values of the model
--- exist from the start: adding one later costs an exclusive lock, removing one costs a rewrite.
+-- exist from the start, because adding a value later costs an exclusive lock, and removing one
+-- costs a rewrite.
 
 create type ff.phase as enum ('submitted', 'runnable', 'active', 'suspended', 'terminal');
 
@@ -50,9 +51,10 @@ create type ff.lease_end as enum (
   'complete', 'fail', 'release', 'delay', 'wait_children', 'wait_for_runs', 'suspend', 'hold',
   'continue', 'cancel', 'skip', 'expire', 'time_out', 'expire_lease', 'revoke_lease');
 
--- Whether the run of a lease has started. `unreported`: the holder does not report starts, so the run
--- counts as started. `waiting`: the holder reports starts and has not reported this one. `beside`: the
--- run started beside others in its process. `alone`: the run started alone in its process.
+-- Whether the run of a lease has started. `unreported`: the holder does not report starts, so the
+-- run counts as started. `waiting`: the holder reports starts and has not reported this one.
+-- `beside`: the run started beside others in its process. `alone`: the run started alone in its
+-- process.
 create type ff.lease_start as enum ('unreported', 'waiting', 'beside', 'alone');
 
 create type ff.event_kind as enum (

@@ -1,6 +1,8 @@
--- A lane is a named queue inside a namespace; it can be paused, drained and limited separately.
--- A route is one combination of namespace, lane, task, capabilities and code version; its id is a
--- hash of them. Workers claim by routes. Both tables are small, and each row is registered once.
+-- Lanes and routes. Both tables are small, and each row is registered once.
+--
+-- A lane is a named queue inside a namespace. It can be paused, drained and limited separately. A
+-- route is one combination of namespace, lane, task, capabilities and code version. Its id is a
+-- hash of these values. Workers claim by routes.
 
 create type ff.lane_state as enum ('active', 'paused', 'draining', 'disabled');
 
@@ -11,6 +13,13 @@ create table ff.lane (
   resumes_at    timestamptz,
   -- how long executions stay after their end, unless their policy says otherwise
   retention     interval,
+  -- the options that code declared, and the options that an operator set (ff.set_lane_options); the
+  -- operator's options override the others
+  declared      jsonb,
+  options       jsonb,
+  -- taken from the options in force: the gate of the limit, and the turns of keys
+  gate_id       bigint,
+  weights       jsonb,
   registered_at timestamptz   not null,
   registered_by text          not null,
   changed_at    timestamptz,
@@ -27,9 +36,10 @@ create table ff.route (
   lane          text        not null,
   task          text        not null,
   capabilities  text[]      not null,
-  -- the version of the code that recorded the steps of its executions; null before the first step
+  -- the code version that recorded the steps of the executions on this route; null before the first
+  -- step
   code_version  text,
-  -- whether ff.task has limits for the task: then a submit must name the key of each
+  -- whether ff.task has limits for the task: then a submit must name each limit, with its key
   is_limited    boolean     not null default false,
   registered_at timestamptz not null,
   constraint route_id_is_63_bits check (route_id >= 0),

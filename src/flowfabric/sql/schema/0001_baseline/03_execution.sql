@@ -1,34 +1,37 @@
 -- The life of an execution.
 --
--- An execution is one durable call of a task. Its row in ff.execution holds its whole current state:
--- six independent facts (phase, ownership, eligibility, blocking reason, outcome, attempt state), the
--- current lease, and the latest attempt. A function that changes an execution locks this row first,
--- checks the state again under the lock, and writes the change and its event in one statement. No
--- other lock is needed.
+-- An execution is one durable call of a task. Its row in ff.execution holds its whole current
+-- state: six independent facts (phase, ownership, eligibility, blocking reason, outcome, attempt
+-- state), the current lease, and the latest attempt. A function that changes an execution locks
+-- this row first, checks the state again under the lock, and writes the change and its event in one
+-- statement. The lock of this row is enough to protect the execution.
 --
 -- submit    A row appears, runnable and eligible, or delayed until its time. It has a route: the
---           number of its (namespace, lane, task, capabilities), registered once in ff.route.
---           The first step recorded by code with a version moves it to the route of that version.
--- claim     A worker asks for the next rows of the routes it covers. Each claimed row becomes active
---           and leased: it gets a lease id, an expiry, and an epoch higher than any before. A pending
---           row starts a new attempt; an interrupted row continues its attempt; a row whose lease
---           expired is reclaimed with a new attempt, up to its limit of reclaims.
--- renew     The worker proves every few seconds that it is alive. No event: nothing changed.
--- complete  The holder reports the result; the row is terminal. Or it fails the attempt: the stored
---           policy decides whether the row waits for another attempt or ends. Or it releases the
---           row. A worker may report when it starts an execution (ff.start_executions), and whether
---           it runs it alone: a crash is blamed only on started executions.
--- expire    A silent holder loses its lease: the row stays active, marked reclaimable, and the next
---           claim takes it. The old holder can change nothing any more, because each of its calls
---           carries the lease id, epoch and attempt of the lost lease.
+--           number of its (namespace, lane, task, capabilities), registered once in ff.route. When
+--           code with a version records its first step, the row moves to the route of that version.
+-- claim     A worker asks for the next rows of the routes it covers. Each claimed row becomes
+--           active and leased: it gets a lease id, an expiry, and an epoch higher than any before.
+--           A pending row starts a new attempt. An interrupted row resumes its attempt. A row whose
+--           lease expired is reclaimed with a new attempt, up to its limit of reclaims.
+-- start     The worker may report that it starts an execution (ff.start_executions), and whether
+--           the execution runs alone in its process. The first crash in a row is blamed on every
+--           execution that the worker held, a later crash only on executions that had started.
+-- renew     The worker proves every few seconds that it is alive. This writes no event.
+-- complete  The holder reports the result, and the row becomes terminal. Or the holder fails the
+--           attempt: the stored policy decides whether the row waits for another attempt or ends.
+--           Or the holder releases the row.
+-- expire    A silent holder loses its lease. The row stays active, marked as reclaimable, and the
+--           next claim takes it. The old holder can no longer change the row, because each of its
+--           calls carries the lease id, epoch and attempt of the lost lease.
 --
--- The latest attempt is stored on the row until the next attempt starts; then it moves to ff.attempt,
--- the append-only history. An execution that succeeds at once never writes that table. Every
--- transition that is not quiet in ff.transition raises `version` by one and appends one row to
--- ff.event with that version, so the events of an execution are numbered 1, 2, 3 without a gap.
+-- The latest attempt is stored on the row until the next attempt starts. Then it moves to
+-- ff.attempt, the append-only history. An execution that succeeds at once never writes that table.
 --
--- Payload and result are opaque bytes with an encoding. A small payload is stored on the hot row; a
--- large one, and rarely read data (policy, tags, creator), are stored in execution_body.
+-- Every transition that is not quiet in ff.transition raises `version` by one, and appends one row
+-- with that version to ff.event. So the events of an execution are numbered 1, 2, 3 without a gap.
+--
+-- Payload and result are opaque bytes with an encoding. A small payload is stored on the row. A
+-- large payload, and rarely read data (policy, tags, creator), are stored in ff.execution_body.
 
 -- The verdict on one item of a batch.
 create type ff.verdict as (
@@ -52,7 +55,8 @@ create table ff.execution (
   route_id             bigint             not null,
   epoch                bigint             not null default 0,
   created_at           timestamptz        not null,
-  -- the order among equal priorities: created_at, unless the lane is shared fairly
+  -- the order among equal priorities: created_at, unless executions of the lane take turns by fair
+  -- key
   order_at             timestamptz        not null,
   transitioned_at      timestamptz        not null,
   mutated_at           timestamptz        not null,
@@ -62,7 +66,7 @@ create table ff.execution (
   replay_count         integer            not null default 0,
   reclaim_count        integer            not null default 0,
   max_reclaims         integer            not null default 100,
-  -- reclaims after a crash beside others; they do not count towards max_reclaims
+  -- reclaims after a crash while it ran beside others; they do not count towards max_reclaims
   company_count        integer            not null default 0,
   -- number of waits for runs so far
   wait_no              integer            not null default 0,
@@ -117,7 +121,7 @@ create table ff.execution (
   started_at           timestamptz,
   terminal_at          timestamptz,
   attempt_timeout      interval,
-  -- its own retention, if its policy sets one, and the time of its deletion
+  -- the retention, if the policy of the execution sets one, and the time of its deletion
   retention            interval,
   trim_at              timestamptz,
 
@@ -150,6 +154,8 @@ create table ff.execution (
   failure_category        text,
   failure_reason          text,
   failure_detail          bytea,
+  -- where the last failure was raised: the innermost function of user code in its traceback
+  failure_place           text,
 
   flow_id              uuid,
   -- the execution whose handler submitted this one
@@ -157,10 +163,13 @@ create table ff.execution (
   -- how many runs the current wait still needs
   wait_left            integer,
   suspension_id        uuid,
-  -- the limits that apply to it, sorted; and the limit that it waits for
+  -- the quotas and budgets that apply to it, sorted; and the one in whose line it waits
   quota_ids            bigint[],
   budget_ids           bigint[],
   line_id              bigint,
+  -- how often it changed its line since it last ran; null for most executions, and always null with
+  -- fewer than two quotas
+  refusal_count        smallint,
   instance_tag         text,
   blocking_detail      text,
   blocked_at           timestamptz,
@@ -180,8 +189,8 @@ create table ff.execution (
 
   primary key (partition_key, execution_id),
 
-  -- Three CHECKs with few words, because every statement that writes a row reads their text again,
-  -- and evaluates all of them. Doctor's S12 lists the rules that they enforce, by name.
+  -- There are only three CHECKs, and they are short: every statement that writes a row parses their
+  -- text again and evaluates all of them. Doctor's S12 lists the rules that they enforce, by name.
   constraint execution_state check (
     phase <> 'submitted'
     and (phase = 'active') = (ownership <> 'unowned')
@@ -223,7 +232,7 @@ create table ff.execution (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
--- Claimable rows satisfy this predicate; there is no column for it.
+-- Claimable rows satisfy this predicate. There is no column for it.
 create index execution_ready on ff.execution
   (partition_key, route_id, rank, order_at, execution_id)
   where phase = 'runnable' and eligibility = 'eligible_now';
@@ -250,8 +259,8 @@ create index execution_version on ff.execution (partition_key, namespace, route_
 create index execution_unrouted on ff.execution (partition_key, route_id, execution_id)
   where eligibility = 'blocked_by_route';
 
--- Only executions with their own retention are in this index. The others are found by age, oldest
--- first.
+-- Only executions whose policy sets a retention are in this index. The others are found by age,
+-- oldest first.
 create index execution_trim on ff.execution (partition_key, trim_at) where trim_at is not null;
 
 create index execution_parent on ff.execution (partition_key, parent_id, execution_id)
@@ -262,7 +271,7 @@ create index execution_wakes on ff.execution (partition_key, execution_id) where
 create index execution_flow on ff.execution (partition_key, flow_id, execution_id)
   where flow_id is not null;
 
--- For finding an unfinished member of a flow without reading the ended ones.
+-- Finds an unfinished member of a flow without reading the ended members.
 create index execution_unfinished on ff.execution (partition_key, flow_id)
   where flow_id is not null and phase <> 'terminal';
 

@@ -16,6 +16,7 @@ create table ff.attempt (
   failure_category        text,
   failure_reason          text,
   failure_detail          bytea,
+  failure_place           text,
   last_lease_id           uuid,
   last_lease_end          ff.lease_end,
   last_lease_retry_at        timestamptz,

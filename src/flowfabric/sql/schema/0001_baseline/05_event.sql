@@ -39,7 +39,7 @@ create table ff.event_generation (
 );
 
 -- Events outlive an execution that was trimmed early; due_at says when they are deleted. If a
--- subscription still needs them, due_at is put off, and first_due_at is when they were first due.
+-- subscription still needs them, due_at is put off, and first_due_at keeps the first time.
 create table ff.event_trim (
   partition_key smallint    not null,
   due_at        timestamptz not null,
@@ -48,14 +48,18 @@ create table ff.event_trim (
   primary key (partition_key, due_at, execution_id)
 );
 
--- The highest event trimmed in a partition: a cursor before it has expired.
+-- The highest event trimmed in a partition. A cursor before it has expired.
+--
+-- If events were trimmed that a subscription had not acknowledged, losses says when it lost events
+-- last. The key is the namespace, a blank and the name of the subscription.
 create table ff.trim_mark (
   partition_key smallint primary key,
   generation    integer  not null,
-  xid           xid8     not null
+  xid           xid8     not null,
+  losses        jsonb    not null default '{}'
 );
 
--- Where the scan for executions to trim continues; null means at the first one.
+-- Where the scan for executions to trim continues; null means at the first execution.
 create table ff.trim_position (
   partition_key smallint primary key,
   execution_id  uuid

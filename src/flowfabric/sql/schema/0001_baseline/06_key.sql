@@ -1,4 +1,4 @@
--- An idempotency key stands for one submission: a repeat with the key gets the first execution.
+-- An idempotency key stands for one submission. A repeat with the key gets the first execution.
 
 create type ff.key_scope as enum ('window', 'unfinished');
 
@@ -13,11 +13,11 @@ create table ff.idempotency_key (
   primary key (partition_key, namespace, key)
 );
 
--- Every row satisfies the predicate, and the query of a trim contains it. Its only purpose is to
--- keep the planner from using this index to look up a key while the table is small.
+-- Every row satisfies this predicate, and only the queries of ff.trim_keys contain it. Its only
+-- purpose is to keep the planner from using this index to look up a key while the table is small.
 create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
   where expires_at > '-infinity';
 
--- For finding the key of an execution. The predicate is there for the same reason.
+-- Finds the key of an execution. The predicate is there for the same reason.
 create index idempotency_key_execution on ff.idempotency_key (partition_key, execution_id)
   where execution_id > '00000000-0000-0000-0000-000000000000';

@@ -1,4 +1,4 @@
--- Grants: each reserves one execution for one worker.
+-- Grants. Each grant reserves one execution for one worker.
 
 create type ff.grant_kind as enum ('claim', 'resume', 'reclaim');
 
@@ -17,6 +17,7 @@ create table ff.grant (
   constraint key_hash_is_sha256 check (octet_length(key_hash) = 32)
 );
 
--- Partial for the same reason as idempotency_key_expiry: it must not be used to look up a grant.
+-- The index is partial for the same reason as idempotency_key_expiry: the planner must not use it
+-- to look up a grant.
 create index grant_expiry on ff.grant (partition_key, expires_at)
   where expires_at > '-infinity';

@@ -10,19 +10,20 @@ create table ff.worker (
   tasks              text[],
   capabilities       text[]      not null,
   liveness_ttl       interval    not null,
-  -- the version of its code, other versions whose journals it reads, and how long a version must
-  -- have been without a worker before this worker takes its executions over
+  -- the version of its code, and other versions whose journals it reads; it takes over the
+  -- executions of a version that has had no worker for version_grace
   code_version       text,
   reads              text[]      not null default '{}',
   version_grace      interval    not null default '60 seconds',
   -- whether it only finishes executions that its version has begun
   finish_only        boolean     not null default false,
-  -- where it runs and how many handlers it runs at once; the last two are as of its last heartbeat
+  -- where it runs, and how many handlers it can run at once; then, from its last heartbeat, how
+  -- many it runs and the lag of its event loop
   host               text,
   slots              integer,
   running            integer     not null default 0,
   loop_lag           interval,
-  -- an operator has asked it to finish what it runs and to end
+  -- when an operator asked it to finish what it runs and to end
   drain_asked_at     timestamptz,
   registered_at      timestamptz not null,
   heartbeat_at       timestamptz not null,
@@ -54,7 +55,7 @@ create index worker_event_version on ff.worker_event (heartbeat_at)
   where code_versions is not null;
 
 -- The last claim of each worker instance, so that a repeated claim returns the same executions. The
--- key is the worker's name in its namespace; an empty namespace means a worker for all of them.
+-- key is the worker's name in its namespace; an empty namespace means a worker for all namespaces.
 create table ff.claim_slot (
   partition_key      smallint    not null,
   namespace          text        not null,
@@ -63,5 +64,6 @@ create table ff.claim_slot (
   claimed_at         timestamptz not null,
   execution_ids      uuid[]      not null,
   primary key (partition_key, namespace, worker_instance_id)
--- The ids of a claim stay in the row, uncompressed: compressing them would cost more than it saves.
+-- The ids of a claim stay in the row, uncompressed, because compressing them would cost more than
+-- it saves.
 ) with (fillfactor = 50, toast_tuple_target = 8160);

@@ -1,9 +1,10 @@
 -- Steps: the values that a handler recorded, so that a later run does not compute them again.
 
--- A later run of the handler finds a step by name and occurrence and uses its recorded value.
--- `position` counts the sequential steps of the handler 0, 1, 2, ...; steps that run side by side
--- share one position. It is compared only where no other step was in flight. The kind `failure` means
--- that the step failed and the handler continued; the value describes the failure as JSON.
+-- A later run of the handler finds a step by name and occurrence, and uses its recorded value.
+-- `position` counts the sequential steps of the handler: 0, 1, 2, ... Steps that run side by side
+-- share one position. A later run compares the position of a step only if no other step was in
+-- flight. The kind `failure` means that the step failed and the handler continued; the value
+-- describes the failure as JSON.
 --
 -- The kind `wait` is a wait for signals. It is open until the holder takes its answer: signals, its
 -- timeout, or the decision of an operator to resume the execution. Its value is the payload of the
@@ -26,13 +27,13 @@ create table ff.step (
   until_at      timestamptz,
   encoding      text,
   value         bytea,
-  -- the highest position that the run knew to be recorded when the step started, -1 for none; null if
-  -- the caller did not pass it
+  -- the highest position that was recorded, as far as the run knew, when the step started; -1 for
+  -- none; null if the caller did not pass it
   follows       integer,
   -- what a wait waits for
   condition     jsonb,
   opened_at     timestamptz,
-  -- since when the answer was there; the order among branches that race
+  -- since when the answer has been there; this orders branches that race
   ready_at      timestamptz,
   taken_at      timestamptz,
   taken_as      text,
@@ -52,6 +53,6 @@ create table ff.step (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
--- Waits without a signal: a retry and a replay drop them.
+-- Waits that no signal has answered. A retry and a replay drop their answers.
 create index step_unanswered on ff.step (partition_key, execution_id)
   where kind = 'wait' and taken_as is distinct from 'signals';

@@ -1,9 +1,9 @@
 -- Flows: graphs of executions, stored before any of them runs.
 --
 -- A member of a flow is an execution with a flow_id. An edge makes one member wait for another. The
--- edges into a member are in groups; the member may run when all its groups are satisfied. Only a
--- transaction that holds the row lock of the downstream member writes its groups and edges. No other
--- lock is needed, and two ends that affect one member are applied one after the other.
+-- edges into a member are in groups, and the member may run when all its groups are satisfied. Only
+-- a transaction that holds the row lock of the downstream member writes its groups and edges. So
+-- two ends that affect one member are applied one after the other, and no other lock is needed.
 
 create type ff.flow_cancel_policy as enum ('cancel_all', 'cancel_pending', 'flow_only');
 
@@ -39,8 +39,8 @@ create type ff.dependency_kind as enum ('success_only');
 
 create type ff.resolution as enum ('unsatisfied', 'satisfied', 'impossible');
 
--- One dependency. It counts in its group once staged, and blocks its downstream member once applied.
--- The stored resolution makes a second propagation of the same end harmless.
+-- One dependency. It counts in its group once it is staged, and blocks its downstream member once
+-- it is applied. It stores its resolution, so a second propagation of the same end changes nothing.
 create table ff.edge (
   partition_key    smallint           not null,
   flow_id          uuid               not null,
@@ -58,7 +58,7 @@ create table ff.edge (
   outcome          ff.outcome,
   resolved_at      timestamptz,
   -- set if a replay of the downstream member reopened the edge: the version of the upstream member
-  -- at its last end, which was not a success; only a later end counts
+  -- at its last end, which was not a success; then only a later end resolves the edge
   reopened_version integer,
   -- set if the upstream member was replayed after a success: the version of that success; its kept
   -- result is the input of the downstream member
@@ -88,8 +88,8 @@ create index edge_downstream on ff.edge (partition_key, downstream_id, group_no)
 create index edge_kept on ff.edge (partition_key, upstream_id, downstream_id)
   where kept_version is not null;
 
--- Results of replayed members, kept for downstream members: one row for every end that an edge still
--- uses.
+-- Results of replayed members, kept for downstream members. There is one row for every end whose
+-- result an edge still uses.
 create table ff.kept_result (
   partition_key   smallint not null,
   execution_id    uuid     not null,
@@ -155,7 +155,7 @@ create table ff.cancel_backlog (
   requested_at  timestamptz           not null,
   requested_by  text,
   reason        text,
-  -- the time from which a reconciler ends the member
+  -- the time from which a reconciler ends the members that are left
   due_at        timestamptz           not null,
   primary key (partition_key, flow_id),
   constraint flow_only_leaves_no_backlog check (policy <> 'flow_only')

@@ -4,8 +4,8 @@ create type ff.misfire as enum ('once', 'skip', 'all');
 
 create type ff.schedule_state as enum ('active', 'paused', 'orphaned');
 
--- An app that declares schedules. Its newest version decides which schedules exist; generation
--- counts how often that changed.
+-- An app that declares schedules. Its newest version decides which schedules exist. generation
+-- counts how often the declared schedules have changed.
 create table ff.schedule_app (
   namespace  text      not null,
   app        text      not null,

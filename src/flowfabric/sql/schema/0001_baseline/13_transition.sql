@@ -17,6 +17,9 @@ create table ff.transition (
     to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind)
 );
 
+-- As for ff.gate_release: without a primary key, Citus could not copy the table to a new node.
+alter table ff.transition replica identity full;
+
 -- The rows of ff.transition. The numbers come from the state model; a transition from several
 -- states has one row per state.
 
@@ -45,7 +48,7 @@ values
    'runnable', 'unowned', 'eligible_now', 'pending_first_attempt', 'submitted'),
   ('T2', 'submit', null, null, null, null,
    'runnable', 'unowned', 'not_eligible_until_time', 'pending_first_attempt', 'submitted'),
-  -- into the closed line of a gate
+  -- the execution is put into the closed line of a gate
   ('T6', 'submit', null, null, null, null,
    'runnable', 'unowned', 'blocked_by_quota', 'pending_first_attempt', 'submitted'),
   ('T6', 'submit', null, null, null, null,
@@ -54,8 +57,8 @@ values
   ('T3', 'submit', null, null, null, null,
    'runnable', 'unowned', 'blocked_by_dependencies', 'pending_first_attempt', 'submitted');
 
--- Transitions of a waiting execution. It keeps its attempt state, which decides the kind of the next
--- claim.
+-- Transitions of a waiting execution. It keeps its attempt state, which decides the kind of the
+-- next claim.
 insert into ff.transition
 select 'T3', 'apply_dependency'::ff.cause, phase, ownership, eligibility, attempt_state,
        phase, ownership, 'blocked_by_dependencies'::ff.eligibility, attempt_state,
@@ -91,8 +94,7 @@ select 'T11', 'change_priority', phase, ownership, eligibility, attempt_state,
        phase, ownership, eligibility, attempt_state, 'priority_changed'
 from open_state where phase = 'runnable';
 
--- A claim starts a lease.
--- Rows in the line of a gate go straight to active.
+-- A claim starts a lease. Executions in the line of a gate become active directly.
 insert into ff.transition
 select 'T9', 'claim'::ff.cause, phase, ownership, eligibility, attempt_state,
        'active'::ff.phase, 'leased'::ff.ownership, 'not_applicable'::ff.eligibility,
@@ -136,7 +138,7 @@ from open_state s, (values
 ) t(number, cause, phase, eligibility, attempt_state, kind)
 where s.ownership = 'leased';
 
--- A running execution used more than a budget that only warns.
+-- A running execution exceeded a budget that only warns.
 insert into ff.transition
 select 'T32', 'report_usage', phase, ownership, eligibility, attempt_state,
        phase, ownership, eligibility, attempt_state, 'budget_exceeded'
@@ -154,12 +156,13 @@ from open_state s, (values
 ) t(number, cause, ownership, kind)
 where s.ownership = 'leased'
 union all
--- A timed-out attempt is retried if the policy allows it; otherwise T24 below applies.
+-- A timed-out attempt is retried if the policy allows it. Otherwise the execution expires (T24,
+-- below).
 select 'T24', 'time_out', phase, ownership, eligibility, attempt_state,
        'runnable', 'unowned', 'not_eligible_until_time', 'pending_retry_attempt', 'retry_scheduled'
 from open_state where phase = 'active';
 
--- An execution ends from any state. Without any attempt it keeps pending_first_attempt.
+-- An execution ends from any state. If it had no attempt, it keeps pending_first_attempt.
 insert into ff.transition
 select t.number, t.cause::ff.cause, s.phase, s.ownership, s.eligibility, s.attempt_state,
        'terminal'::ff.phase, 'unowned'::ff.ownership, 'not_applicable'::ff.eligibility,

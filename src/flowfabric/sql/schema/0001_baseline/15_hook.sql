@@ -1,6 +1,7 @@
 -- Hooks: tasks that the end of an execution submits.
 
--- Which ends call a hook: `failure` is every end but success and cancellation, `end` is any.
+-- Which ends submit a hook: `failure` is every end except success and cancellation, `end` is every
+-- end.
 create type ff.hook_kind as enum ('success', 'failure', 'cancel', 'end');
 
 -- A hook of one task, as workers and submitters declared it. The transaction that ends an execution
@@ -8,9 +9,9 @@ create type ff.hook_kind as enum ('success', 'failure', 'cancel', 'end');
 -- the app cannot bring it back.
 create table ff.hook (
   namespace   text         not null,
-  -- the task whose ends call it
+  -- the task whose ends submit the hook
   task        text         not null,
-  -- its own task
+  -- the task that the hook submits
   name        text         not null,
   kind        ff.hook_kind not null,
   -- the version of the app that declared or removed it last
@@ -30,7 +31,7 @@ create index hook_in_force on ff.hook (namespace, task) where removed_at is null
 create index hook_of_success on ff.hook (namespace, task)
   where removed_at is null and kind in ('success', 'end');
 
--- For finding out whether a task is a hook: hooks have no hooks themselves.
+-- Finds out whether a task is a hook. Hooks have no hooks themselves.
 create index hook_name on ff.hook (namespace, name);
 
 -- The secret from which the ids of hooks are derived. No role may read ff.meta.

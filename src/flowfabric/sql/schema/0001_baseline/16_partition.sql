@@ -1,4 +1,4 @@
--- The partitions: one row each, so that one query can look into all of them.
+-- Partitions. Each has one row, so that one query can look into all of them.
 
 create table ff.partition (
   partition_key smallint primary key

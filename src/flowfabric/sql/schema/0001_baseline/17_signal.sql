@@ -1,9 +1,11 @@
 -- Signals, and the suspensions of executions that wait for them.
 --
--- A handler that waits opens a row of ff.step of kind `wait`. A signal is stored whether or not a wait
--- is open for it: the first wait that takes it gets it, once. Only the holder of the lease takes a
--- signal. A sender stores and, if it can lock the execution, wakes it. A sender that cannot lock the
--- row leaves a row in ff.signal_inbox, and ff.notice_signals wakes the execution later.
+-- A handler that waits opens a row of ff.step of kind `wait`. A signal is stored whether or not a
+-- wait is open for it. The first wait that takes the signal gets it, once. Only the holder of the
+-- lease takes a signal.
+--
+-- A sender stores the signal. If it can lock the execution, it also wakes the execution. Otherwise
+-- it leaves a row in ff.signal_inbox, and ff.notice_signals wakes the execution later.
 
 -- The types of values that waits and tasks have declared, as JSON Schema. The id is a hash of the
 -- document.
@@ -20,10 +22,8 @@ create table ff.signal (
   signal_id        uuid        not null,
   -- the name that a wait asks for
   name             text        not null,
-  -- the waitpoint that it answers. Sent by the token, it is for this waitpoint only; sent by name,
-  -- it is free again for a wait by name when the waitpoint closes without it
+  -- the waitpoint whose token it was sent with; null if it was sent by name
   waitpoint_id     uuid,
-  is_by_token      boolean     not null default false,
   category         text,
   source_type      text        not null,
   source_identity  text,
@@ -37,10 +37,12 @@ create table ff.signal (
   noticed_at       timestamptz,
   -- what its delivery did: null until it is noticed
   effect           text,
-  -- when a wait took it, and which one. A taken signal without a wait is spent.
+  -- when a wait took it, and which wait. A taken signal without a wait is spent.
   taken_at         timestamptz,
   wait_name        text,
   wait_occurrence  integer,
+  -- the waitpoint that it answered, if it was sent by name
+  answered_id      uuid,
   -- the transaction that stored it: the feed of signals is read by snapshots
   xid              xid8        not null,
   primary key (partition_key, execution_id, signal_id),
@@ -83,7 +85,8 @@ create table ff.signal_inbox (
 );
 
 
--- One row per suspension. An execution has at most one open one; closed ones stay as its history.
+-- One row per suspension. An execution has at most one open suspension; closed suspensions stay as
+-- its history.
 create table ff.suspension (
   partition_key     smallint    not null,
   suspension_id     uuid        not null,
@@ -100,7 +103,7 @@ create table ff.suspension (
   timeout_behavior  text        not null,
   -- how long the execution is delayed after it was woken by a signal
   resume_delay      interval,
-  -- a text of the holder for the next holder
+  -- a text of the holder for the reader of the suspension, such as where the handler goes on
   continuation      text,
   closed_at         timestamptz,
   close_reason      text,

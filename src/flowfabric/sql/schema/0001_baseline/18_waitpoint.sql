@@ -1,7 +1,7 @@
--- Waitpoints: addresses for signals that are handed out before the handler waits.
+-- Waitpoints: addresses for answers. A handler hands them out before it waits.
 --
--- The token of a waitpoint is its whole address, signed with a key of this database. It is never
--- stored: it can be signed again from the row.
+-- The token of a waitpoint is its whole address, signed with a key of this database. The token is
+-- never stored, because the database can sign it again from the row.
 create table ff.waitpoint (
   partition_key   smallint    not null,
   execution_id    uuid        not null,
@@ -10,7 +10,7 @@ create table ff.waitpoint (
   attempt_index   integer     not null,
   -- the key that signs its token
   kid             text        not null,
-  -- the step that records it; a replay that forgets the step closes it
+  -- the step that records it; a replay that deletes the step closes it
   step_name       text,
   step_occurrence integer,
   created_at      timestamptz not null,
@@ -34,7 +34,7 @@ create index waitpoint_open on ff.waitpoint (partition_key, execution_id, key, w
 create index waitpoint_expiry on ff.waitpoint (partition_key, expires_at)
   where closed_at is null and activated_at is null;
 
--- The approvals that are open, longest open first: all waitpoints of one have the same time.
+-- The open approvals, longest open first. All waitpoints of an approval have the same time.
 create index waitpoint_approval on ff.waitpoint (partition_key, created_at, approval_id)
   where closed_at is null and approval_id is not null;
 
@@ -45,12 +45,12 @@ create table ff.approval (
   execution_id     uuid        not null,
   approval_id      uuid        not null,
   question         text        not null,
-  -- what the approvers have to know, in the given encoding
+  -- what the approvers have to know, and how it is encoded
   details          bytea,
   details_encoding text,
-  -- so many approvals grant it
+  -- this many approvals grant it
   need_count       integer     not null,
-  -- so many rejections deny it
+  -- this many rejections deny it
   deny_count       integer     not null,
   created_at       timestamptz not null,
   primary key (partition_key, execution_id, approval_id),
@@ -66,7 +66,7 @@ create table ff.hmac_key (
   inner_block  bytea       not null,
   outer_block  bytea       not null,
   is_active    boolean     not null,
-  -- null for the first key
+  -- null for the key that the migration makes
   created_at   timestamptz,
   -- until when an inactive key still verifies
   lapses_at    timestamptz,
@@ -77,7 +77,7 @@ create table ff.hmac_key (
 
 create unique index hmac_key_active on ff.hmac_key (is_active) where is_active;
 
--- The first key. Its secret is made here, so that no parameter and no log has it.
+-- The first key. Its secret is made here, so that no parameter and no log contains it.
 do $$
 declare
   v_secret constant bytea := sha256(

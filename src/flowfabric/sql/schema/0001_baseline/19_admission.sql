@@ -1,16 +1,17 @@
 -- Admission: how many executions may run at once, how many may start in a window, and how much they
 -- may spend.
 --
--- A quota limits executions; with a key it has one gate per value of the key. A gate counts the
--- executions that hold a lease under it. A budget limits amounts that running executions report, and
--- is a gate itself: while it is shut, no execution under it starts. The claim checks the gates of
--- its candidates. An execution that a gate refuses stands in the line of its route and that gate; a
--- closed line is not read by claims. The end of a lease inserts a release and locks nothing; claims
--- add releases to the gates and open lines.
+-- A quota limits executions. A quota with a key has one gate per value of the key. A gate counts
+-- the executions that hold a lease under it. A budget limits amounts that running executions
+-- report. It is a gate itself: while it is shut, no execution under it starts.
+--
+-- The claim checks the gates of its candidates. An execution that a gate refuses waits in a line,
+-- which belongs to its route and that gate. Claims do not read closed lines. The end of a lease
+-- inserts a release and locks nothing. Claims subtract releases from the gates and open lines.
 
 create type ff.overflow as enum ('queue', 'refuse');
 
--- What happens when usage would pass a hard limit of a budget.
+-- What happens when usage would exceed a hard limit of a budget.
 create type ff.on_exceed as enum ('fail', 'suspend', 'warn');
 
 create type ff.budget_period as enum ('hour', 'day', 'week', 'month', 'interval');
@@ -34,8 +35,8 @@ create table ff.quota (
   constraint rate_has_a_window check ((rate is null) = (rate_window is null))
 );
 
--- The limits that an operator set for one key, or with the key '' for all. They win over declared
--- ones until they are lifted.
+-- The limits that an operator set for one key, or for all keys (the key ''). They override the
+-- declared limits until they are lifted.
 create table ff.quota_change (
   namespace   text        not null,
   quota       text        not null,
@@ -49,8 +50,9 @@ create table ff.quota_change (
   primary key (namespace, quota, key)
 );
 
--- One counter of a quota. max_running and the rate are the limits in force, or with several partitions
--- this partition's share of them. running counts leases and holds, less the rows of gate_release.
+-- One counter of a quota. max_running and the rate are the limits in force; with several
+-- partitions, they are this partition's share. running counts the leases, the slots in gate_hold,
+-- and the slots in gate_release, which were given back and are not subtracted yet.
 create table ff.gate (
   partition_key smallint not null,
   -- 62-bit hash of namespace, quota and key
@@ -63,23 +65,30 @@ create table ff.gate (
   running       integer  not null default 0,
   rate          integer,
   rate_window   interval,
-  -- starts in each of the last 62 slices of a sixtieth of the window, and the newest slice
+  -- starts in each of the last 62 slices, and the newest slice; a slice is a sixtieth of the window
   slices        integer[],
   slice_base    bigint   not null default 0,
-  -- when the rate has room again; set while someone waits for it
+  -- when the rate has room again; set while an execution waits for it
   opens_at      timestamptz,
-  -- when a caller outside an execution found no room in this partition, until shares are balanced
+  -- when a caller of ff.check_admission found no room in this partition; null again once shares are
+  -- balanced
   wanted_at     timestamptz,
+  -- the execution for which one slot is kept free while it waits for another of its gates
+  reserved_for  uuid,
+  -- the same for one start within the window of the rate
+  start_for     uuid,
   primary key (partition_key, gate_id),
   constraint gate_id_is_62_bits check (gate_id between 0 and 4611686018427387903)
 ) with (fillfactor = 20);
 
 create index gate_wanted on ff.gate (partition_key, gate_id) where wanted_at is not null;
+create index gate_reserved on ff.gate (partition_key, gate_id)
+  where num_nonnulls(reserved_for, start_for) > 0;
 create unique index gate_key on ff.gate (partition_key, namespace, quota, key);
 create index gate_opens on ff.gate (partition_key, opens_at) where opens_at is not null;
 
--- With several partitions: which share of the limits of a gate each partition has. Written only under
--- the lock of the quota. The sum of the shares is never above the limit.
+-- The share of a gate's limits that each of several partitions has. Written only under the lock of
+-- the quota. The sum of the shares is never above the limit.
 create table ff.gate_share (
   gate_id     bigint   not null,
   -- the number of the partition
@@ -102,9 +111,13 @@ create table ff.gate_release (
   slots         integer  not null
 );
 
+-- Citus moves a table without a primary key only if its rows identify themselves as a whole.
+alter table ff.gate_release replica identity full;
+
 create index gate_release_gate on ff.gate_release (partition_key, gate_id);
 
--- A slot held outside an execution, until it is released or runs out.
+-- A slot that is held outside an execution (ff.check_admission), until it is released or its time
+-- is over.
 create table ff.gate_hold (
   partition_key smallint    not null,
   gate_id       bigint      not null,
@@ -129,9 +142,9 @@ create table ff.line (
 create index line_open on ff.line (partition_key, route_id, served_at) where is_open;
 create index line_gate on ff.line (partition_key, gate_id);
 
--- A budget of one key. The reader of usage and limits is one function; amounts are integers.
+-- A budget of one key. Amounts are integers.
 create table ff.budget (
-  -- hash of namespace, budget and key, above all ids of gates
+  -- hash of namespace, budget and key; higher than all ids of the gates of quotas
   budget_id             bigint       primary key,
   namespace             text         not null,
   budget                text         not null,
@@ -144,7 +157,7 @@ create table ff.budget (
   period_no             integer      not null default 0,
   period_started_at     timestamptz  not null,
   next_reset_at         timestamptz,
-  -- whether a dimension has no room left: then no execution under it starts
+  -- whether a dimension has no room left; while it is true, no execution under the budget starts
   is_shut               boolean      not null default false,
   breach_count          bigint       not null default 0,
   soft_breach_count     bigint       not null default 0,
@@ -167,16 +180,16 @@ create unique index budget_key on ff.budget (namespace, budget, key);
 create index budget_shut on ff.budget (budget_id) where is_shut;
 create index budget_reset on ff.budget (next_reset_at) where next_reset_at is not null;
 
--- One dimension of a budget: its limits (null: none) and what was used in the current period.
+-- One dimension of a budget: its limits (null means none) and what was used in the current period.
 create table ff.budget_dimension (
   budget_id     bigint  not null,
   dimension     text    not null,
   declared_hard bigint,
   declared_soft bigint,
-  -- the hard limit that an operator set; it wins until it is lifted
+  -- the hard limit that an operator set; it overrides the declared limit until it is lifted
   raised_hard   bigint,
   usage         bigint  not null default 0,
-  -- what hard breaches asked for in vain in this period
+  -- the amounts that the hard limit refused in this period
   refused       bigint  not null default 0,
   primary key (budget_id, dimension),
   constraint amounts_are_positive check (
@@ -184,7 +197,8 @@ create table ff.budget_dimension (
   constraint dimension_has_a_name check (dimension ~ E'^[^\x01-\x20\x7f]{1,64}$')
 );
 
--- What ff.record_spend added, so that ff.release_budget can take it back in the same period.
+-- Amounts that ff.record_spend added, so that ff.release_budget can take them back in the same
+-- period.
 create table ff.budget_ledger (
   budget_id    bigint  not null,
   execution_id uuid    not null,
@@ -196,7 +210,7 @@ create table ff.budget_ledger (
 
 create index budget_ledger_period on ff.budget_ledger (budget_id, period_no);
 
--- Reports that were applied, by the caller's key, for 24 hours.
+-- Reports that were applied, kept for 24 hours by the key that the caller gave.
 create table ff.budget_report (
   budget_id  bigint      not null,
   dedup_key  text        not null,
@@ -211,8 +225,9 @@ create index execution_line on ff.execution
   (partition_key, line_id, route_id, rank, order_at, execution_id)
   where line_id is not null;
 
--- Fair order: executions with a fair key take turns by key. Each key has its last place, a lane the
--- place that it has served up to; both are moments of order_at, by partition and priority.
+-- Fair order: executions with a fair key take turns by key. ff.fair_key has the last place of each
+-- key, ff.fair_lane the place that each lane has reached. Both are values of order_at, for each
+-- partition and priority.
 create table ff.fair_key (
   partition_key smallint    not null,
   namespace     text        not null,

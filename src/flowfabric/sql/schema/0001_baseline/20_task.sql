@@ -8,13 +8,13 @@ create table ff.task (
   app_version   integer[]   not null,
   -- `@app.task(version=…)`
   version       text,
-  -- JSON Schema of the arguments by name, and of the result; null if nobody has said
+  -- JSON Schema of the arguments by name, and of the result; null if they are unknown
   arguments     jsonb,
   result        jsonb,
   -- one object per limit: kind (quota or budget), name, is_keyed, and the argument that is the key
   limits        jsonb       not null default '[]',
-  -- the signals that the task takes, by name: the id of the schema of each value, or null for any;
-  -- null if the task has not declared its signals
+  -- the signals that the task takes, by name, with the id of the schema of each value, or null for
+  -- any value; null if the task has not declared its signals
   signals       jsonb,
   registered_at timestamptz not null,
   changed_at    timestamptz not null,

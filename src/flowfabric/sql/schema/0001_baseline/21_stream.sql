@@ -1,18 +1,20 @@
--- Streams: what a running execution says while it runs.
+-- Streams: the frames that an execution sends while it runs.
 --
--- An execution has one stream, made by its first append. Frames are stored in chunks: one row for the
--- frames of one mode that one append brought. Ids (ms-seq) rise for the whole life of the execution,
--- whatever the clock does.
+-- An execution has one stream, made by its first append. Frames are stored in chunks. A chunk is
+-- one row for the frames of one mode that one append brought. Ids (ms-seq) rise for the whole life
+-- of the execution, whatever the clock does.
 --
--- The stream row is the fence. The first append of a lease is judged under the lock of the execution,
--- and writes its lease here. Later appends lock only this row, and read the lease of the execution
--- after that. Every function that ends a lease updates this row, so it waits for an append in flight,
--- and no append can follow it. An append waits for nothing. Lock order: execution, then stream.
+-- The row of the stream is the fence. The first append of a lease is judged under the lock of the
+-- execution, and writes its lease into the row of the stream. Later appends lock only this row, and
+-- then read the lease of the execution. Every function that ends a lease updates this row. So it
+-- waits for an append in flight, and no append can follow it. An append waits for nothing. Lock
+-- order: execution, then stream.
 --
--- A handler that starts again sends frames again. Each chunk stores how many journal entries the
--- execution had when it was sent. The first append of a later lease says how many there were when
--- that run began: frames with this position or a higher one are sent again, and a chunk of mode
--- `rewind` names the last id that stays valid.
+-- A handler that starts again sends frames again. The position of a chunk is the number of journal
+-- entries that the execution had when the chunk was sent. The first append of a later lease says
+-- how many entries there were when the new run of the handler began. The run will send every frame
+-- with this position or a higher one again. So the append writes a chunk of mode `rewind`, which
+-- names the last id that stays valid.
 
 create type ff.stream_mode as enum ('durable', 'summary', 'best_effort', 'rewind');
 
@@ -33,11 +35,11 @@ create table ff.stream (
   -- bytes ever appended, and bytes that are stored now
   total_bytes    bigint         not null default 0,
   stored_bytes   bigint         not null default 0,
-  -- how many durable frames were removed, and an id that all removed frames are below
+  -- how many durable frames were removed, and the floor: all removed frames have a lower id
   trimmed_count  bigint         not null default 0,
   floor_ms       bigint         not null default 0,
   floor_seq      integer        not null default 0,
-  -- how often its execution had continued with a fresh journal when this lease began
+  -- the generation of the execution when this lease began
   generation     integer        not null default 0,
   -- the stream policy of the execution
   max_frames     bigint,
@@ -73,12 +75,12 @@ create table ff.stream_chunk (
   seq             integer        not null,
   frame_count     integer        not null,
   mode            ff.stream_mode not null,
-  -- how many frames of this mode the stream had with this chunk
+  -- how many frames of this mode the stream had after this chunk
   mode_no         bigint         not null,
   attempt_index   integer        not null,
   epoch           bigint         not null,
   generation      integer        not null,
-  -- how many journal entries the execution had
+  -- how many journal entries the execution had when the chunk was sent
   position        integer        not null,
   -- the number of its first frame in its lease; -1 for a rewind
   first_no        bigint         not null,
@@ -87,7 +89,7 @@ create table ff.stream_chunk (
   -- a rewind: the last id that stays valid
   to_ms           bigint,
   to_seq          integer,
-  -- of each frame
+  -- one value for each frame
   payloads        bytea[]        not null,
   kinds           text[]         not null,
   encodings       text[]         not null,

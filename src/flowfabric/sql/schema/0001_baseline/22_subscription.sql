@@ -1,8 +1,8 @@
 -- Subscriptions: readers of the event log whose position is kept here.
 --
--- One consumer holds a subscription at a time. It reads events after the cursor, and stores the next
--- cursor once it has acknowledged a page. Every new hold raises the epoch, so that an acknowledgement
--- of an earlier holder is refused.
+-- One consumer holds a subscription at a time. It reads events after the cursor. When it
+-- acknowledges events, it stores the cursor after them. Every new hold raises the epoch, so that an
+-- acknowledgement of an earlier holder is refused.
 create table ff.subscription (
   namespace        text        not null,
   name             text        not null,
@@ -11,7 +11,8 @@ create table ff.subscription (
   tasks            text[],
   lanes            text[],
   instance_tags    text[],
-  -- every event before it was acknowledged: the cursors of all partitions, joined by slashes
+  -- the position: the cursors of all partitions, joined by slashes; every event before it was
+  -- acknowledged
   cursor_text      text        not null,
   -- what the consumer does if the events after the cursor are gone
   on_expiry        text        not null,
@@ -30,7 +31,7 @@ create table ff.subscription (
   changed_at       timestamptz,
   changed_by       text,
   reason           text,
-  -- only a webhook has the following columns: its consumer, any worker, posts the events
+  -- only a webhook has the columns below; any worker may be its consumer, and posts the events
   webhook_id       uuid,
   url              text,
   -- the host and port of the URL, which a worker compares with its list

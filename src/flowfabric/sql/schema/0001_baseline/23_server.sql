@@ -1,4 +1,4 @@
--- What the HTTP server needs: tokens of its callers, and the record of what operators did.
+-- Tables of the HTTP server: tokens of its callers, and the audit of what operators did.
 
 -- A token of the HTTP server. Only its holder knows the token; the table has its SHA-256.
 create table ff.api_token (

@@ -1,0 +1,79 @@
+"""Metrics of a worker for OpenTelemetry, with the same names as for Prometheus.
+
+They are recorded only if the program has set a meter provider before its worker starts. Totals lack
+the ending `_total` here: an exporter of OpenTelemetry adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+from opentelemetry import metrics
+
+from flowfabric.db.session import Database
+from flowfabric.telemetry import COUNTED
+
+
+def is_configured() -> bool:
+    """Return whether the program has set a meter provider."""
+    return not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
+
+
+class Instruments:
+    """The instruments of one worker process."""
+
+    def __init__(self) -> None:
+        meter = metrics.get_meter("flowfabric")
+        self._calls = meter.create_counter("flowfabric_calls")
+        self._call_seconds = meter.create_histogram("flowfabric_call_seconds", unit="s")
+        self._call_rows = meter.create_histogram("flowfabric_call_rows")
+        self._started = meter.create_counter("flowfabric_started")
+        self._ended = meter.create_counter("flowfabric_ended")
+        self._seconds = meter.create_histogram("flowfabric_run_seconds", unit="s")
+        self._running = meter.create_up_down_counter("flowfabric_running")
+
+        self._counters = {name: meter.create_counter(name) for name in COUNTED}
+        self._database: Database | None = None
+        meter.create_observable_gauge("flowfabric_pool_connections", [self._pool])
+
+    def listen(self, database: Database) -> None:
+        """Record the calls of a database. A second `listen` changes nothing."""
+        self._database, meter = database, database.meter
+        if self._note not in meter.listeners:
+            meter.listeners.append(self._note)
+            meter.counters.append(self._count)
+
+    def _count(self, name: str, number: int, labels: Mapping[str, str]) -> None:
+        self._counters[name].add(number, dict(labels))
+
+    def _pool(self, _: Any) -> Iterable[metrics.Observation]:
+        busy, idle = (0, 0) if self._database is None else self._database.pool_use
+        return [
+            metrics.Observation(busy, {"state": "busy"}),
+            metrics.Observation(idle, {"state": "idle"}),
+        ]
+
+    async def around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        """Record one run of a handler, as middleware."""
+        task, started, outcome = {"task": context.task}, perf_counter(), "paused"
+        self._started.add(1, task)
+        self._running.add(1)
+        try:
+            result = await call_next()
+            outcome = "completed"
+            return result
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self._running.add(-1)
+            self._ended.add(1, {**task, "outcome": outcome})
+            self._seconds.record(perf_counter() - started, task)
+
+    def _note(self, name: str, seconds: float, failure: str | None, rows: int) -> None:
+        operation = {"operation": name}
+        self._calls.add(1, {**operation, "outcome": "ok" if failure is None else "error"})
+        self._call_seconds.record(seconds, operation)
+        self._call_rows.record(rows, operation)

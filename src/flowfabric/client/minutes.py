@@ -1,0 +1,71 @@
+"""Minutes: how many events each task had, and how long executions waited and ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from flowfabric.client.addresses import Scoped
+from flowfabric.client.outcomes import Pass
+from flowfabric.client.partitions import ask_reachable
+from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.core.errors import InvalidInput
+from flowfabric.core.minute import Counted, together
+from flowfabric.core.states import EventKind
+from flowfabric.db import functions
+from flowfabric.db.records import reader
+
+_counted = reader(Counted, functions.READ_MINUTES, kind=EventKind, buckets=tuple, counts=tuple)
+
+
+class Minutes(Scoped):
+    """Reads and writes the counts of events by minute."""
+
+    async def read(
+        self,
+        window: timedelta = timedelta(hours=1),
+        *,
+        until: datetime | None = None,
+        step: timedelta | None = None,
+        task: str | None = None,
+        lane: str | None = None,
+    ) -> Sequence[Counted]:
+        """Return the counts of the last `window` (at most 30 days), by lane, task and kind.
+
+        `step` divides the time into parts. A reconciler counts the events some seconds after they
+        happened. A partition that cannot be reached is not counted.
+        """
+        if not isinstance(window, timedelta) or not timedelta(0) < window <= timedelta(days=30):
+            raise InvalidInput(field="window", problem="must be more than 0 and at most 30 days")
+        if until is None:
+            rows = await self._database.call(functions.SERVER_TIME)
+            until = rows[0]["server_time"]
+        # Read whole minutes: the present minute and the minutes before it.
+        last = until.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+        async def read_one(partition: int) -> Sequence[Counted]:
+            rows = await self._database.call(
+                functions.READ_MINUTES,
+                partition_key=partition,
+                namespace=self._namespace,
+                since=last - window,
+                until=last,
+                step=step,
+                task=task,
+                lane=lane,
+            )
+            return [_counted(row) for row in rows]
+
+        answers, _ = await ask_reachable(await self._database.partitions.all(), read_one)
+        if len(answers) == 1:
+            return answers[0]
+        same: dict[tuple[datetime, str, str, EventKind], list[Counted]] = {}
+        for one in (each for answer in answers for each in answer):
+            same.setdefault((one.starts_at, one.lane, one.task, one.kind), []).append(one)
+        return [together(same[key]) for key in sorted(same)]
+
+    async def roll_up(self, *, partition: int | None = None, limit: int = 5000) -> Pass:
+        """Count the events that are not counted yet, each once."""
+        return await handle_everywhere(
+            self._database, functions.ROLL_UP_EVENTS, Due.MINUTE, partition=partition, limit=limit
+        )

@@ -1,0 +1,104 @@
+"""Waiting through a server.
+
+Instead of LISTEN, one call waits on the server for all callers of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from time import monotonic
+
+from flowfabric.client.results import BATCH, Results
+from flowfabric.client.streams import Streams
+from flowfabric.db.http import WAIT_SECONDS, waiting
+
+# How long a call waits for further callers, so that they share it.
+GATHER_SECONDS = 0.005
+# The shortest time between two calls without news, in case the server does not wait.
+LEAST_SECONDS = 0.25
+
+
+class RemoteResults(Results):
+    """All waits of this process for the end of an execution, through a server."""
+
+    async def _run(self) -> None:
+        try:
+            while any(self._waiting.values()):
+                await _look_until(self._hinted, self._look)
+        finally:
+            self._task = None
+
+    async def _look(self) -> None:
+        """Wait on the server until one of the executions has ended."""
+        parts = [
+            (partition, group, ids[start : start + BATCH])
+            for partition, group in list(self._waiting.items())
+            for ids in [list(group)]
+            for start in range(0, len(ids), BATCH)
+        ]
+        with waiting(WAIT_SECONDS):
+            looks = {asyncio.create_task(self._look_at(*part)) for part in parts}
+        await _first(looks)
+
+
+class RemoteStreams(Streams):
+    """Reads streams through a server."""
+
+    async def _run(self) -> None:
+        try:
+            while any(self._tails.values()):
+                for tail in self._all_tails():
+                    tail.is_hinted = True
+                await _look_until(self._wake, self._look)
+        finally:
+            self._task = None
+            if any(self._tails.values()):
+                # A tail was added after the last look.
+                self._start()
+
+    async def _look(self) -> None:
+        """Wait on the server until one of the streams has new frames."""
+        with waiting(WAIT_SECONDS):
+            looks = {
+                asyncio.create_task(self._read(*part, is_following=True)) for part in self._hungry()
+            }
+        await _first(looks)
+
+
+async def _look_until(
+    changed: asyncio.Event, look: Callable[[], Coroutine[None, None, None]]
+) -> None:
+    """Wait until `look` returns. If another caller comes meanwhile, stop waiting, so that the next
+    wait includes that caller.
+    """
+    await asyncio.sleep(GATHER_SECONDS)
+    changed.clear()
+    began = monotonic()
+    told = asyncio.create_task(_told(changed))
+    looking = asyncio.create_task(look())
+    await _first({told, looking})
+    if not changed.is_set() and monotonic() - began < GATHER_SECONDS:
+        try:
+            async with asyncio.timeout(LEAST_SECONDS):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+
+async def _told(changed: asyncio.Event) -> None:
+    await changed.wait()
+
+
+async def _first(tasks: set[asyncio.Task[None]]) -> None:
+    """Wait for the first task that is done, and cancel the others."""
+    if not tasks:
+        return
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done:
+        task.result()

@@ -1,0 +1,68 @@
+"""Signing in and out, and the files that pages load."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.dashboard.pages import STATIC, read_static, render
+from flowfabric.server.dashboard.page import HEADERS, PREFIX, Id, form_of, root, see_other
+from flowfabric.server.principals import COOKIE
+from flowfabric.server.problems import Problem
+from flowfabric.server.routing import Routes
+
+routes = Routes("dashboard")
+
+
+@routes.get(PREFIX + "/sign-in", None, include_in_schema=False)
+async def sign_in_page(request: Request) -> Response:
+    """Ask for a token."""
+    return _sign_in(request, "")
+
+
+@routes.post(PREFIX + "/sign-in", None, is_form=True, include_in_schema=False)
+async def sign_in(request: Request) -> Response:
+    """Check a token, and keep it in a cookie that scripts cannot read."""
+    form = await form_of(request)
+    request.cookies[COOKIE] = form.get("token", "").strip()
+    try:
+        await request.app.state.backend.authenticate(request)
+    except Problem as problem:
+        return _sign_in(request, problem.detail, problem.status)
+    answer = see_other(root(request))
+    answer.set_cookie(
+        COOKIE,
+        request.cookies[COOKIE],
+        path=root(request),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+@routes.post(PREFIX + "/sign-out", None, is_form=True, include_in_schema=False)
+async def sign_out(request: Request) -> Response:
+    """Forget the token."""
+    await form_of(request)
+    answer = see_other(f"{root(request)}/sign-in")
+    answer.delete_cookie(COOKIE, path=root(request), httponly=True, samesite="strict")
+    return answer
+
+
+@routes.get(PREFIX + "/static/{name}", None, include_in_schema=False)
+async def static(name: Id) -> Response:
+    """Return the style or the script of the pages."""
+    if name not in STATIC:
+        raise Problem(404, "unknown_path", "There is no such file.")
+    return Response(
+        read_static(name), media_type=STATIC[name], headers={"Cache-Control": "max-age=60"}
+    )
+
+
+def _sign_in(request: Request, problem: str, status: int = 200) -> Response:
+    now = datetime.now().astimezone()
+    html = render("sign_in", now=now, root=root(request), problem=problem)
+    return Response(html, status, media_type="text/html", headers=HEADERS)

@@ -1,0 +1,349 @@
+"""The pages of executions: the list, one execution, and acts on one or on all that match."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from flowfabric.client.filters import KEYS, parse
+from flowfabric.client.portraits import located, read_portrait
+from flowfabric.core.errors import BudgetNotFound, InvalidInput, QuotaNotFound
+from flowfabric.core.execution import ExecutionCount, ExecutionFilter, ExecutionInfo, Steered
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.limit import amount_text
+from flowfabric.core.quota import BudgetInfo, GateInfo
+from flowfabric.core.signal import Signal
+from flowfabric.core.states import Eligibility, PublicState
+from flowfabric.core.token import Scope
+from flowfabric.dashboard.details import copies_of, differences, links_of
+from flowfabric.server.bulk import act_on, bulk_where, matching
+from flowfabric.server.dashboard.overview import WINDOW, totals_of
+from flowfabric.server.dashboard.page import (
+    PAGE,
+    PREFIX,
+    Id,
+    back_to,
+    form_of,
+    listed,
+    reason_in,
+    root,
+    show,
+    text_in,
+    visitor,
+    whole_in,
+)
+from flowfabric.server.events import MEDIA_TYPE
+from flowfabric.server.paths import existing
+from flowfabric.server.problems import Problem
+from flowfabric.server.routing import Call, CurrentCall, Routes
+from flowfabric.server.streams import frame_events
+from flowfabric.server.submissions import edited_payload
+
+routes = Routes("dashboard")
+PREVIEWED = 10
+FRAMES_SHOWN = 200
+LIMITS_SHOWN = 20
+AT_MOST = 1000
+# A preview counts at most this many executions. To find them, it may read many more rows.
+COUNTED = 500
+LISTED_STATES = [
+    state for state in PublicState if state not in (PublicState.RESUMABLE, PublicState.RATE_LIMITED)
+]
+SUGGESTIONS = [
+    *(f"state={state}" for state in LISTED_STATES),
+    *(f"{key}=" for key in KEYS if key not in ("state", "tag.", "age", "created", "ended")),
+    *("held=yes", "crash_looping=yes", "age>1h", "ended<1d"),
+]
+# The acts on all executions that match, with their labels.
+VERBS = {"retry": "Retry", "replay": "Replay", "cancel": "Cancel", "revoke-lease": "Revoke lease"}
+
+
+@routes.get(PREFIX + "/executions", Scope.READ, include_in_schema=False)
+async def executions(
+    call: CurrentCall, request: Request, where: str = "", cursor: str | None = None
+) -> Response:
+    """List executions by the filter language of `flowfabric ls --where`."""
+    now = await call.client.executions.server_time()
+    shared: dict[str, Any] = {
+        "where": where,
+        "verbs": VERBS,
+        "suggestions": SUGGESTIONS,
+        "counts": await _counts(call),
+    }
+    try:
+        filter, partition = await located(call.client, parse(where).resolved(now), None)
+        found = await call.client.executions.list(
+            filter, cursor=cursor, limit=PAGE, partition=partition
+        )
+    except InvalidInput as error:
+        facts = {"problem": str(error), "executions": [], "missing": (), "next": ""}
+        return show(request, call, "executions", now, 422, **facts, **shared)
+    query = urlencode({"where": where, "cursor": found.cursor or ""})
+    return show(
+        request,
+        call,
+        "executions",
+        now,
+        problem="",
+        executions=listed(found.executions, now),
+        missing=found.missing,
+        next=f"{root(request)}/executions?{query}" if found.cursor else "",
+        **shared,
+    )
+
+
+async def _counts(call: Call) -> list[tuple[PublicState, ExecutionCount | None]]:
+    """Return how many executions are in each state; None if counting would read the whole table."""
+
+    async def read() -> dict[PublicState, ExecutionCount]:
+        return dict(await totals_of(call, await call.client.lanes.traffic(window=WINDOW)))
+
+    known = await call.backend.shared.read("totals", call.client, read)
+    return [(state, known.get(state)) for state in LISTED_STATES]
+
+
+@routes.get(PREFIX + "/bulk", Scope.OPERATE, include_in_schema=False)
+async def preview(call: CurrentCall, request: Request, verb: str, where: str = "") -> Response:
+    """Show what an act on all matching executions would change, and ask for a reason."""
+    now = await call.client.executions.server_time()
+    filter, partition = await _matching(call, verb, where, now)
+    total = await call.client.executions.count(filter, partition=partition, most=COUNTED)
+    found = await call.client.executions.list(filter, limit=PREVIEWED, partition=partition)
+    return show(
+        request,
+        call,
+        "bulk",
+        now,
+        verb=verb,
+        label=VERBS[verb],
+        where=where,
+        total=total,
+        most=AT_MOST,
+        executions=listed(found.executions, now),
+        done=None,
+    )
+
+
+@routes.post(PREFIX + "/bulk", Scope.OPERATE, is_form=True, include_in_schema=False)
+async def bulk(call: CurrentCall, request: Request) -> Response:
+    """Change the executions that the preview has counted, and none that was created later."""
+    form = await form_of(request)
+    verb, where, reason = form.get("verb", ""), form.get("where", ""), reason_in(form)
+    now = await call.client.executions.server_time()
+    filter, partition = await _matching(call, verb, where, _moment(form, "asked_at"))
+    found, has_more = await matching(call, filter, partition, AT_MOST)
+    done = await act_on(call, verb, reason, found)
+    return show(
+        request,
+        call,
+        "bulk",
+        now,
+        verb=verb,
+        label=VERBS[verb],
+        where=where,
+        total=None,
+        most=AT_MOST,
+        executions=[],
+        done={**done, "has_more": has_more},
+    )
+
+
+@routes.get(PREFIX + "/executions/{id}", Scope.READ, include_in_schema=False)
+async def execution(call: CurrentCall, request: Request, id: Id) -> Response:
+    """Show everything about one execution."""
+    found = await call.client.executions.find(id)
+    portrait = await read_portrait(call.client, found, with_payload=True)
+    info = portrait.info
+    frames = (await call.client.streams.read(found, limit=FRAMES_SHOWN)).items
+    is_open = not info.public_state.is_terminal
+    approvals = await call.client.approvals.of(found) if is_open else ()
+    now = await call.client.executions.server_time()
+    return show(
+        request,
+        call,
+        "execution",
+        now,
+        portrait=portrait,
+        children=listed(portrait.children, now),
+        acts=acts_on(
+            info.public_state, is_held=info.eligibility is Eligibility.BLOCKED_BY_OPERATOR
+        ),
+        frames=frames,
+        approvals=[one for one in approvals if one.is_open],
+        limits=await _limits(call, info),
+        amount=amount_text,
+        differences=differences(portrait.attempts),
+        copies=copies_of(info, str(request.base_url).rstrip("/")),
+        links=links_of(portrait.why),
+    )
+
+
+async def _limits(
+    call: Call, info: ExecutionInfo
+) -> list[tuple[str, GateInfo | None, BudgetInfo | None]]:
+    """Return the quotas and budgets of an execution, each with how much of it is used now."""
+    found: list[tuple[str, GateInfo | None, BudgetInfo | None]] = []
+    partition = info.id.partition_key
+    for one in info.limits[:LIMITS_SHOWN]:
+        try:
+            if one.kind == "quota":
+                gates = await call.client.quotas.gates(one.name, key=one.key, partition=partition)
+                found += [(one.name, gate, None) for gate in gates]
+            else:
+                budget = await call.client.budgets.get(one.name, key=one.key, partition=partition)
+                found.append((one.name, None, budget))
+        except (QuotaNotFound, BudgetNotFound):
+            continue  # It was deleted since the execution was read.
+    return found
+
+
+@routes.get(PREFIX + "/executions/{id}/stream", Scope.READ, include_in_schema=False)
+async def stream(call: CurrentCall, request: Request, id: Id, since: str | None = None) -> Response:
+    """Stream the frames of an execution to its page."""
+    found = await existing(call, id)
+    if not visitor(request, call.principal).may_see_payloads:
+        raise Problem(403, "hidden", "Payloads are hidden from visitors who may only read.")
+    call.check_may_stream()
+    after = request.headers.get("last-event-id") or since
+    follow = call.client.streams.follow(found, since=after)
+    frames = call.counted(frame_events(request, follow))
+    return StreamingResponse(frames, media_type=MEDIA_TYPE)
+
+
+@routes.post(
+    PREFIX + "/executions/{id}/{act}", Scope.OPERATE, is_form=True, include_in_schema=False
+)
+async def act(call: CurrentCall, request: Request, id: Id, act: Id) -> Response:
+    """Act on an execution, if it has not changed since the page was loaded."""
+    form = await form_of(request)
+    found = await call.client.executions.find(id)
+    if act == "signal":
+        await _signal(call, found, form)
+    elif act in _ACTS:
+        done = await _ACTS[act](
+            call,
+            found,
+            form,
+            {
+                "reason": reason_in(form),
+                "actor": call.principal.name,
+                "if_version": whole_in(form, "version"),
+            },
+        )
+        if done.outcome == "already_applied":
+            raise Problem(
+                412, "version_moved", "The execution has changed. Look again, then decide."
+            )
+    else:
+        raise Problem(404, "unknown_path", "There is no such act.")
+    return back_to(request, f"/executions/{found.uuid}")
+
+
+Who: TypeAlias = dict[str, Any]
+Act: TypeAlias = Callable[[Call, ExecutionId, Mapping[str, str], Who], Awaitable[Steered]]
+
+
+async def _cancel(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+    return await call.client.executions.cancel(id, **who)
+
+
+async def _retry(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+    return await call.client.executions.retry(id, **who)
+
+
+async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+    """Replay from a step (its name and occurrence), from the beginning, or from where it ended."""
+    chosen = form.get("from", "")
+    if (text := text_in(form, "input")) is not None:
+        payload = await edited_payload(call, id, text)
+        context = await call.client.executions.context(id)
+        # The form always sends the input. It is an edit only if it differs from the stored input.
+        if context is None or json.loads(context.payload or b"null") != json.loads(payload):
+            who = {**who, "payload": payload}
+    if chosen == "fresh":
+        return await call.client.executions.replay(id, fresh=True, **who)
+    if not chosen:
+        return await call.client.executions.replay(id, **who)
+    occurrence, _, name = chosen.partition(" ")
+    return await call.client.executions.replay(
+        id, from_step=name, from_occurrence=whole_in({"from": occurrence}, "from"), **who
+    )
+
+
+async def _revoke(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+    return await call.client.leases.revoke(id, **who)
+
+
+async def _resume(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+    return await call.client.signals.resume(id, **who)
+
+
+async def _priority(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+    return await call.client.executions.change_priority(id, whole_in(form, "priority"), **who)
+
+
+_ACTS: dict[str, Act] = {
+    "cancel": _cancel,
+    "retry": _retry,
+    "replay": _replay,
+    "revoke-lease": _revoke,
+    "resume": _resume,
+    "priority": _priority,
+}
+
+
+async def _signal(call: Call, id: ExecutionId, form: Mapping[str, str]) -> None:
+    name = form.get("name", "").strip()
+    try:
+        value = json.loads(form.get("value", "").strip() or "null")
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(field="value", problem=f"is not JSON: {error}") from error
+    context = await call.client.executions.context(id)
+    signal = Signal(
+        name=name,
+        payload=call.backend.app.encode_signal(context.task if context else "", name, value),
+        source_type="operator",
+        source_identity=call.principal.name[:256],
+    )
+    await call.client.signals.deliver(id, signal)
+
+
+def acts_on(state: PublicState, *, is_held: bool) -> Sequence[tuple[str, str]]:
+    """Return the acts that fit a state, with their labels."""
+    if state.is_terminal:
+        return (("replay", "Replay"),)
+    if state is PublicState.ACTIVE:
+        return (("cancel", "Cancel"), ("revoke-lease", "Revoke lease"))
+    if state is PublicState.SUSPENDED:
+        return (("resume", "Resume without an answer"), ("cancel", "Cancel"))
+    if is_held:
+        return (("retry", "Retry now"), ("replay", "Replay"), ("cancel", "Cancel"))
+    return (("retry", "Retry now"), ("priority", "Set priority"), ("cancel", "Cancel"))
+
+
+async def _matching(
+    call: Call, verb: str, where: str, now: datetime
+) -> tuple[ExecutionFilter, int | None]:
+    """Return the filter for an act: only states that allow the act, and no execution newer than
+    `now`."""
+    if verb not in VERBS:
+        raise InvalidInput(field="verb", problem=f"must be one of {', '.join(VERBS)}")
+    filter, partition = await located(call.client, bulk_where(verb, where).resolved(now), None)
+    return replace(filter, created_before=min(filter.created_before or now, now)), partition
+
+
+def _moment(form: Mapping[str, str], name: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(form.get(name, ""))
+    except ValueError as error:
+        raise InvalidInput(field=name, problem="must be an ISO time") from error
+    if found.tzinfo is None:
+        raise InvalidInput(field=name, problem="must have a time zone")
+    return found

@@ -1,0 +1,100 @@
+"""The pages of flows."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.client.portraits import read_flow
+from flowfabric.core.token import Scope
+from flowfabric.dashboard.timeline import critical_path
+from flowfabric.drawing.picture import picture_of
+from flowfabric.drawing.svg import as_svg
+from flowfabric.server.dashboard.page import (
+    PAGE,
+    PREFIX,
+    Id,
+    back_to,
+    form_of,
+    reason_in,
+    root,
+    show,
+)
+from flowfabric.server.problems import Problem
+from flowfabric.server.routing import CurrentCall, Routes
+
+routes = Routes("dashboard")
+MEMBERS_SHOWN = 500
+# A longer critical path is shown by its last members.
+PATH_SHOWN = 20
+
+
+@routes.get(PREFIX + "/flows", Scope.READ, include_in_schema=False)
+async def flows(call: CurrentCall, request: Request, after: str | None = None) -> Response:
+    """List flows, newest first."""
+    place = None if after is None else await call.client.flows.find(after)
+    found = await call.client.flows.list(after=place, limit=PAGE, newest=True)
+    now = await call.client.executions.server_time()
+    next = f"{root(request)}/flows?after={found.after.uuid}" if found.after else ""
+    return show(request, call, "flows", now, flows=found.flows, next=next)
+
+
+@routes.get(PREFIX + "/flows/{id}", Scope.READ, include_in_schema=False)
+async def flow(
+    call: CurrentCall, request: Request, id: Id, unfold: str = "", view: str = "graph"
+) -> Response:
+    """Show one flow with its picture and its members."""
+    found = await call.client.flows.find(id)
+    info, summary = await read_flow(call.client, found)
+    members, edges = await call.client.flows.members(found), await call.client.flows.edges(found)
+    now = await call.client.executions.server_time()
+    path = critical_path(members, edges, now)
+    here = f"{root(request)}/flows/{found.uuid}"
+    drawn = ""
+    if view != "gantt":
+        picture = picture_of(
+            info.flow_kind,
+            summary.state,
+            members,
+            edges,
+            info.groups,
+            now=now,
+            link=lambda member: f"{root(request)}/executions/{member.id.uuid}",
+        )
+        drawn = as_svg(
+            picture, is_folded=not unfold, with_style=False, unfold_link=f"{here}?unfold=yes"
+        )
+    return show(
+        request,
+        call,
+        "flow",
+        now,
+        info=info,
+        summary=summary,
+        members=members[:MEMBERS_SHOWN],
+        total=len(members),
+        path=path[-PATH_SHOWN:],
+        path_length=len(path),
+        critical={str(one.id.uuid) for one in path},
+        # The drawing escapes every text by itself.
+        drawing=Markup(drawn),
+        view="gantt" if view == "gantt" else "graph",
+        is_unfolded=bool(unfold),
+        here_flow=here,
+    )
+
+
+@routes.post(PREFIX + "/flows/{id}/{act}", Scope.OPERATE, is_form=True, include_in_schema=False)
+async def act(call: CurrentCall, request: Request, id: Id, act: Id) -> Response:
+    """Cancel a flow, or run its failed members again."""
+    form = await form_of(request)
+    found = await call.client.flows.find(id)
+    reason, actor = reason_in(form), call.principal.name
+    if act == "cancel":
+        await call.client.flows.cancel(found, reason=reason, actor=actor)
+    elif act == "retry-failed":
+        await call.client.flows.retry_failed(found, reason=reason, actor=actor)
+    else:
+        raise Problem(404, "unknown_path", "There is no such act.")
+    return back_to(request, f"/flows/{found.uuid}")

@@ -1,0 +1,266 @@
+"""The first page: states now, what needs attention, lanes and workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.client.filters import parse
+from flowfabric.core.execution import ExecutionCount, ExecutionFilter
+from flowfabric.core.lane import LaneTraffic
+from flowfabric.core.minute import Counted, together
+from flowfabric.core.states import EventKind, PublicState
+from flowfabric.core.token import Scope
+from flowfabric.doctor import Level
+from flowfabric.drawing.text import count_of
+from flowfabric.drawing.times import short
+from flowfabric.server.dashboard.page import PREFIX, Listed, listed, show
+from flowfabric.server.dashboard.schedules import row_of
+from flowfabric.server.routing import Call, CurrentCall, Routes
+
+routes = Routes("dashboard")
+WINDOW = timedelta(seconds=10)
+# A lane needs attention if an execution that can run has waited longer than this.
+STUCK = timedelta(minutes=5)
+# An approval needs attention if it has been open for longer than this.
+OLD_APPROVAL = timedelta(hours=1)
+ROWS = 5
+# The times over which ended executions are counted, and the percentiles of their latencies.
+WINDOWS = (timedelta(hours=1), timedelta(hours=6), timedelta(hours=24))
+SHARES = (0.5, 0.95, 0.99)
+# The states of the overview. An index counts the last three; the others are counted with the lanes.
+COUNTED = (PublicState.WAITING_CHILDREN, PublicState.SUSPENDED, PublicState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """One thing that needs attention, and a link to the page that helps."""
+
+    words: str
+    link: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Things of one kind that need attention: executions that a filter selects, or links to other
+    pages.
+
+    `verb` is the action that helps all executions that the filter selects.
+    """
+
+    title: str
+    advice: str
+    where: str = ""
+    verb: str = ""
+    label: str = ""
+    executions: Sequence[Listed] = ()
+    leads: Sequence[Lead] = field(default=())
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.executions or self.leads)
+
+
+# Executions that need attention: title, advice, filter, and the act that helps.
+KINDS = (
+    Attention(
+        "Held",
+        "The code does not fit the recorded steps. Deploy code that fits, then retry.",
+        "held=yes",
+        "retry",
+        "Retry all",
+    ),
+    Attention(
+        "Crash looping",
+        "Their workers keep dying with them. Look at one, then cancel them.",
+        "crash_looping=yes",
+        "cancel",
+        "Cancel all",
+    ),
+    Attention(
+        "Failed in the last day",
+        "Retry them once the cause is gone.",
+        "state=failed ended<1d",
+        "retry",
+        "Retry all",
+    ),
+)
+
+
+@routes.get(PREFIX, Scope.READ, include_in_schema=False)
+async def overview(call: CurrentCall, request: Request) -> Response:
+    """Show states, what needs attention, lanes and workers."""
+    facts = await call.backend.shared.read("overview", call.client, lambda: _facts(call))
+    return show(request, call, "overview", **facts)
+
+
+async def _facts(call: Call) -> dict[str, Any]:
+    """Read the overview. It is the same for all visitors of a namespace."""
+    now = await call.client.executions.server_time()
+    lanes = await call.client.lanes.traffic(window=WINDOW)
+    totals = await totals_of(call, lanes)
+    attention = [
+        *[await _executions(call, kind, now) for kind in KINDS],
+        _stuck(lanes, now),
+        await _budgets(call),
+        await _schedules(call, now),
+        await _approvals(call, now),
+        await _subscriptions(call),
+        _doctor(call),
+    ]
+    return {
+        "now": now,
+        "totals": totals,
+        "attention": [one for one in attention if one.is_needed],
+        "speeds": await speeds_of(call),
+        "lanes": lanes,
+        "workers": await call.client.workers.list(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How many executions ended in a span of time, and how long they waited and ran."""
+
+    window: timedelta
+    completed: int
+    failed: int
+    waits: Sequence[timedelta | None]
+    runs: Sequence[timedelta | None]
+
+
+async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
+    """Return how many executions of all tasks, or of one, ended in the last hours, and how fast."""
+    return [await _speed(call, window, task) for window in WINDOWS]
+
+
+async def _speed(call: Call, window: timedelta, task: str | None) -> Speed:
+    found = await call.client.minutes.read(window, task=task)
+
+    def of(*kinds: EventKind) -> Counted | None:
+        parts = [one for one in found if one.kind in kinds]
+        return together(parts) if parts else None
+
+    completed, failed = of(EventKind.COMPLETED), of(EventKind.FAILED)
+    waits, runs = of(EventKind.CLAIMED), of(EventKind.COMPLETED, EventKind.FAILED)
+    return Speed(
+        window,
+        completed.event_count if completed else 0,
+        failed.event_count if failed else 0,
+        [waits.percentile(share) if waits else None for share in SHARES],
+        [runs.percentile(share) if runs else None for share in SHARES],
+    )
+
+
+async def totals_of(
+    call: Call, lanes: Sequence[LaneTraffic]
+) -> list[tuple[PublicState, ExecutionCount]]:
+    """Return how many executions are in each state that matters now. Each count stops at a
+    bound."""
+    found = [
+        (PublicState.WAITING, _sum(lanes, "waiting", "is_more_waiting")),
+        (PublicState.DELAYED, _sum(lanes, "delayed", "is_more_timed")),
+        (PublicState.ACTIVE, _sum(lanes, "active", "is_more_timed")),
+    ]
+    count = call.client.executions.count
+    counts = await asyncio.gather(*(count(ExecutionFilter(states=[one])) for one in COUNTED))
+    return [*found, *zip(COUNTED, counts, strict=True)]
+
+
+def _sum(lanes: Sequence[LaneTraffic], name: str, is_more: str) -> ExecutionCount:
+    return ExecutionCount(
+        sum(getattr(lane, name) for lane in lanes), any(getattr(lane, is_more) for lane in lanes)
+    )
+
+
+async def _executions(call: Call, kind: Attention, now: datetime) -> Attention:
+    found = await call.client.executions.list(parse(kind.where).resolved(now), limit=ROWS)
+    return Attention(
+        kind.title,
+        kind.advice,
+        kind.where,
+        kind.verb,
+        kind.label,
+        listed(found.executions, now),
+    )
+
+
+def _stuck(lanes: Sequence[LaneTraffic], now: datetime) -> Attention:
+    leads = []
+    for one in lanes:
+        waits = now - one.waiting_since if one.waiting_since else timedelta()
+        if waits < STUCK:
+            continue
+        why = f"is {one.state}" if one.state != "active" else "has workers that do not keep up"
+        if one.state == "active" and not one.workers:
+            why = "runs on no worker now"
+        words = f"The oldest execution of {one.lane} has waited for {short(waits)}: the lane {why}."
+        leads.append(Lead(words, "/lanes", "Lanes"))
+    return Attention("Stuck lanes", "Start workers, or resume the lane.", leads=leads)
+
+
+async def _budgets(call: Call) -> Attention:
+    leads = [
+        Lead(
+            f"{one.budget}{f' of {one.key}' if one.key else ''} is spent; "
+            f"{one.in_line} executions wait in line.",
+            "/budgets",
+            "Raise or reset",
+        )
+        for one in await call.client.budgets.list()
+        if one.is_shut
+    ]
+    return Attention(
+        "Over budget", "Executions that use these budgets do not start.", leads=leads[:ROWS]
+    )
+
+
+async def _schedules(call: Call, now: datetime) -> Attention:
+    leads = []
+    for one in await call.client.schedules.list():
+        if row_of(one, now).is_late and one.next_at is not None:
+            late = short(now - one.next_at)
+            leads.append(Lead(f"{one.name} is {late} late.", "/schedules", "Schedules"))
+    return Attention(
+        "Late schedules", "No worker of their app fires them. Start one.", leads=leads[:ROWS]
+    )
+
+
+async def _approvals(call: Call, now: datetime) -> Attention:
+    leads = [
+        Lead(
+            f"“{one.question.strip()}” has been open for {short(now - one.created_at)}; "
+            f"no answer yet from {', '.join(one.waiting_for)}.",
+            "/approvals",
+            "Answer",
+        )
+        for one in await call.client.approvals.list(limit=ROWS)
+        if now - one.created_at > OLD_APPROVAL
+    ]
+    return Attention("Old approvals", "The approvers have not answered yet.", leads=leads)
+
+
+async def _subscriptions(call: Call) -> Attention:
+    leads = [
+        Lead(f"{one.name} has lost events that were trimmed.", "/subscriptions", "Reset")
+        for one in await call.client.subscriptions.list()
+        if one.is_expired
+    ]
+    return Attention("Expired subscriptions", "Their consumers have stopped.", leads=leads[:ROWS])
+
+
+def _doctor(call: Call) -> Attention:
+    report = call.backend.report
+    number = 0 if report is None else report.count(Level.ERROR)
+    leads = []
+    if number:
+        words = f"The doctor found {count_of(number, 'error')} when it last ran."
+        leads.append(Lead(words, "/system", "See them"))
+    return Attention("Findings of the doctor", "The data contradict themselves.", leads=leads)

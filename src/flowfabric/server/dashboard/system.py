@@ -1,0 +1,77 @@
+"""The page of the system: the doctor, the sizes of tables, migrations and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.core.token import Scope
+from flowfabric.db.inspection import QueryFailed, look, text_of
+from flowfabric.db.migrate import status
+from flowfabric.doctor import Finding, Report, examine
+from flowfabric.server.dashboard.page import PREFIX, back_to, form_of, show
+from flowfabric.server.routing import Call, CurrentCall, Routes
+
+routes = Routes("dashboard")
+FINDINGS_SHOWN = 100
+# The largest tables are shown.
+TABLES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The size of a table with its indexes, and how many of its rows are dead."""
+
+    name: str
+    bytes: int
+    rows: int
+    dead: int
+    vacuumed_at: datetime | None
+
+
+@routes.get(PREFIX + "/system", Scope.ADMIN, include_in_schema=False)
+async def system(call: CurrentCall, request: Request) -> Response:
+    """Show what the database says about itself, and the last report of the doctor."""
+    async with call.client.database.lend() as connection:
+        schema = await status(connection)
+        try:
+            rows = await look(connection, text_of("sizes.sql"))
+        except QueryFailed:
+            rows = []
+    now = await call.client.executions.server_time()
+    report = call.backend.report
+    return show(
+        request,
+        call,
+        "system",
+        now,
+        schema=schema,
+        problem=schema.problem(),
+        tables=[Table(**dict(row)) for row in rows],
+        most=TABLES_SHOWN,
+        report=report,
+        findings=await _ours(call, report) if report is not None else [],
+        partitions=(await call.client.database.partitions.current()).partitions,
+    )
+
+
+@routes.post(PREFIX + "/system/examine", Scope.ADMIN, is_form=True, include_in_schema=False)
+async def examine_now(call: CurrentCall, request: Request) -> Response:
+    """Run the doctor. It writes nothing; on a large database it takes a while."""
+    await form_of(request)
+    async with call.client.database.lend() as connection:
+        call.backend.report = await examine(connection)
+    return back_to(request, "/system")
+
+
+async def _ours(call: Call, report: Report) -> Sequence[Finding]:
+    """Return the findings that this visitor may see: none about executions of other namespaces."""
+    return [
+        one
+        for one in report.findings[:FINDINGS_SHOWN]
+        if one.execution is None or await call.client.executions.state(one.execution) is not None
+    ]

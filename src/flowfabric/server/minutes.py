@@ -1,0 +1,74 @@
+"""What was counted minute by minute: throughput and percentiles of hours and days."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flowfabric.core.minute import Counted
+from flowfabric.core.states import EventKind
+from flowfabric.core.times import span
+from flowfabric.core.token import Scope
+from flowfabric.server.answers import page
+from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.shapes import PageOf
+
+routes = Routes("minutes")
+
+
+class Minute(TypedDict):
+    """Events of one kind, with percentiles of their latencies."""
+
+    starts_at: datetime
+    lane: str
+    task: str
+    kind: EventKind
+    count: int
+    p50: timedelta | None
+    p90: timedelta | None
+    p95: timedelta | None
+    p99: timedelta | None
+
+
+@routes.get("/v1/minutes", Scope.READ, answers=PageOf(Minute))
+async def list_minutes(
+    call: CurrentCall,
+    request: Request,
+    window: str = "1h",
+    step: str | None = None,
+    task: str | None = None,
+    lane: str | None = None,
+    until: datetime | None = None,
+) -> Response:
+    """Count events by lane, task and kind, with percentiles of their latencies in seconds.
+
+    The latency of `claimed` is how long executions had waited. The latency of `completed` and of
+    the other ends is how long executions had run. `step` divides the time, for a chart. A window
+    has at most 30 days.
+    """
+    found = await call.client.minutes.read(
+        span(window, "window"),
+        until=until,
+        step=None if step is None else span(step, "step"),
+        task=task,
+        lane=lane,
+    )
+    return page(request, list(map(facts, found)), None)
+
+
+def facts(one: Counted) -> Minute:
+    """Return a count with its percentiles."""
+    return {
+        "starts_at": one.starts_at,
+        "lane": one.lane,
+        "task": one.task,
+        "kind": one.kind,
+        "count": one.event_count,
+        "p50": one.percentile(0.5),
+        "p90": one.percentile(0.9),
+        "p95": one.percentile(0.95),
+        "p99": one.percentile(0.99),
+    }

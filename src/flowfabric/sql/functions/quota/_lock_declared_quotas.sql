@@ -1,0 +1,40 @@
+-- Lock the quotas whose limits a call of ff.register_gates changes, and then the gates of all these
+-- quotas. If there are fewer than two such quotas, lock nothing.
+--
+-- A claim locks its gates in id order, and so does this call. If it locked the gates quota by quota
+-- instead, a claim and this call could wait for each other.
+--
+-- Locks: quotas in name order, then gates in id order
+drop function if exists ff._lock_declared_quotas;
+create function ff._lock_declared_quotas(p_namespace text, p_gates jsonb)
+returns void
+language plpgsql
+as $$
+declare
+  v_quotas text[];
+begin
+  -- Items that make no sense are refused later.
+  v_quotas := array(
+    select q.quota
+    from ff.quota q
+    where q.namespace = p_namespace and exists (
+      select from jsonb_array_elements(p_gates) u(gate)
+      where u.gate ->> 'kind' = 'quota' and u.gate ->> 'name' = q.quota
+        and u.gate ?| array['concurrency', 'rate', 'rate_window_ms', 'overflow']
+        and (u.gate ->> 'concurrency', u.gate ->> 'rate', coalesce(u.gate ->> 'overflow', 'queue'),
+             u.gate ->> 'rate_window_ms')
+            is distinct from
+            (q.concurrency::text, q.rate::text, q.overflow::text,
+             (extract(epoch from q.rate_window) * 1000)::bigint::text)));
+  if cardinality(v_quotas) < 2 then
+    return;
+  end if;
+  perform 1 from ff.quota q
+  where q.namespace = p_namespace and q.quota = any (v_quotas)
+  order by q.quota
+  for no key update;
+  for v_partition in 0..ff._count_partitions() - 1 loop
+    perform ff._lock_quota_gates(v_partition::smallint, p_namespace, v_quotas, null);
+  end loop;
+end;
+$$;

@@ -1,0 +1,63 @@
+-- Return the gates in p_gate_ids whose reserved slot is void: its execution no longer needs the
+-- slot, or must not keep it. If p_of_starts is true, return the gates whose reserved start is void.
+--
+-- A reservation is valid only while its execution waits in the line of another quota. That quota
+-- must have a higher id than the quota of the reservation, so that no two executions can wait for
+-- each other. A reserved start is also valid while the execution waits for a slot of any other
+-- quota. A reserved slot is void while the execution waits for a rate with a window of more than a
+-- minute.
+--
+-- The reservation is also void if the lane of the execution is closed to claims. And it is void if
+-- the line has been open for half a minute and no worker has claimed the execution, because perhaps
+-- no worker serves it.
+drop function if exists ff._read_void_reservations;
+create function ff._read_void_reservations(
+  p_partition_key smallint,
+  p_gate_ids      bigint[],
+  p_of_starts     boolean,
+  p_now           timestamptz
+)
+returns bigint[]
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+begin
+  return array(
+    select u.id from unnest(p_gate_ids) u(id)
+    cross join lateral (
+      select case when p_of_starts then g.start_for else g.reserved_for end as execution_id
+      from ff.gate g
+      where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
+    where x.execution_id is not null and not exists (
+      select from ff.execution e
+      cross join lateral (
+        select y.is_open, y.served_at from ff.line y
+        where y.partition_key = p_partition_key and y.route_id = e.route_id
+          and y.gate_id = e.line_id offset 0) y
+      cross join lateral (
+        select g.max_running, g.rate_window, g.opens_at from ff.gate g
+        where g.partition_key = p_partition_key and g.gate_id = e.line_id offset 0) w
+      cross join lateral (
+        select r.namespace, r.lane from ff.route r where r.route_id = e.route_id offset 0) r
+      cross join lateral (
+        select l.state, l.resumes_at from ff.lane l
+        where l.namespace = r.namespace and l.lane = r.lane offset 0) l
+      where e.partition_key = p_partition_key and e.execution_id = x.execution_id
+        and case when case when p_of_starts
+                             then e.line_id > u.id
+                                  or e.line_id < u.id and w.opens_at is null
+                                     and w.max_running is not null
+                             else e.line_id > u.id
+                                  and (w.opens_at is null
+                                       or w.rate_window <= interval '1 minute') end
+                      and not (y.is_open and y.served_at < p_now - interval '30 seconds')
+                      and (l.state in ('active', 'draining') or l.resumes_at <= p_now)
+                   then true else false end
+      offset 0));
+end;
+$$;

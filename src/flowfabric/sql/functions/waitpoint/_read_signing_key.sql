@@ -1,0 +1,17 @@
+-- Return the name of the key that signs new tokens. Refuses the call if there is none.
+drop function if exists ff._read_signing_key;
+create function ff._read_signing_key()
+returns text
+language plpgsql
+stable
+as $$
+declare
+  v_kid text;
+begin
+  select k.kid into v_kid from ff.hmac_key k where k.is_active;
+  if not found then
+    perform ff._refuse('WF246', 'no_signing_key', '{}');
+  end if;
+  return v_kid;
+end;
+$$;

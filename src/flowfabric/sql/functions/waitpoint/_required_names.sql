@@ -1,0 +1,27 @@
+-- Return the names of the signals that conditions take from a waitpoint, in the order in which the
+-- conditions name them. Returns an empty list if one of the conditions takes every name, or if none
+-- of them names the waitpoint.
+drop function if exists ff._required_names;
+create function ff._required_names(p_conditions jsonb, p_waitpoint_id uuid)
+returns text[]
+language plpgsql
+immutable
+as $$
+declare
+  v_names text[] := '{}';
+  v_leaf  jsonb;
+begin
+  for v_leaf in
+    select l from jsonb_path_query(
+      p_conditions, 'strict $.** ? (@.waitpoint == $id)',
+      jsonb_build_object('id', p_waitpoint_id), silent => true) l
+  loop
+    if not v_leaf ? 'name' then
+      return '{}';
+    elsif v_leaf ->> 'name' <> all (v_names) then
+      v_names := v_names || (v_leaf ->> 'name');
+    end if;
+  end loop;
+  return v_names;
+end;
+$$;

@@ -1,0 +1,28 @@
+-- Minutes: how many events of each kind a task had in a minute, and how long they took. A
+-- reconciler counts the events of the log. Reads over hours and days need no other table.
+
+-- Latencies are counted in buckets. Bucket n counts latencies of more than 1.1^(n-1) ms and at most
+-- 1.1^n ms, so a percentile is right within 5 %.
+create table ff.minute (
+  partition_key smallint      not null,
+  starts_at     timestamptz   not null,
+  namespace     text          not null,
+  lane          text          not null,
+  task          text          not null,
+  kind          ff.event_kind not null,
+  event_count   integer       not null,
+  -- the buckets that are not empty, and how many events each has, in the same order
+  buckets       smallint[]    not null,
+  counts        integer[]     not null,
+  primary key (partition_key, starts_at, namespace, lane, task, kind),
+  constraint each_bucket_has_a_count check (cardinality(buckets) = cardinality(counts))
+);
+
+-- Up to where the events of a partition are counted. Counts and position change in one transaction,
+-- so every event is counted once.
+create table ff.minute_position (
+  partition_key smallint    primary key,
+  cursor_text   text        not null,
+  -- when events were lost before they could be counted, if ever
+  lost_at       timestamptz
+);

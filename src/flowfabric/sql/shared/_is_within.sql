@@ -1,0 +1,22 @@
+-- Tell whether a duration lies between two others. Returns null if an argument is null.
+--
+-- A duration with months is never accepted, because comparisons count a month as 30 days: '100
+-- years -35999 days' compares as one day, but moves a time by more than a year. A duration of more
+-- than 36525 days is not accepted either, even if it also has negative hours: a time plus these
+-- days could be beyond the last date of the calendar.
+drop function if exists ff._is_within;
+create function ff._is_within(
+  p_span  interval,
+  p_least interval,
+  p_most  interval
+)
+returns boolean
+language plpgsql
+immutable
+strict
+as $$
+begin
+  return p_span between p_least and p_most and extract(year from p_span) = 0
+    and extract(month from p_span) = 0 and abs(extract(day from p_span)) <= 36525;
+end;
+$$;

@@ -1,0 +1,85 @@
+"""A bound login that keeps its transaction open after a pass over gates and budgets holds up nobody
+in another namespace."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.admission import Admission
+from support.factories import Engine
+
+PASSES = (
+    "select * from ff.sweep_gates(0::smallint)",
+    "select * from ff.reset_due_budgets()",
+    "select * from ff.balance_gates()",
+)
+
+
+@pytest.fixture
+async def bound(login):
+    return await login("bound")
+
+
+@pytest.fixture
+def admission(theirs):
+    return Admission(theirs)
+
+
+async def test_an_open_sweep_holds_no_gate_of_another_namespace(bound, admission, theirs):
+    gate = await admission.quota(concurrency=2)
+    await admission.submit(1, quotas=[gate])
+    # A release that no claim has added.
+    await theirs.complete(await theirs.take())
+    await admission.submit(1, quotas=[gate])
+    async with bound.transaction():
+        for one in PASSES:
+            await bound.fetch(one)
+        assert len(await theirs.claim(10)) == 1
+
+
+async def test_an_open_sweep_ends_no_hold_of_another_namespace(bound, admission, keeper, theirs):
+    gate = await admission.quota(concurrency=1)
+    hold = "11111111-1111-4111-8111-111111111111"
+    await admission.one("check_admission", partition_key=0, quota="api", key=None, hold_id=hold)
+    await keeper.execute(
+        "update ff.gate_hold set expires_at = now() - interval '1 s' where gate_id = $1", gate
+    )
+    async with bound.transaction():
+        for one in PASSES:
+            await bound.fetch(one)
+        answer = await admission.one(
+            "check_admission", partition_key=0, quota="api", key=None, hold_id=hold
+        )
+        assert answer["outcome"] == "admitted"
+
+
+async def test_an_open_reset_holds_no_budget_of_another_namespace(bound, admission, keeper, theirs):
+    budget = await admission.budget(tokens=100)
+    await admission.submit(2, budgets=[budget])
+    await admission.report(await theirs.take(), {"tokens": 100})
+    assert await theirs.claim(10) == []
+    await keeper.execute(
+        "update ff.budget set period = 'hour', period_zone = 'UTC', "
+        "next_reset_at = now() - interval '1 s' where budget_id = $1",
+        budget,
+    )
+    async with bound.transaction():
+        for one in PASSES:
+            await bound.fetch(one)
+        # A claim puts it into the line of the budget, and a report waits for nobody.
+        await admission.submit(1, budgets=[budget], route=await theirs.register(lane="other"))
+        await theirs.claim(10)
+        answer = await admission.one(
+            "report_usage_admin", budget="monthly", key=None, dimensions=["tokens"], amounts=[1]
+        )
+        assert answer["outcome"] == "ok"
+
+
+async def test_a_bound_login_sweeps_its_own_gates(bound, keeper):
+    ours = Engine(bound, namespace="ours")
+    admission = Admission(ours)
+    gate = await admission.quota("own", concurrency=1)
+    await admission.submit(1, quotas=[gate])
+    await ours.complete(await ours.take())
+    await bound.fetch(PASSES[0])
+    assert await keeper.fetchval("select running from ff.gate where gate_id = $1", gate) == 0

@@ -1,0 +1,175 @@
+"""Attacks that need a socket or a forger. docs/internals/attacks.md lists all attacks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from flowfabric.core.errors import StaleLease
+from flowfabric.core.execution import Claimed
+from flowfabric.core.token import Scope
+from flowfabric.server.answers import stored_json
+from flowfabric.server.leases import sign, verify
+from flowfabric.server.principals import Principal
+from support.proofs import drawn
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+def principal(name: str, namespace: str) -> Principal:
+    return Principal(name, frozenset({Scope.WORK}), namespace, token_id=name)
+
+
+def held() -> Claimed:
+    """Return a lease with ids of its own."""
+    fields = dict.fromkeys(Claimed.__dataclass_fields__)
+    ids = {name: uuid4() for name in ("execution_id", "lease_id", "attempt_id")}
+    return Claimed(**{**fields, **ids, "partition_key": 3, "epoch": 7})
+
+
+def mutated(random, token: str, other: str) -> str:
+    """Return the token with one or two changes: characters, length, halves of another token."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+/. \x00é"
+    match random.randrange(6):
+        case 0 | 1:
+            place = random.randrange(len(token))
+            return token[:place] + random.choice(letters) + token[place + 1 :]
+        case 2:
+            return token[: random.randrange(len(token))]
+        case 3:
+            return token + random.choice(letters) * random.randrange(1, 9)
+        case 4:
+            place = random.randrange(5, len(token))
+            return token[:place] + other[place:]
+        case _:
+            return random.choice([token.swapcase(), token[4:], "ffw_" + token[4:], f" {token}"])
+
+
+def attack_leases(number: int) -> None:
+    random = drawn("mutated leases")
+    ours = principal("a", "ours")
+    token, other = sign(KEY, ours, held()), sign(KEY, ours, held())
+    texts = set()
+    for _ in range(number):
+        forged = mutated(random, token, other)
+        if forged in (token, other):
+            continue
+        with pytest.raises(StaleLease) as refused:
+            verify(KEY, ours, forged)
+        texts.add(str(refused.value))
+    assert texts == {"This lease was not given to this caller; claim again."}
+    for key, who in (
+        (OTHER_KEY, ours),
+        (KEY, principal("b", "ours")),
+        (KEY, principal("a", "theirs")),
+        (KEY, principal("ao", "urs")),
+    ):
+        with pytest.raises(StaleLease):
+            verify(key, who, token)
+    assert verify(KEY, ours, token).epoch == 7
+
+
+def test_no_mutated_lease_is_accepted():
+    attack_leases(3000)
+
+
+@pytest.mark.slow
+def test_no_mutated_lease_of_a_million_is_accepted(sized):
+    attack_leases(sized(1_000_000, short=10_000))
+
+
+def test_any_stored_bytes_are_shown_as_json():
+    random = drawn("stored bytes")
+    hostile = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"", b"NaN", b"1e400", b'"\\ud800"']
+    hostile += [random.randbytes(random.randrange(40)) for _ in range(500)]
+    for body in hostile:
+        found = stored_json(body)
+        assert found is not None
+        assert json.loads(json.dumps(found.value, allow_nan=False)) == found.value
+
+
+def test_nothing_that_is_stored_can_run():
+    """No module reads a format that runs code, or evaluates text."""
+    runs = re.compile(
+        r"^\s*(?:import|from) (?:pickle|marshal|shelve|dill)\b|\b(?:eval|exec)\(", re.M
+    )
+    files = list((Path(__file__).parents[2] / "src").rglob("*.py"))
+    found = {file.name: runs.findall(file.read_text()) for file in files}
+    assert len(files) > 300
+    # db/records.py evaluates text that it makes from the fields of our own records.
+    assert {name: hits for name, hits in found.items() if hits} == {"records.py": ["eval("]}
+
+
+async def raw(address: str, *parts: bytes) -> bytes:
+    """Send bytes to the server and read its whole answer."""
+    place = urlsplit(address)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    try:
+        for part in parts:
+            writer.write(part)
+        await writer.drain()
+        return await asyncio.wait_for(reader.read(), 60)
+    finally:
+        writer.close()
+
+
+HEAD = b"Host: 127.0.0.1\r\nConnection: close\r\n"
+
+
+async def test_no_text_of_a_caller_becomes_a_header(world, http, serving):
+    token = (await world.token("admin")).encode()
+    known = HEAD + b"Authorization: Bearer " + token + b"\r\n"
+    for line in (
+        b"GET /v1/lanes?limit=1&x=%0d%0aSet-Cookie:%20a=b HTTP/1.1\r\n" + known,
+        b"GET /v1/executions?limit=1&lane=%0d%0aSet-Cookie:%20a=b HTTP/1.1\r\n" + known,
+        b"GET /v1/tasks/%0d%0aSet-Cookie:%20a=b HTTP/1.1\r\n" + known,
+        b"GET /livez HTTP/1.1\r\n" + HEAD + b"X-Request-Id: a\x0bSet-Cookie: a=b\r\n",
+        b"GET /livez HTTP/1.1\r\n" + HEAD + b"Origin: http://a\x0bSet-Cookie: a=b\r\n",
+    ):
+        answer = await raw(serving, line + b"\r\n")
+        head = answer.partition(b"\r\n\r\n")[0].lower()
+        assert head.startswith(b"http/1.1 "), answer
+        assert b"set-cookie" not in head.replace(b"%20", b" "), answer
+    await http.post("/v1/executions", json={"task": "add", "arguments": {"x": 1}, "lane": "a"})
+    await http.post("/v1/executions", json={"task": "add", "arguments": {"x": 1}, "lane": "b"})
+    page = await http.get("/v1/lanes", params={"limit": 1, "x": "\r\nSet-Cookie: a=b"})
+    assert "%0D%0ASet-Cookie" in page.headers["link"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 2\r\nContent-Length: 40\r\n",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 2, 40\r\n",
+    ],
+)
+async def test_a_body_of_two_lengths_is_never_two_requests(serving, lines):
+    """A proxy and the server could disagree where the next request begins."""
+    hidden = b"GET /v1/openapi.json HTTP/1.1\r\n" + HEAD + b"\r\n"
+    head = b"POST /w/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    answer = await raw(serving, head + lines + b"\r\n{}" + hidden)
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert b"openapi" not in answer
+
+
+async def test_connections_that_never_finish_their_request_harm_nobody(serving):
+    place = urlsplit(serving)
+    slow = []
+    try:
+        for _ in range(200):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+            slow.append((reader, writer))
+        answer = await raw(serving, b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+    finally:
+        for _, writer in slow:
+            writer.close()

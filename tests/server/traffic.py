@@ -1,0 +1,115 @@
+"""An hour of traffic: flows, failures, approvals, streams, limits and schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from flowfabric import Budget, Context, Fixed, Limit, PublicState, Retry
+from flowfabric.app.run import Run
+from server.stage import World
+from steps.stage import until
+from support.clock import Clock
+from worker.apps import working
+
+NEVER = Retry(max_retries=0)
+
+
+@dataclass
+class Traffic:
+    """What the traffic has left behind, by name."""
+
+    runs: dict[str, Run[Any]] = field(default_factory=dict)
+    flows: dict[str, Any] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+
+
+async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traffic:
+    """Run an hour of traffic. `hostile` is a text that every name and value contains."""
+    app, left = world.app, Traffic()
+    # A name has no blanks.
+    name = hostile.replace(" ", "/")
+
+    @app.task(name=f"shop.charge{name}", lane="payments", retry=NEVER)
+    async def charge(order: int, note: str = "") -> str:
+        if order % 3 == 0:
+            raise ValueError(f"card declined for order {order} {hostile}".strip())
+        if order % 5 == 0:
+            raise TimeoutError(f"the bank did not answer {hostile}".strip())
+        return f"paid {order} {hostile}"
+
+    @app.task(name="shop.flaky", retry=Retry(max_retries=1, backoff=Fixed(timedelta(0))))
+    async def flaky(ctx: Context) -> None:
+        raise ConnectionError(f"try {ctx.attempt} {hostile}".strip())
+
+    @app.task(name="shop.onboard")
+    async def onboard(ctx: Context, user: str) -> str:
+        await ctx.step(f"write{hostile}", str.upper, user)
+        await ctx.sleep(timedelta(days=1))
+        return user
+
+    @app.task(name="shop.release")
+    async def release(ctx: Context, version: str) -> bool:
+        def ask(request: Any) -> None:
+            left.tokens[request.approver] = request.token
+
+        team = await ctx.approval(
+            f"Release {version} to production? {hostile}".strip(),
+            details={"version": version, "risk": "two migrations", "by": hostile or "ada"},
+            approvers=["legal", "ops"],
+            ask=ask,
+        )
+        return bool(team)
+
+    @app.task(name="shop.write")
+    async def write(ctx: Context, topic: str) -> str:
+        for word in ("Once", "upon", "a", "time"):
+            await ctx.stream.send(f"{word} {hostile}")
+        await ctx.progress(80, f"almost {hostile}".strip())
+        return topic
+
+    @app.task(name="shop.render", limit=Limit("gpu", concurrency=1), lane="gpu")
+    async def render(ctx: Context, n: int) -> None:
+        await ctx.sleep(timedelta(hours=1))
+
+    @app.task(name="shop.node", retry=NEVER)
+    async def node(n: int = 0, *, fails: bool = False) -> int:
+        if fails:
+            raise RuntimeError(f"node {n} broke {hostile}".strip())
+        return n
+
+    @app.cron("0 9 * * 1-5", tz="Europe/Berlin", name="morning-report")
+    async def report() -> None: ...
+
+    client = await world.client()
+    await client.budgets.create(Budget("model-spend", usd="20.00", period="day"), actor="ada")
+    await client.budgets.create(Budget("tokens", tokens=1000))
+    await client.budgets.report_usage_admin("model-spend", usd="20.00")
+    await client.budgets.report_usage_admin("tokens", tokens=640)
+    tagged = charge.using(tags={"tenant.name": hostile or "acme"})
+    orders = await tagged.submit_many([(n,) for n in range(1, 13)])
+    left.runs |= {"failed": orders[2], "paid": orders[0]}
+    left.runs["flaky"] = await flaky.submit()
+    left.runs["asleep"] = await onboard.submit("ada")
+    left.runs["asked"] = await release.submit("1.4.0")
+    left.runs["streamed"] = await write.submit("tale")
+    await render.submit_many([(n,) for n in range(3)])
+    async with app.flow(f"nightly{hostile}") as f:
+        first = f.add(node, 1, name=f"extract{hostile}")
+        parts = [f.add(node, first.result, name=f"part {n}") for n in range(12)]
+        broken = f.add(node, 7, fails=True, name="check")
+        f.add(node, 2, name="load", after=[parts[0], broken])
+    left.flows["nightly"] = f.run
+    async with working(app, concurrency=4):
+        for one in ("paid", "failed", "flaky", "streamed"):
+            await client.results.wait(left.runs[one].id)
+        await until(left.runs["asked"], PublicState.SUSPENDED)
+        await until(left.runs["asleep"], PublicState.DELAYED)
+    await clock.advance(timedelta(minutes=50))
+    left.runs["waiting"] = await charge.using(lane="mail").submit(1)
+    await client.lanes.pause(
+        "mail", reason=f"provider is down {hostile}"[:250].strip(), actor="ada"
+    )
+    await clock.advance(timedelta(minutes=10))
+    return left
