@@ -12,6 +12,7 @@ from support.factories import Engine, Item
 from worker.apps import working
 
 from .conftest import NUMBER
+from .test_work import fail_calls
 
 
 @pytest.mark.slow  # the one slot moves from partition to partition, about one a second
@@ -93,3 +94,39 @@ async def test_rates_and_slots_that_ran_out_open_lines_of_all_partitions(client,
     await client.quotas.sweep()
     opened = await several.fetch("select partition_key from ff.line where is_open order by 1")
     assert [row["partition_key"] for row in opened] == [2, 6]
+
+
+async def test_the_counters_of_a_quota_are_sums_over_all_partitions(
+    client, several, clock, monkeypatch
+):
+    for partition in (2, 5, 6):
+        engine = Engine(several.conn, partition_key=partition)
+        admission = Admission(engine)
+        numbers = {"concurrency": 2 * NUMBER, "rate": NUMBER, "rate_window_ms": 60_000}
+        gate = await admission.quota("region", "acme", **numbers)
+        await admission.submit(partition, quotas=[gate])
+        assert len(await engine.claim(10)) == 1
+        await clock.advance(seconds=1)
+    await admission.quota("region", "beta", **numbers)
+    found = await client.quotas.gates("region")
+    assert [gate.key for gate in found] == ["acme", "beta"]
+    acme, beta = found
+    assert (acme.running, acme.started, acme.in_line) == (3, 3, 1 + 4 + 5)
+    assert (acme.concurrency, acme.rate) == (2 * NUMBER, NUMBER)
+    assert (beta.running, beta.in_line, beta.opens_at) == (0, 0, None)
+    times = [(await client.quotas.gates("region", partition=n))[0].opens_at for n in (2, 5, 6)]
+    assert acme.opens_at == min(times) < max(times)
+    # The share of one partition.
+    (share,) = await client.quotas.gates("region", partition=5)
+    assert (share.concurrency, share.rate, share.running, share.in_line) == (2, 1, 1, 4)
+    # Pages by key, and a number that an operator has set.
+    await client.quotas.set("region", key="acme", concurrency=4)
+    (first,) = await client.quotas.gates("region", limit=1)
+    (second,) = await client.quotas.gates("region", after=first.key, limit=1)
+    assert (first.key, first.concurrency, first.is_set) == ("acme", 4, True)
+    assert (second.key, second.concurrency, second.is_set) == ("beta", 2 * NUMBER, False)
+    (only,) = await client.quotas.gates("region", key="beta")
+    assert only == second
+    await fail_calls(client, monkeypatch, 5)
+    partial = await client.quotas.gates("region", key="acme")
+    assert (partial[0].in_line, partial.missing) == (1 + 5, (5,))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flowfabric.cli.ids import complain_unreached
 from flowfabric.cli.options import Change, LimitNumbers, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, screen
 from flowfabric.client import FlowFabric
@@ -102,6 +103,7 @@ async def rm(database: Namespace, change: Change, name: Name) -> None:
 async def _show(client: FlowFabric, printer: Printer, name: str, key: str | None) -> None:
     found = await client.quotas.get(name)
     gates = await client.quotas.gates(name, key=key, limit=_KEYS_SHOWN)
+    complain_unreached(gates.missing)
     now = await client.executions.server_time()
 
     def lines() -> list[str]:

@@ -6,17 +6,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.outcomes import handle_batch
+from flowfabric.client.partitions import ask_reachable
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound
 from flowfabric.core.ids import uuid7
 from flowfabric.core.limit import Limit, Rate, check_limit_name, check_whole_number
+from flowfabric.core.partition import Found
 from flowfabric.core.quota import Admission, GateInfo, QuotaChange, QuotaInfo
 from flowfabric.core.states import Overflow
 from flowfabric.db import functions
@@ -24,10 +27,10 @@ from flowfabric.db.records import reader
 
 # Defined here because inside the class `list` is the method `Quotas.list`.
 QuotaList: TypeAlias = list[QuotaInfo]
-GateList: TypeAlias = list[GateInfo]
+GateList: TypeAlias = Found[GateInfo]
 
 _info = reader(QuotaInfo, functions.LIST_QUOTAS, overflow=Overflow)
-_gate = reader(GateInfo, functions.LIST_GATES)
+_gate = reader(GateInfo, functions.LIST_GATES, unread="whole_concurrency whole_rate")
 _changed = reader(QuotaChange, functions.SET_QUOTA)
 _lifted = reader(QuotaChange, functions.LIFT_QUOTA)
 _admission = reader(Admission, functions.CHECK_ADMISSION)
@@ -79,20 +82,37 @@ class Quotas(Scoped):
         key: str | None = None,
         after: str | None = None,
         limit: int = 100,
-        partition: int = 0,
+        partition: int | None = None,
     ) -> GateList:
-        """List the counters of a quota by key: how many executions run, and how many wait."""
+        """List the counters of a quota by key: how many executions run, and how many wait.
+
+        They are counted over all partitions; `missing` names partitions that did not answer. With
+        `partition`, the counters and the share of that partition are listed.
+        """
         check_limit_name("quota", quota)
-        rows = await self._database.call(
-            functions.LIST_GATES,
-            partition_key=partition,
-            namespace=self._own(),
-            quota=quota,
-            key=key,
-            after=after,
-            limit=limit,
-        )
-        return [_gate(row) for row in rows]
+
+        async def read(one: int) -> Sequence[Any]:
+            rows = await self._database.call(
+                functions.LIST_GATES,
+                partition_key=one,
+                namespace=self._own(),
+                quota=quota,
+                key=key,
+                after=after,
+                limit=limit,
+            )
+            return list(rows)
+
+        if partition is not None:
+            return Found(_gate(row) for row in await read(partition))
+        pages, missing = await ask_reachable(await self._database.partitions.all(), read)
+        gates: dict[str, GateInfo] = {}
+        for row in (row for page in pages for row in page):
+            gate = replace(_gate(row), concurrency=row["whole_concurrency"], rate=row["whole_rate"])
+            known = gates.get(gate.key)
+            gates[gate.key] = gate if known is None else known.plus(gate)
+        ordered = sorted(gates.values(), key=lambda one: one.key.encode())
+        return Found(ordered[:limit], missing)
 
     async def set(
         self,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from flowfabric.core.limit import Rate
 from flowfabric.core.states import BudgetPeriod, OnExceed, Overflow
+
+# The engine counts at most so many executions in line; this number means more.
+MORE_IN_LINE = 10_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class GateInfo:
     """The counter of a quota for one key, and the executions that wait in line for it.
 
     `running` counts executions. `held` counts slots that are used outside executions. `started`
-    counts the starts in the window.
+    counts the starts in the window. `in_line` is exact up to 10 000; 10 001 means more.
     """
 
     gate_id: int
@@ -56,6 +59,18 @@ class GateInfo:
     started: int
     in_line: int
     opens_at: datetime | None
+
+    def plus(self, other: GateInfo) -> GateInfo:
+        """Return the counters of two partitions as one counter. It opens when the first opens."""
+        opens = [at for at in (self.opens_at, other.opens_at) if at is not None]
+        return replace(
+            self,
+            running=self.running + other.running,
+            held=self.held + other.held,
+            started=self.started + other.started,
+            in_line=min(self.in_line + other.in_line, MORE_IN_LINE),
+            opens_at=min(opens, default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True)

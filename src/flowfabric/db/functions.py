@@ -760,7 +760,8 @@ LIST_QUOTAS = _function(
 LIST_GATES = _function(
     "list_gates",
     "partition_key namespace quota key after limit",
-    f"gate_id key {_NUMBERS} is_set running held started in_line opens_at",
+    f"gate_id key {_NUMBERS} is_set running held started in_line opens_at "
+    "whole_concurrency whole_rate",
 )
 CHECK_ADMISSION = _function(
     "check_admission",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field
 from starlette.requests import Request
@@ -118,6 +118,7 @@ class QuotaAndGates(TypedDict):
 
     quota: QuotaInfo
     gates: list[GateInfo]
+    missing_partitions: NotRequired[list[int]]
 
 
 class QuotaDeleted(TypedDict):
@@ -269,7 +270,9 @@ async def create_quota(call: CurrentCall, body: NewQuota) -> Response:
 async def quota(call: CurrentCall, name: Name, limit: Limit = 100) -> Response:
     """Show a quota and its counters by key."""
     found = await call.client.quotas.get(name)
-    return answer({"quota": found, "gates": await call.client.quotas.gates(name, limit=limit)})
+    gates = await call.client.quotas.gates(name, limit=limit)
+    missing = {"missing_partitions": gates.missing} if gates.missing else {}
+    return answer({"quota": found, "gates": gates, **missing})
 
 
 @routes.put("/v1/quotas/{name}", Scope.OPERATE, answers=QuotaChange)

@@ -194,7 +194,7 @@ async def _limits(
     for one in info.limits[:LIMITS_SHOWN]:
         try:
             if one.kind == "quota":
-                gates = await call.client.quotas.gates(one.name, key=one.key, partition=partition)
+                gates = await call.client.quotas.gates(one.name, key=one.key)
                 found += [(one.name, gate, None) for gate in gates]
             else:
                 budget = await call.client.budgets.get(one.name, key=one.key, partition=partition)

@@ -1,4 +1,7 @@
--- List the gates of a quota with their counters, by key in byte order.
+-- List the gates of a quota in one partition with their counters, by key in byte order.
+--
+-- `concurrency` and `rate` are the share of this partition. `whole_concurrency` and `whole_rate` are
+-- the limits in force for the key; all partitions together may use them.
 --
 -- `running` counts leases, and slots taken by ff.check_admission. `started` counts the starts
 -- within the last rate_window. `in_line` counts executions in line; it is exact up to 10 000, and
@@ -20,17 +23,19 @@ create function ff.list_gates(
   p_limit         integer default 100
 )
 returns table (
-  gate_id     bigint,
-  key         text,
-  concurrency integer,
-  rate        integer,
-  rate_window interval,
-  is_set      boolean,
-  running     integer,
-  held        integer,
-  started     integer,
-  in_line     integer,
-  opens_at    timestamptz
+  gate_id           bigint,
+  key               text,
+  concurrency       integer,
+  rate              integer,
+  rate_window       interval,
+  is_set            boolean,
+  running           integer,
+  held              integer,
+  started           integer,
+  in_line           integer,
+  opens_at          timestamptz,
+  whole_concurrency integer,
+  whole_rate        integer
 )
 language plpgsql
 security definer
@@ -74,8 +79,18 @@ begin
           from (select from ff.execution e
                 where e.partition_key = p_partition_key and e.line_id = g.gate_id
                 limit 10001) w),
-         g.opens_at
+         g.opens_at, w.concurrency, w.rate
   from ff.gate g
+  cross join lateral (
+    select case when c.key is null then q.concurrency else c.concurrency end as concurrency,
+           case when c.key is null then q.rate else c.rate end as rate
+    from ff.quota q
+    left join lateral (
+      select x.key, x.concurrency, x.rate from ff.quota_change x
+      where x.namespace = p_namespace and x.quota = p_quota and x.key in (g.key, '')
+      order by x.key desc
+      limit 1) c on true
+    where q.namespace = p_namespace and q.quota = p_quota) w
   where g.partition_key = p_partition_key and g.namespace = p_namespace and g.quota = p_quota
     and (p_key is null or g.key = p_key)
     and (p_after is null or g.key collate "C" > p_after)
