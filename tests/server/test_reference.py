@@ -1,4 +1,4 @@
-"""Every endpoint of the reference has its counterpart: the table of the guide, row by row."""
+"""Every endpoint of the reference has its counterpart: the table of internals, row by row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import uuid4
 from server.stage import routes_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "guide" / "http-api.md"
+PAGE = ROOT / "docs" / "internals" / "http-counterparts.md"
 ROW = re.compile(r"^\| `(\w+) ([^`]+)` \| `(\w+) ([^`]+)` \| (.+) \|$", re.MULTILINE)
 ROWS = ROW.findall(PAGE.read_text())
 

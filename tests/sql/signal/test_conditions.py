@@ -259,7 +259,7 @@ MALFORMED: list[tuple[Any, str]] = [
     ({"every": []}, "1 to 64 members"),
     ({"every": [{"signal": "a"}] * 65}, "1 to 64 members"),
     ({"every": [{"signal": ""}]}, "1 to 256 bytes"),
-    ({"every": [{"operator": True}]}, "stands alone"),
+    ({"every": [{"operator": True}]}, "cannot be part of another condition"),
     ({"at_least": 0, "of": [{"signal": "a"}]}, "from 1 on"),
     ({"at_least": "2", "of": [{"signal": "a"}]}, "from 1 on"),
     ({"at_least": 1, "of": []}, "1 to 64 members"),

@@ -14,7 +14,8 @@ begin
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable')
      and transaction_timestamp() < clock_timestamp() - interval '1 second' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'transaction_isolation', 'problem', 'must be read committed in a transaction'));
+      'field', 'transaction_isolation',
+      'problem', 'must be read committed in a transaction older than 1 s'));
   end if;
 end;
 $$;

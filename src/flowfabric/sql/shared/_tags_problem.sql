@@ -21,7 +21,7 @@ begin
     return 'malformed: they are not JSON, or hold a NUL character';
   end;
   if jsonb_typeof(v_tags) <> 'object' then
-    return 'must be an object of text';
+    return 'must be an object whose values are text';
   end if;
   if (select count(*) from jsonb_object_keys(v_tags)) > 64 then
     return 'are more than 64';

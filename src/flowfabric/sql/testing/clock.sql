@@ -1,5 +1,5 @@
--- A clock that tests can set. It replaces the engine's own clock. Every connection reads its one
--- row. Only templates of test databases have it.
+-- A clock that tests can set. It replaces the engine's own clock. All connections read the same
+-- row. Only templates of test databases have this clock.
 create schema if not exists ff_test;
 
 create table ff_test.clock (

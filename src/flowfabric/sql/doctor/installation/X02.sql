@@ -1,4 +1,4 @@
--- The schema is that of this release, unchanged.
+-- The schema matches this release exactly.
 --
 -- The schema steps that were applied have the text of this release. The library has the number and
 -- the hash of this release. The catalog has every function, word for word, and every named

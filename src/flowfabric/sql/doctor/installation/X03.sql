@@ -3,9 +3,9 @@
 -- PUBLIC may not call functions. Functions belong to the owner of the tables and run as that owner.
 -- They look up each name in pg_catalog first, so that no object of a caller can replace a system
 -- function. The roles flowfabric_app and flowfabric_operator may be missing. If they exist, they
--- call public functions, own nothing and access no table; only flowfabric_operator reads views. The
--- role that runs doctor may read the tables and the clock, because otherwise doctor cannot check
--- the data.
+-- may call public functions, but own nothing and access no table. Only flowfabric_operator may read
+-- views. The role that runs doctor may read the tables and the clock, because otherwise doctor
+-- cannot check the data.
 --
 -- Remedy:  As the owner of schema ff: flowfabric db migrate, which grants and revokes. For doctor:
 --          run it as that owner, as a superuser, or as a member of both pg_read_all_data and

@@ -1,4 +1,4 @@
--- The usage of an open budget is at most its hard limits, unless the budget only warns.
+-- The usage of an open budget is within its hard limits, unless the budget only warns.
 --
 -- If a limit was lowered below the usage, the budget is shut.
 --

@@ -1,8 +1,7 @@
--- An execution waits for runs if and only if ff.run_wait has these runs.
+-- While an execution waits for runs, ff.run_wait lists these runs. At other times it lists none.
 --
--- While an execution waits, ff.run_wait has one row for each awaited run. All these rows belong to
--- the current wait. The number of runs that have not ended is at least the number that the
--- execution still needs.
+-- All listed runs belong to the current wait. The number of runs that have not ended is at least
+-- the number that the execution still needs.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -24,7 +24,7 @@ where num_nonnulls(g.fired_at, g.fired_k, g.fired_n)
       <> case g.state when 'pending' then 0 else 3 end
    or g.fired_n > g.n or g.fired_k <> p.needed
    or case g.state
-        -- a quorum larger than its group is decided by the first end
+        -- A quorum that is larger than its group becomes impossible only when an upstream ends.
         when 'pending' then g.succeeded + g.failed + g.skipped > 0
           and (g.succeeded >= p.needed or g.failed + g.skipped > p.n - p.needed)
         when 'satisfied' then g.succeeded < p.needed or p.needed = 0

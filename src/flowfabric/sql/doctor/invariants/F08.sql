@@ -1,9 +1,9 @@
 -- A member waits for dependencies exactly while one of its groups is pending.
 --
 -- A member that waits for dependencies has a pending group with an unresolved edge. If a member has
--- not started and may be claimed, none of its pending groups has an applied edge that is
--- unresolved. Two kinds of waits are checked elsewhere. C01 checks waits for runs. F12 and F13
--- check the members of a cancelled flow, which wait to be cancelled.
+-- not started and may be claimed, all applied edges of its pending groups are resolved. Two kinds
+-- of waits are checked elsewhere. C01 checks waits for runs. F12 and F13 check the members of a
+-- cancelled flow, which wait to be cancelled.
 --
 -- Holds:   always
 -- Reads:   executions

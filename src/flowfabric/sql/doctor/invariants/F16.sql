@@ -1,4 +1,4 @@
--- The result that a member was promised exists.
+-- Every result that a member was promised exists.
 --
 -- A satisfied edge has a result: the upstream has it, or it was kept when the upstream was
 -- replayed. A kept result belongs to an existing execution. A satisfied group had enough satisfied

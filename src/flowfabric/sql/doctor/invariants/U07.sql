@@ -1,7 +1,7 @@
--- A signal was taken by the wait that records it, and by no other.
+-- A taken signal and the wait that took it name each other.
 --
--- The wait lists its signals, and each of them names the wait. If a replay deleted the wait, its
--- signals name no wait: they are spent.
+-- If a replay deleted the wait, its signals name no wait: they are spent. A signal that was noticed
+-- is no longer in the inbox.
 --
 -- Holds:   always
 -- Reads:   executions

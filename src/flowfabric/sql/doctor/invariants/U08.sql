@@ -1,4 +1,4 @@
--- Every accepted signal was noticed, or is in the inbox until it is noticed.
+-- Every accepted signal is in the inbox or was noticed.
 --
 -- Any other signal would never be taken. A noticed signal has an effect, which the feed of signals
 -- shows.

@@ -1,5 +1,5 @@
--- Return the key by which HTTP servers sign the leases of their workers. All servers of a database
--- share the key, so that any server can serve any call.
+-- Return the key with which HTTP servers sign the leases of their workers. All servers of a
+-- database share the key, so that any server can serve any call.
 --
 -- The first call makes the key inside the database. A key that a client sent could reach the log of
 -- the database.

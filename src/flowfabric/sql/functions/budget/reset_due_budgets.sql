@@ -34,7 +34,7 @@ begin
   for v_nth in 1..cardinality(v_due) loop
     perform ff._reset_budget(v_due[v_nth], v_now);
   end loop;
-  -- Executions wait for a shut budget, and report nothing to it.
+  -- Nothing is reported to a shut budget, so no report corrects its next reset.
   v_shut := array(
     select b.budget_id from ff.budget b
     where b.is_shut and b.next_reset_at is not null

@@ -72,10 +72,10 @@ begin
   trimmed := ff._read_trim_mark(p_partition_key);
   v_gone := split_part(trimmed, '.', 1);
   v_gone_to := split_part(trimmed, '.', 2);
-  -- Events that a subscription needs are kept, and its losses are recorded. So the position of a
-  -- subscription has expired only if a loss followed. For any other cursor, an unfinished
-  -- transaction below the trim mark counts, although it may have written no event: it may even
-  -- belong to another database of the server.
+  -- The position of a subscription has expired only if a later loss is recorded, because events
+  -- that a subscription needs are kept. Any other cursor has expired if one of its unfinished
+  -- transactions is below the trim mark. That transaction may have written no event, or may belong
+  -- to another database of the server.
   v_losses := (select m.losses from ff.trim_mark m where m.partition_key = p_partition_key);
   if v_losses <> '{}' or (trimmed <> v_parts[12] and unfinished <> '{}') then
     select count(*) > 0,

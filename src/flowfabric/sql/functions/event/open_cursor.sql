@@ -55,7 +55,7 @@ begin
     where e.partition_key = p_partition_key and e.generation = v_current
     order by e.xid, e.event_id
     limit 1;
-    -- An older generation is read whole, if it may hold the first wanted event.
+    -- If an older generation may hold the first wanted event, that generation is read as a whole.
     if not coalesce(v_at < p_since - p_grace, false) then
       v_low := null;
     end if;

@@ -117,7 +117,7 @@ begin
     if cardinality(v_ids) = p_limit then
       null;
     else
-      -- Other claims may hold the rest of the window, and more rows may follow it.
+      -- Other claims may hold the rest of the window, and more rows may follow the window.
       select count(*) into v_seen
       from (
         select from ff.execution x

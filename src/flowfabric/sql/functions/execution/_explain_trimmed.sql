@@ -34,7 +34,7 @@ begin
   if not found then
     return;
   end if;
-  -- Events that a subscription needs are put off by an hour at a time.
+  -- If a subscription needs the events, their trim is put off by an hour at a time.
   select t.first_due_at into v_due_at
   from (
     select x.execution_id, x.first_due_at from ff.event_trim x

@@ -5,7 +5,7 @@
 -- deadline, over the limit of reclaims, or has crashed three times while it ran alone. It is locked
 -- in vain if another transaction has taken it meanwhile, or if its flow is cancelled.
 --
--- The returned position is that of the last row tried.
+-- Returns the position of the last row tried.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,

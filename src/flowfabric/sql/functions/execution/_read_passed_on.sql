@@ -1,8 +1,9 @@
--- Return the time since which workers with older code have passed an execution on. To pass it on is
--- to delay it until a worker with newer code claims it (p_newer_step of ff.delay_execution).
+-- Return since when workers with older code have passed an execution on, as an object {since}. To
+-- pass it on is to delay it until a worker with newer code claims it (p_newer_step of
+-- ff.delay_execution).
 --
--- Returns null if this has lasted 10 minutes without a break, and every live worker that could take
--- the execution has passed it on. The caller holds the row lock.
+-- Returns null if workers have done this for 10 minutes without a break, and every live worker that
+-- could take the execution has passed it on. The caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

@@ -1,6 +1,6 @@
 -- Replay an ended execution: make it runnable (T28) or blocked (T29). Returns the new public state.
 --
--- If the end of the execution is not yet fully propagated, this is done first.
+-- If the end of the execution is not yet fully propagated, the call first finishes the propagation.
 --
 -- In a flow, the edges that the end decided are opened again. Members that were skipped because of
 -- this end are replayed too. Their replay does not count towards their limit of replays. If an

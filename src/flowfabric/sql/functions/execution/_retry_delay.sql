@@ -1,5 +1,5 @@
--- Decide whether another attempt follows, and return the delay before it. Null means that none
--- follows. Only this function decides this.
+-- Decide whether another attempt follows. Return the delay before it, or null if none follows. No
+-- other function makes this decision.
 --
 -- Failures of class permanent or cancelled are never retried. No attempt follows once the retries
 -- of the policy are used up; the default is 3.

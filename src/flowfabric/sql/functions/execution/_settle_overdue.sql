@@ -1,4 +1,4 @@
--- Settle overdue executions (T24, T23), and return how many were settled. Every live lease ends.
+-- Settle overdue executions (T24, T23), and return how many were settled. Their live leases end.
 --
 -- Executions in p_over are past their deadline and end. Executions in p_late are past their attempt
 -- timeout. They are retried if their stored policy allows it; a member of a cancelled flow is

@@ -176,7 +176,7 @@ begin
           where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
     end if;
     if v_has_lines then
-      -- A line that stays closed does not matter to this claim.
+      -- Only lines that are open now matter to this claim.
       v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
       v_has_lines := exists (
         select from unnest(v_routes) r(id)

@@ -104,8 +104,8 @@ begin
   end if;
 
   -- Items that fail the fence here are judged below, one by one. A row that changed after this
-  -- statement began is locked but not updated, because its new place is not visible yet. It is
-  -- judged below too, and the caller repeats it.
+  -- statement began is locked but not updated, because this statement does not see its new version.
+  -- Such an item is judged below too, and the caller repeats it.
   with asked as materialized (
     select u.id, coalesce(u.lease_id, p_lease_id) as lease_id,
            coalesce(u.epoch, p_epoch) as epoch, coalesce(u.attempt_id, p_attempt_id) as attempt_id,
@@ -187,7 +187,7 @@ begin
          array_agg(d.quota_ids[1]) filter (where cardinality(d.quota_ids) = 1),
          array_agg(d.execution_id) filter (where cardinality(d.quota_ids) > 1),
          array_agg(d.execution_id) filter (where d.has_stream),
-         -- Read here because it costs less than a statement of its own.
+         -- Looking for hooks here costs less than in a separate statement.
          exists (select from ff.hook h
                  where h.removed_at is null and h.kind in ('success', 'end'))
     into v_done, v_routes, v_awaited, v_gates, v_gated, v_streaming, v_has_hooks

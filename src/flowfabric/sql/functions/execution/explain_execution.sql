@@ -170,7 +170,7 @@ begin
   elsif v_row.eligibility = 'not_eligible_until_time' then
     return query select * from ff._explain_delay(p_partition_key, v_row, v_policy, v_now);
   elsif v_row.reclaim_at is not null and v_grant.execution_id is null then
-    -- The worker that has a grant need not wait.
+    -- A worker that has a grant may reclaim at once, so this wait does not concern it.
     return query select 'attempt', 'crash_loop',
       jsonb_strip_nulls(jsonb_build_object(
         'reclaims', v_row.reclaim_count, 'max_reclaims', v_row.max_reclaims,

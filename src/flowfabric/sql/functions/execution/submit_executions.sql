@@ -128,7 +128,8 @@ begin
     p_options := coalesce(p_options, array['{}'::jsonb]);
   end if;
 
-  -- Judge every item only if the call has something to judge. `= any` is null if an id is null.
+  -- Skip the judgement of the items if nothing in the call can be wrong. (`= any` is null if an id
+  -- is null.)
   v_largest := coalesce(
     (select max(octet_length(u.payload)) from unnest(p_payloads) u(payload)), 0);
   if v_closed is not null or (v_nil = any (p_execution_ids)) is not false or v_largest > 1048576
@@ -139,8 +140,8 @@ begin
     v_refused := ff._judge_submits(p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads,
                                    p_payload_encodings, p_delays, p_options);
   end if;
-  -- A late repeat must not run a trimmed execution again. Its id is known while its events are
-  -- kept, which is the case only if the retention of executions is shorter than that of events.
+  -- A late repeat must not run a trimmed execution again. Its id is known as long as its events are
+  -- kept. They outlive the execution only if it was trimmed early.
   if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
     -- An item that was refused before is not judged again, unless only its lane was closed.
     v_trimmed := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, array(

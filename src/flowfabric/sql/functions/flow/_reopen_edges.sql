@@ -2,10 +2,10 @@
 -- members to replay with it, and how many groups were recounted. The caller holds the locks of
 -- _lock_for_replay.
 --
--- If the end is not yet fully propagated, this is done first. Then the impossible edges out of the
--- member are reopened, and wait for it again. A skipped downstream that has no impossible group
--- left is replayed too, and so on downstream. Members that are unfinished, or that ended in another
--- way, do not change.
+-- If the end is not yet fully propagated, the call first finishes the propagation. Then it reopens
+-- the impossible edges out of the member, which wait for the member again. A skipped downstream
+-- that has no impossible group left is replayed too, and so on downstream. Members that are
+-- unfinished, or that ended in another way, do not change.
 --
 -- Impossible edges into the member are also reopened, unless their group is satisfied. Each of them
 -- then waits for a later end of its upstream.

@@ -92,7 +92,7 @@ begin
                                   'creator', 'trace_context']
             then array['options', 'a hook has no key, parent, time, creator or trace of its own']
           when jsonb_typeof(u.options -> 'tags') <> 'object'
-            then array['tags', 'must be an object of text']
+            then array['tags', 'must be an object whose values are text']
           when ff._options_problem(u.options) is not null then ff._options_problem(u.options)
         end as words) w
     where w.words is not null

@@ -3,8 +3,8 @@
 --
 -- A worker should take over a route if the route has unfinished executions, the worker covers it,
 -- and its code version has been unserved for the version_grace of the worker. A version is unserved
--- on a route while no live worker that covers the route runs or reads the version. A new route is
--- not listed before version_grace has passed since its registration.
+-- on a route while no live worker both covers the route and serves the version. A new route is not
+-- listed before version_grace has passed since its registration.
 --
 -- A worker that is not registered gets no rows. Any other worker gets at most 1 000 routes.
 --

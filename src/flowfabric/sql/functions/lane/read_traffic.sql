@@ -3,14 +3,14 @@
 --
 -- The call reads a bounded number of rows, so it may be made every second. Flags in the answer say
 -- which counts stopped early. Waiting executions are counted for each route, and executions in line
--- for each line of a quota or budget. Each of these counts stops at ten times p_limit divided by
--- the number of routes, but not below 100. Delayed and running executions are counted among the
--- p_limit timers that are due next. Rates come from the newest p_limit events within p_window;
--- `seconds` is the time that these events span.
+-- for each line of a quota or budget. Each of these counts stops at 10 * p_limit / (number of
+-- routes), or at 100 if that is more. Delayed and running executions are counted among the p_limit
+-- timers that are due next. Rates come from the newest p_limit events within p_window; `seconds` is
+-- the time that these events span.
 --
--- waiting_since is the time at which the longest wait began, among the first executions of each
--- priority. `workers` lists the instances that run the lane's executions. `running` has their
--- counts, in the same order.
+-- waiting_since is the time at which the longest wait began. Only the first executions of each
+-- priority are compared. `workers` lists the instances that run the lane's executions. `running`
+-- has their counts, in the same order.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -4,8 +4,8 @@
 -- Rows are locked in id order, without waiting. Only a call for a single row may wait (p_wait).
 --
 -- The lease id is compared first. If it is the current lease, its expiry, epoch and attempt are
--- checked. If it is an ended lease, and p_end says that the call would end it in the same way
--- again, the call is a repeat and gets the first answer. Any other lease is refused.
+-- checked. If it is a lease that has ended in the way p_end names, the call is a repeat and gets
+-- the first answer. Any other lease is refused.
 --
 -- After the deadline or the attempt timeout every fence is refused. The execution is then settled
 -- here as by ff.expire_executions (T24, T23). The verdict is not_active, with the reason and, if a

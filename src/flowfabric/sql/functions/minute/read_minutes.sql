@@ -52,7 +52,7 @@ begin
   end if;
   if not ff._is_within(p_step, '1 minute', '31 days') or (v_until - p_since) / 2000 > p_step then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'step', 'problem', 'must be a minute or more, and at most 2000 steps'));
+      'field', 'step', 'problem', 'must be a minute or more, and give at most 2000 steps'));
   end if;
   return query
   with part as materialized (

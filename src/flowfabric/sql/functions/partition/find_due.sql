@@ -174,7 +174,8 @@ begin
                                      coalesce(split_part(m.cursor_text, ':', 7), '0')::xid8)
       limit 1) d;
     return query
-    -- The position names a transaction that was unfinished when other events were counted.
+    -- If the position names unfinished transactions, look again soon: their events are not counted
+    -- yet.
     select 'minute', p.partition_key, interval '5 seconds'
     from ff.partition p
     join ff.minute_position m on m.partition_key = p.partition_key

@@ -122,7 +122,7 @@ begin
                x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)),
              0) end),
            array_agg(0), array_agg(case when x.rate is not null then 0 end),
-           -- This says whether there is room for all.
+           -- v_has_room: whether there is room for all candidates
            bool_and(coalesce(x.max_running - x.running >= u.asked, true) and x.reserved_for is null
                     and (x.rate is null or u.starting = 0)),
            array_agg(u.asked), array_agg(coalesce(x.rate_window <= interval '1 minute', false)),
@@ -205,7 +205,7 @@ begin
        and v_row.refusal_count + (v_row.line_id is distinct from v_refuser)::integer >= 5 then
       foreach v_gate in array v_row.quota_ids loop
         v_nth := array_position(v_gates, v_gate);
-        -- A gate without a limit on slots has room for a billion and more.
+        -- Reserve nothing at a gate without a limit on slots; its room is set to two billion.
         if v_gate < v_refuser and not v_is_slow and v_reserved[v_nth] is null
            and v_rooms[v_nth] between 1 and 1000000000 then
           v_reserved[v_nth] := v_row.id;

@@ -45,6 +45,7 @@ begin
   return case
     when v_is_keyed is null then array['name', 'there is no such quota: declare its limits']
     when v_is_keyed and not v_has_keys then array['key', 'is needed: the quota has a key']
-    when not v_is_keyed and v_has_keys then array['key', 'the quota has no key: leave it out'] end;
+    when not v_is_keyed and v_has_keys
+      then array['key', 'the quota has no keys: leave the key out'] end;
 end;
 $$;

@@ -40,7 +40,7 @@ begin
       or (p_gate ->> f.field)::numeric not between 1 and
          case when f.field in ('concurrency', 'rate') then 2000000000 else 3155760000000 end);
   if v_field is not null then
-    return array[v_field, 'must be a whole number from 1 on'];
+    return array[v_field, 'must be a whole number, 1 or more'];
   end if;
   if p_gate ->> 'kind' = 'quota' then
     return ff._quota_problem(

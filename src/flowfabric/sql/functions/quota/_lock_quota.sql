@@ -16,7 +16,7 @@ begin
   end if;
   if p_key <> '' and not v_quota.is_keyed then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'key', 'problem', 'the quota has no key: leave it out'));
+      'field', 'key', 'problem', 'the quota has no keys: leave the key out'));
   end if;
   return v_quota;
 end;

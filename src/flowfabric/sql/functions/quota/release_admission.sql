@@ -56,8 +56,8 @@ begin
     if p_is_unused and v_gate.slices is not null then
       v_slice := floor(extract(epoch from v_held_at) * 60
                        / extract(epoch from v_gate.rate_window));
-      -- A start that has left the window does not count any more. The place of its slice now counts
-      -- later starts.
+      -- A start that has left the window is no longer counted: its element of the array now counts
+      -- a later slice.
       if v_slice > v_gate.slice_base - 62 and v_slice <= v_gate.slice_base
          and v_gate.slices[(v_slice % 62)::integer + 1] > 0 then
         v_gate.slices[(v_slice % 62)::integer + 1] :=

@@ -30,7 +30,7 @@ begin
   if p_condition ? 'operator' then
     return case
       when p_condition <> '{"operator": true}' then 'must be {"operator": true}'
-      when p_depth > 0 then 'an operator''s condition stands alone' end;
+      when p_depth > 0 then 'an operator''s condition cannot be part of another condition' end;
   elsif p_condition ? 'waitpoint' then
     return case
       when p_condition - 'waitpoint' - 'name' - 'schema' <> '{}'
@@ -55,7 +55,7 @@ begin
         or exists (select from jsonb_array_elements(p_condition -> 'of') m
                    where not m ? 'waitpoint' or m ? 'name'
                      or ff._condition_problem(m, p_depth) is not null)
-        then 'approve needs deny, and of: 1 to 64 waitpoints'
+        then 'approve needs the fields deny and of, with 1 to 64 waitpoints in of'
       when coalesce(p_condition ->> 'approve', '') !~ '^[1-9][0-9]?$'
         or coalesce(p_condition ->> 'deny', '') !~ '^[1-9][0-9]?$'
         or greatest((p_condition ->> 'approve')::integer, (p_condition ->> 'deny')::integer)
@@ -78,7 +78,7 @@ begin
       if p_condition - 'at_least' - 'of' - 'distinct' <> '{}'
          or jsonb_typeof(p_condition -> 'at_least') <> 'number'
          or (p_condition ->> 'at_least') !~ '^[1-9][0-9]{0,4}$' then
-        return 'at_least must be a whole number from 1 on';
+        return 'at_least must be a whole number, 1 or more';
       end if;
       if coalesce(p_condition ->> 'distinct', 'signals') not in (
            'signals', 'waitpoints', 'sources') then
@@ -91,7 +91,7 @@ begin
         return 'at_least must not be more than the number of different members';
       end if;
     elsif p_condition - 'every' <> '{}' then
-      return 'every stands alone';
+      return 'every must be the only field';
     end if;
     for v_member in select m from jsonb_array_elements(v_member) m loop
       v_problem := case

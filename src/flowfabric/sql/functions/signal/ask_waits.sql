@@ -102,7 +102,7 @@ begin
   v_judged := ff._judge_fences(
     p_partition_key, p_namespace, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_wait);
   if p_code_versions is not null then
-    -- There is a verdict for every item, so the numbers of both lists are the same.
+    -- There is one verdict per item, so an item and its verdict have the same number.
     v_unknown := ff._judge_versions(
       p_partition_key,
       array(select j.execution_id from unnest(v_judged) j order by j.item),

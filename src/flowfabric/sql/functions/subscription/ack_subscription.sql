@@ -38,7 +38,7 @@ begin
     when ff._is_within(p_ttl, interval '1 second', interval '1 hour') is not true
       then array['ttl', 'must be from 1 second to 1 hour']
     when (p_ack_no is null) <> (p_cursor is null) or p_ack_no < 1
-      then array['ack_no', 'must be a number from 1, and be given with the cursor']
+      then array['ack_no', 'must be 1 or more, and be given with the cursor']
     when p_count is null or p_count < 0 then array['count', 'must be 0 or more']
     when ff._cursor_problem(p_cursor) is not null
       then array['cursor', ff._cursor_problem(p_cursor)] end;

@@ -76,7 +76,7 @@ begin
     if (select count(*) from ff.subscription s where s.namespace = p_namespace) >= 100 then
       perform ff._refuse('WF227', 'too_many_subscriptions', jsonb_build_object(
         'namespace', p_namespace, 'most', 100,
-        'hint', 'remove those that nobody reads: flowfabric subscription rm'));
+        'hint', 'remove subscriptions that nobody reads: flowfabric subscription rm'));
     end if;
     insert into ff.subscription (namespace, name, cursor_text, on_expiry, keep, created_at)
     values (p_namespace, p_name, p_cursor, p_on_expiry, p_keep, v_now)

@@ -42,7 +42,7 @@ begin
   v_gone := split_part(v_trimmed, '.', 1);
   v_gone_to := split_part(v_trimmed, '.', 2);
   v_losses := (select m.losses from ff.trim_mark m where m.partition_key = p_partition_key);
-  -- The rows that may be looked at for each subscription.
+  -- how many events the call reads for each subscription
   v_rows := 100000 / greatest(1, (
     select count(*)
     from ff.subscription x

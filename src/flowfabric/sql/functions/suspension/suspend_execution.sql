@@ -85,8 +85,8 @@ begin
     p_partition_key, p_namespace, 'suspend', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], cardinality(v_targets) = 0))[1];
   if v_verdict.word <> 'held' then
-    -- If the lease that was given up here calls again, it gets the same answer, even after the
-    -- execution was woken.
+    -- If the holder repeats the call with the lease that it gave up, it gets the same answer, even
+    -- after the execution was woken.
     select s.timeout_at into v_timeout from ff.suspension s
     where s.partition_key = p_partition_key and s.execution_id = p_execution_id
       and case when s.lease_id = p_lease_id then true else false end

@@ -85,7 +85,7 @@ begin
     select x.name, x.accepted_at from ff.signal x
     where x.partition_key = p_partition_key and x.execution_id = p_execution_id
       and x.waitpoint_id = v_point.waitpoint_id
-      -- A replay that asks again has spent the earlier answers.
+      -- Leave out spent answers: after a replay the question is open again.
       and case when x.taken_at is not null and x.wait_name is null then false else true end
     order by x.accepted_at, x.signal_id
     limit 1) g on true

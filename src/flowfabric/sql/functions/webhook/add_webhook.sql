@@ -69,7 +69,7 @@ begin
       select count(*) from ff.subscription s where s.namespace = p_namespace) >= 100 then
     perform ff._refuse('WF227', 'too_many_subscriptions', jsonb_build_object(
       'namespace', p_namespace, 'most', 100,
-      'hint', 'remove those that nobody reads: flowfabric subscription rm'));
+      'hint', 'remove subscriptions that nobody reads: flowfabric subscription rm'));
   end if;
   v_blocks := ff._hmac_blocks(v_secret);
   insert into ff.subscription as s (

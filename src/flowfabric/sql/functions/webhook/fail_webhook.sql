@@ -40,7 +40,7 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
-    when p_ack_no is null or p_ack_no < 1 then array['ack_no', 'must be a number from 1']
+    when p_ack_no is null or p_ack_no < 1 then array['ack_no', 'must be 1 or more']
     when p_answer is null or octet_length(p_answer) > 1024
       then array['answer', 'must be at most 1024 bytes'] end;
   if v_problem is not null then

@@ -33,7 +33,7 @@ create table ff.step (
   -- what a wait waits for
   condition     jsonb,
   opened_at     timestamptz,
-  -- since when the answer has been there; this orders branches that race
+  -- when the answer became complete; the earliest of several racing branches wins
   ready_at      timestamptz,
   taken_at      timestamptz,
   taken_as      text,

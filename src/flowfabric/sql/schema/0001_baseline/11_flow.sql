@@ -57,11 +57,11 @@ create table ff.edge (
   -- how the upstream member ended
   outcome          ff.outcome,
   resolved_at      timestamptz,
-  -- set if a replay of the downstream member reopened the edge: the version of the upstream member
-  -- at its last end, which was not a success; then only a later end resolves the edge
+  -- the version of the upstream member when a replay of the downstream member reopened the edge;
+  -- only an end of the upstream member after this version resolves the edge
   reopened_version integer,
-  -- set if the upstream member was replayed after a success: the version of that success; its kept
-  -- result is the input of the downstream member
+  -- the version of the upstream member at its success, if it was replayed after that; the kept
+  -- result of this success is the input of the downstream member
   kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),
