@@ -100,7 +100,7 @@ def test_numbers_are_those_of_the_code():
             int(in_sql("_check_coverage.sql", r"at most (\d+): serve"))
         ),
         "tries of a transaction that conflicts with others": str(transactions._MAX_TRIES),
-        "connections that a process lends to transactional steps": str(session.MAX_LENT),
+        "connections of a process for transactional steps": str(session.MAX_LENT),
         "hooks of a task, including the hooks of its app": in_sql(
             "declare_hooks.sql", r"most (\d+) hooks"
         ),

@@ -136,7 +136,8 @@ begin
         v_from_id, v_window, v_need, p_limit - v_vain,
         case when v_granted then p_worker_id end, v_now, p_has_lines, v_closed) r;
     end if;
-    -- A grant may have been issued between reading a row and locking it. From here on none can be.
+    -- A grant may have been issued between reading a row and locking it. From here on no grant can
+    -- be issued.
     if v_round.picked <> '{}' or v_round.capped <> '{}' then
       v_granted := exists (select from ff.grant g where g.partition_key = p_partition_key);
       if v_granted then

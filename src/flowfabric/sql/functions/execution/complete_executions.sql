@@ -270,7 +270,8 @@ $$;
 
 -- When distributed
 
--- The insert of the events is outermost. It returns only columns of events, so the rest is read.
+-- The insert of the events is outermost. It returns only columns of events, so another statement
+-- reads the other values.
 drop function if exists ff.complete_executions;
 create function ff.complete_executions(
   p_partition_key    smallint,

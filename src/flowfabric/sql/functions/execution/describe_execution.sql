@@ -1,7 +1,7 @@
 -- Read everything about one execution. Returns no row if the execution does not exist in the
 -- namespace.
 --
--- The failure is that of the latest attempt. `limits` is a JSON array with the quotas and budgets
+-- The failure belongs to the latest attempt. `limits` is a JSON array with the quotas and budgets
 -- of the execution, each with kind, name and key; it is null if there are none.
 --
 -- Moves:    nothing

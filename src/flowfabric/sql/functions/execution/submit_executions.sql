@@ -5,7 +5,7 @@
 -- items. An array may be null if no item needs it. Rare fields are options, one JSON object per
 -- item:
 --
---   delayed_until, deadline_ms or deadline_at · policy and tags (objects, or text that holds one)
+--   delayed_until, deadline_ms or deadline_at · policy and tags (JSON objects, or their text)
 --   max_reclaims · creator · trace_context · task_version
 --   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms,
 --   key_partitions (the number by which the caller chose the partition for the key)

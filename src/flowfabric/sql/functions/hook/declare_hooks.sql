@@ -9,8 +9,8 @@
 --
 -- The newest version of an app decides about a hook. Within one version, the last caller decides.
 -- The end of an execution submits the hooks that are in force at that moment, even if they were
--- declared after the execution was submitted. A task has at most 20 hooks, counting those of all
--- versions.
+-- declared after the execution was submitted. A task has at most 20 hooks, counting the hooks of
+-- all versions.
 --
 -- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,
 -- replay_count, cancelled_by, reason, error (class, category, reason, and detail in base64),

@@ -30,8 +30,8 @@ begin
     opens_at = case when g.opens_at is not null
                       and (t.rate, t.rate_window) is distinct from (g.rate, g.rate_window)
                  then least(g.opens_at, p_now) else g.opens_at end,
-    -- With another window, the slices stand for other times. So count all earlier starts in the
-    -- newest slice.
+    -- If the window has changed, a slice covers another span of time: count all earlier starts in
+    -- the newest slice.
     slices = case when t.rate is null or g.slices is null then null
                   when g.rate_window = t.rate_window then g.slices
                   else array_fill(0, array[(t.slice % 62)::integer])

@@ -19,7 +19,7 @@ language plpgsql
 as $$
 begin
   select g.running,
-         -- A reserved slot counts as used, so that it is not taken away with the share.
+         -- A reserved slot counts as used. Otherwise it could be moved away with an unused share.
          g.running + (g.reserved_for is not null)::integer - coalesce((
            select sum(r.slots) from ff.gate_release r
            where r.partition_key = p_partition_key and r.gate_id = p_gate_id), 0),

@@ -91,7 +91,7 @@ begin
   next_cursor := coalesce(p_cursor, '3:3:');
   if v_cut is not null then
     v_max := greatest(pg_snapshot_xmax(v_seen)::text::bigint, v_cut::text::bigint + 1);
-    -- List the transactions that are unfinished now, and those that lie after this page.
+    -- List the transactions that are unfinished now, and the transactions after this page.
     v_open := array(
       select distinct o.xid
       from (

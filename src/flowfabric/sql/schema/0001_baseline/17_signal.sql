@@ -103,7 +103,8 @@ create table ff.suspension (
   timeout_behavior  text        not null,
   -- how long the execution is delayed after it was woken by a signal
   resume_delay      interval,
-  -- a text of the holder for the reader of the suspension, such as where the handler goes on
+  -- a text from the holder for people who read the suspension, for example where the handler
+  -- continues
   continuation      text,
   closed_at         timestamptz,
   close_reason      text,
