@@ -260,8 +260,8 @@ MALFORMED: list[tuple[Any, str]] = [
     ({"every": [{"signal": "a"}] * 65}, "1 to 64 members"),
     ({"every": [{"signal": ""}]}, "1 to 256 bytes"),
     ({"every": [{"operator": True}]}, "cannot be part of another condition"),
-    ({"at_least": 0, "of": [{"signal": "a"}]}, "from 1 on"),
-    ({"at_least": "2", "of": [{"signal": "a"}]}, "from 1 on"),
+    ({"at_least": 0, "of": [{"signal": "a"}]}, "1 or more"),
+    ({"at_least": "2", "of": [{"signal": "a"}]}, "1 or more"),
     ({"at_least": 1, "of": []}, "1 to 64 members"),
     ({"at_least": 1}, "1 to 64 members"),
     (

@@ -73,7 +73,7 @@ begin
     group by c.namespace, (c.number - 1) / 100, div(c.bytes, 33554432)
     order by c.namespace, min(c.number)
   loop
-    -- Make the payload once: all hooks of an end get the same.
+    -- Make the payload once: all hooks of an end get the same payload.
     with ended as materialized (
       select x.execution_id, x.replay_count, r.task, b.tags, b.trace_context,
              k.is_copied and a.encoding = 'json+inputs' as has_inputs,

@@ -5,8 +5,8 @@
 --
 -- An item may declare its quota or budget. The declaration of a quota has concurrency, rate,
 -- rate_window_ms and overflow. An item with is_keyed and without a key declares a quota with keys,
--- and registers no gate. The declaration of a budget has limits, an object of dimension: {hard,
--- soft}; on_exceed; and either period (hour, day, week, month) with zone, or period_ms.
+-- and registers no gate. The declaration of a budget has limits (an object that maps a dimension to
+-- {hard, soft}), on_exceed, and either period (hour, day, week, month) with zone, or period_ms.
 --
 -- An item without a declaration must name an existing quota or budget. A declaration creates the
 -- quota or budget, or replaces its declared limits. It never changes limits that an operator set.

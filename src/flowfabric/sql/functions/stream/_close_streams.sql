@@ -45,8 +45,8 @@ begin
     select p_partition_key as pk, u.id, u.is_over from unnest(v_ids, v_over) u(id, is_over)
     offset 0) i
   where s.partition_key = i.pk and s.execution_id = i.id;
-  -- Hint to the readers of the executions that end here, with digests of ids as the client sends
-  -- them (client/frames.py). Every login may listen, so a hint must not tell an id.
+  -- Send hints to the readers of the executions that end here. A hint has a digest of the id, as in
+  -- client/frames.py, and not the id itself, because every login may listen.
   v_ids := array(select u.id from unnest(v_ids, v_over) u(id, is_over) where u.is_over);
   if v_ids <> '{}' then
     perform pg_notify('ff_stream', concat(p_partition_key, ' ', case

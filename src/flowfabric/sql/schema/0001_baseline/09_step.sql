@@ -53,6 +53,6 @@ create table ff.step (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
--- Waits that no signal has answered. A retry and a replay drop their answers.
+-- Waits that no signal has answered. A retry or a replay drops any other answer, such as a timeout.
 create index step_unanswered on ff.step (partition_key, execution_id)
   where kind = 'wait' and taken_as is distinct from 'signals';
