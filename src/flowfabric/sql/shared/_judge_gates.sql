@@ -3,8 +3,8 @@
 -- room. An item whose idempotency key is in use is not refused for a lack of room, because nothing
 -- would be stored for it.
 --
--- Items in p_skip are left out. The options are those of submit_executions; an array of one value
--- applies to all items.
+-- Items in p_skip are left out. The options are the same as in submit_executions; an array of one
+-- value applies to all items.
 drop function if exists ff._judge_gates;
 create function ff._judge_gates(
   p_partition_key smallint,

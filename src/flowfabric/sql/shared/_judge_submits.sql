@@ -58,7 +58,7 @@ begin
               then array['payload', 'is larger than 1 MiB (1048576 bytes)']
             when octet_length(i.encoding) > 64
               then array['payload_encoding', 'must be at most 64 bytes']
-            -- A time outside the calendar would make every later sum fail.
+            -- Adding a duration to a time outside the calendar would fail later.
             when not ff._is_within(i.delay, interval '-36525 days', interval '36525 days')
               then array['delay', 'must be at most a hundred years, in days or smaller units']
             when i.problem is not null then i.problem

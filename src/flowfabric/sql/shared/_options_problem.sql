@@ -94,7 +94,8 @@ begin
     return array['key_fingerprint', 'must be bytes in hexadecimal'];
   end if;
 
-  -- Check the range of each value. A time outside the calendar would make every later sum fail.
+  -- Check the range of each value. Adding a duration to a time outside the calendar would fail
+  -- later.
   if p_options ?| array['policy', 'tags'] then
     v_problem := ff._policy_problem(p_options ->> 'policy');
     if v_problem is not null then

@@ -273,7 +273,8 @@ begin
         instance_tag, occurred_at, detail)
       select p_partition_key, v_generation, v_xid, s.execution_id, 1, 'submitted', s.route_id,
              p_flow_id, p_namespace, s.instance_tag, v_now,
-             -- Only a priority other than the default is stored; doctor compares changes with it.
+             -- The event has the priority unless it is the default. Doctor compares later changes
+             -- with it.
              case when s.rank <> 9000 then jsonb_build_object('priority', 9000 - s.rank) end
       from stored s
       returning execution_id
@@ -490,7 +491,8 @@ begin
     instance_tag, occurred_at, detail)
   select p_partition_key, v_generation, v_xid, u.id, 1, 'submitted', u.route_id, p_flow_id,
          p_namespace, u.instance_tag, v_now,
-         -- Only a priority other than the default is stored; doctor compares changes with it.
+         -- The event has the priority unless it is the default. Doctor compares later changes with
+         -- it.
          case when u.rank <> 9000 then jsonb_build_object('priority', 9000 - u.rank) end
   from unnest(created, v_routes, v_tags_stored, v_ranks) u(id, route_id, instance_tag, rank);
 

@@ -111,7 +111,7 @@ create table ff.gate_release (
   slots         integer  not null
 );
 
--- Without a primary key, Citus can move the table only if the whole row identifies it.
+-- Without a primary key, Citus can move the table only if all columns together identify a row.
 alter table ff.gate_release replica identity full;
 
 create index gate_release_gate on ff.gate_release (partition_key, gate_id);
