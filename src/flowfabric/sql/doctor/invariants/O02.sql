@@ -1,4 +1,4 @@
--- Leases begin and end in turn, in the events and on the row.
+-- The leases of an execution follow one another, and its events and its row agree about them.
 --
 -- A lease begins once and ends once. If the holder ended the lease, the event of its end has the
 -- same epoch as the event of its beginning. If somebody else ended it, the epoch is higher by one.
