@@ -103,7 +103,7 @@ async def drain(connection: asyncpg.Connection, lane: str) -> tuple[float, float
         start = cpu(backend)
         claim_id, ids, epochs = await claim(connection, lane, SIZE)
         while not ids and await connection.fetchval("select exists (select from ff.gate_release)"):
-            # What the claims have left to the reconciler.
+            # Do the work that the claims left to the reconciler.
             await connection.fetch("select * from ff.sweep_gates(0::smallint)")
         claims += cpu(backend) - start
         if not ids:

@@ -1,7 +1,7 @@
 """Server CPU of a submit, a claim and a complete, by batch size: `calls.py [REV] [REV]`.
 
 Counts the processor time of the one backend that serves the calls (/proc/PID/schedstat, in
-nanoseconds), so other load on the machine disturbs little. With two revisions (commits, or the
+nanoseconds), so other load on the machine has little effect. With two revisions (commits, or the
 working tree), the revisions take turns. Prints the smallest of BENCH_RUNS rounds, in us per call.
 """
 

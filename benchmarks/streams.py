@@ -7,7 +7,7 @@
 3. 1 000 readers in one process wait. Measured: the connections of the process, and the CPU of the
    server.
 
-Executions that do not stream are measured by `run.py` against an earlier revision (`revisions.py`).
+`revisions.py` compares executions that do not stream with an earlier revision.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Token(BaseModel):
 
 
 async def model(prompt: str) -> AsyncIterator[Token]:
-    """Stand for a language model."""
+    """Simulate a language model."""
     for number, word in enumerate(f"{prompt}? Because Postgres is enough.".split()):
         await asyncio.sleep(0.01)
         yield Token(text=f"{word} ", logprob=-0.1 * number)

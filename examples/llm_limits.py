@@ -18,7 +18,7 @@ most: Counter[str] = Counter()
 
 
 async def complete(prompt: str) -> tuple[str, int]:
-    """Stand for a language model: an answer, and the tokens that it cost."""
+    """Simulate a language model: return an answer, and the tokens that it cost."""
     await asyncio.sleep(0.02)
     return f"{prompt}? Yes.", 100
 
@@ -58,7 +58,7 @@ async def main() -> None:
         worker = asyncio.create_task(app.run_worker())
         acme = await ask.submit_many([("acme", f"question {n}") for n in range(8)])
         beta = await ask.submit_many([("beta", f"question {n}") for n in range(3)])
-        for run in beta:  # acme has more work than its budget allows; beta does not wait for it
+        for run in beta:  # acme has more work than its budget allows; beta does not wait for acme
             await run.result(timeout=60)
         while await waiting(acme) < 3:  # five answers fit; three runs wait for the budget
             await asyncio.sleep(0.05)

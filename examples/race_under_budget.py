@@ -25,7 +25,7 @@ PROVIDERS = {
 async def ask(ctx: Context, customer: str, provider: str, question: str) -> str:
     seconds, price = PROVIDERS[provider]
     try:
-        await ctx.usage(usd=price)  # before the call, so it spends no money that is not there
+        await ctx.usage(usd=price)  # before the call, so that no call exceeds the budget
     except BudgetExceeded:
         print(f"{provider}: too expensive for {customer}")
         raise
@@ -60,7 +60,7 @@ async def main() -> None:
         client = await app.client()
         budget = await client.budgets.get("answers", key="acme")
         print(f"spent at most 1.00: {budget.usage['usd'] <= budget.hard_limits['usd']}")
-        # The refused report counts as used, so the budget of the day is used up: no call starts.
+        # The refused report has shut the budget until its next reset, so no call starts.
         second = await race("acme", "Is it late", ["swift", "north"])
         while await states(second) != {PublicState.RATE_LIMITED}:
             await asyncio.sleep(0.05)

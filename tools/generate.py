@@ -409,7 +409,7 @@ WHEN = {
     "blocked": "An operator, a budget, a quota or a route blocks the execution.",
     "unblocked": "The execution is no longer blocked.",
     "promoted": "An actor made a delayed execution eligible before its time.",
-    "budget_exceeded": "The execution used more than a budget that only warns allows.",
+    "budget_exceeded": "The execution used more than its budget allows; this budget only warns.",
 }
 
 

@@ -122,7 +122,7 @@ async def time_steps(run: Callable[[int, int], Awaitable[None]]) -> tuple[float,
     CONC at a time and returns when all have ended in the database.
     """
     found = []
-    await run(CONC, 1)  # connections, plans, threads
+    await run(CONC, 1)  # warms up connections, plans and threads
     for executions, steps in ((1, STEPS), (EXECUTIONS, STEPS_EACH)):
         t = time.perf_counter()
         await run(executions, steps)

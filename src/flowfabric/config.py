@@ -22,7 +22,7 @@ LOG_FORMATS = ("text", "json")
 _TIMES = ("lease_ttl", "drain_timeout", "version_grace")
 
 _SCHEME = re.compile(r"postgres(?:ql)?(?:\+(\w+))?://")
-# URL options for a driver of SQLAlchemy, which the server does not know.
+# URL options of SQLAlchemy's drivers. The server does not know them.
 _DRIVER_OPTIONS = {"async_fallback", "prepared_statement_cache_size"}
 
 UNREADABLE_URL = "cannot be read; percent-encode / # ? in the password"
@@ -30,7 +30,7 @@ _HOST = re.compile(r"(?:\[[^]]*\]|[^:[\]]*)(?::(.*))?")
 _LOGIN_IN_QUERY = re.compile(r"@[^&]*/")
 _DIGITS = re.compile(r"[0-9]*")
 
-# All our variables, including variables that other layers read: a misspelt one can be reported.
+# All our variables, including variables that other layers read, so that a misspelt one is reported.
 VARIABLES = frozenset(
     {
         "FLOWFABRIC_DATABASE_URL",

@@ -66,9 +66,9 @@ COUNTED = {
 
 
 class Meter:
-    """Counts and times operations. After every operation, it calls each listener.
+    """Counts operations and adds up their times. After every operation, it calls each listener.
 
-    It also tells the counters what else happened: a name, a number and labels, such as 20 frames.
+    `count` passes other facts to the counters: a name, a number and labels, such as 20 frames.
     """
 
     def __init__(self) -> None:

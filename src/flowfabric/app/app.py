@@ -321,9 +321,9 @@ class App:
         with its type. Sending any other signal raises an error. `streams` is the type of the values
         that the task streams as JSON. `stream_policy` says how much of its stream is kept.
 
-        `limit` limits how many executions of the task run or start, `budget` what they may spend.
-        `fair_by` names an argument: executions with different values of it take turns in their
-        lane.
+        `limit` limits how many executions of the task run at once or start in a window. `budget`
+        limits what they may spend. `fair_by` names an argument: executions with different values of
+        it take turns in their lane.
         """
         check_key("fair_by", fair_by)
         limits = Limits(several("limit", Limit, limit), several("budget", Budget, budget), fair_by)
@@ -367,13 +367,14 @@ class App:
         At most `concurrency` executions of the lane run at once. `rate` limits how many start, as
         in `100/min`. `fair_by` names an argument: executions with different values of it take
         turns. This applies to tasks that have this argument and that have no `fair_by` of their
-        own. `weights` gives values of this argument up to 100 turns each. Every other value gets
-        one turn.
+        own. `weights` sets the turns of some values, 1 to 100. Every other value gets one turn.
         """
         check_lane(name)
         options = LaneOptions(concurrency=concurrency, rate=rate, fair_by=fair_by, weights=weights)
         if self.lanes.get(name, options) != options:
-            raise InvalidInput(field="lane", problem=f"{name} is declared with other options")
+            raise InvalidInput(
+                field="lane", problem=f"{name} was declared before, with other options"
+            )
         self.lanes[name] = options
         self._limit_changes += 1
 
@@ -676,9 +677,8 @@ class App:
         decode: Callable[[bytes | None], T],
         find_decoder: Callable[[str], Callable[[bytes | None], T]],
     ) -> Run[T]:
-        """Return the run of an execution by any id.
-
-        If the id is only a UUID, the first call of the run looks up its partition.
+        """Return the run of an execution by its whole id or its UUID. With a UUID, the first call
+        of the run looks up the partition.
         """
         uuid = bare_uuid(id)
 
@@ -1238,24 +1238,24 @@ L = TypeVar("L", Limit, Budget)
 
 
 def _agreed(kind: str, known: L | None, given: L) -> L:
-    """Of two limits with the same name, return the limit that has numbers.
+    """Merge two limits with the same name: return the limit that has numbers.
 
-    Refuse the two if their numbers differ, or if only one of them has a key.
+    Raise InvalidInput if their numbers differ, or if only one of them has a key.
     """
     if known is None:
         return given
     if known.is_keyed != given.is_keyed:
         raise InvalidInput(
             field=f"{kind}.key",
-            problem=f"{given.name!r} has a key in one place and none in another",
+            problem=f"{given.name!r} is declared once with a key and once without",
         )
     if not given.has_numbers:
         return known
     if known.has_numbers and replace(known, key=None) != replace(given, key=None):
         raise InvalidInput(
             field=f"{kind}.name",
-            problem=f"{given.name!r} has other numbers in another place; give them once, and use "
-            f"{type(given).__name__}({given.name!r}) elsewhere",
+            problem=f"{given.name!r} is declared twice, with different numbers; give them once, "
+            f"and use {type(given).__name__}({given.name!r}) elsewhere",
         )
     return given if not known.has_numbers else known
 

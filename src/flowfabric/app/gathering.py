@@ -44,7 +44,7 @@ PAGE = 1000
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     """Wait until all runs have ended, and return their results in the order of the runs.
 
-    If some runs did not complete, raises the error of the one that ended first, as `Run.result`
+    If some runs did not complete, raises the error of the run that ended first, as `Run.result`
     does.
     """
     several = _checked(runs, least=0)
@@ -89,7 +89,7 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
     no run completes, raise the error of the run that ended last, as `Run.result` does.
 
     With several arguments (runs, `ctx.signal(...)` or `ctx.sleep(...)`), return a `First`: which
-    argument came first, and its value. If that was a run that failed, raise its error. In a
+    argument came first, and its value. If a failed run came first, raise its error. In a
     handler, a timedelta is a sleep.
 
     With `cancel_rest`, the other runs are then cancelled.
@@ -101,8 +101,9 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
 
 
 async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
-    """Wait for the first of several runs, signals or sleeps; the other waits end and take
-    nothing."""
+    """Wait for the first of several runs, signals or sleeps; the other waits end and take no
+    signal.
+    """
     handler_run = current_run.get()
     for one in awaited:
         is_sleep = isinstance(one, timedelta) and handler_run is not None
@@ -140,9 +141,8 @@ async def _awaiting(one: Any, handler_run: HandlerRun | None) -> Any:
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    When so many runs have ended without completing that `k` can no longer be reached, raises the
-    error of the latest of them, as `Run.result` does. In both cases `cancel_rest` cancels the other
-    runs.
+    As soon as fewer than `k` runs can complete, raises the error of the latest run that did not
+    complete, as `Run.result` does. In both cases `cancel_rest` cancels the other runs.
     """
     several = _checked(runs)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -275,8 +275,8 @@ async def _decided(
     """Wait until `k` runs have completed, and return their endings in the order in which they
     ended.
 
-    When so many runs have ended without completing that `k` can no longer be reached, return the
-    ending of the latest of them.
+    As soon as fewer than `k` runs can complete, return the ending of the latest run that did not
+    complete.
     """
     ids = [run.id for run in several]
     found: list[Ending] | None = []

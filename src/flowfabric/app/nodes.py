@@ -156,9 +156,9 @@ def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
 def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until `k` nodes have succeeded.
 
-    With `cancel_rest`, the other nodes are cancelled when `k` nodes have succeeded, or when so many
-    have failed that `k` can no longer be reached. Nodes that something else in the flow waits for
-    are not cancelled.
+    With `cancel_rest`, the other nodes are cancelled when `k` nodes have succeeded, or when fewer
+    than `k` nodes can still succeed. Nodes that something else in the flow waits for are not
+    cancelled.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:

@@ -121,7 +121,9 @@ def _is_ours(module: str) -> bool:
 
 
 class Scheduler:
-    """Declares the schedules of an app and fires the due ones. Several may run at the same time."""
+    """Declares the schedules of an app and fires the due ones. Several schedulers may run at the
+    same time.
+    """
 
     def __init__(
         self,

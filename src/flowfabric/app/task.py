@@ -96,7 +96,7 @@ class Task(Generic[P, R, T, S]):
         self._namespace = namespace
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
-        # The submission whose fields all submissions share, by partition.
+        # By partition: a submission with the fields that all submissions share.
         self._shared_submissions: dict[int, Submission] = {}
         self._own_limits = spec.limits
         if self._options.limit or self._options.budget or self._options.fair_by is not None:
@@ -109,7 +109,7 @@ class Task(Generic[P, R, T, S]):
 
     @property
     def _limits(self) -> Limits:
-        """The limits of submissions, with the task's `fair_by` or else the lane's."""
+        """The limits of submissions. A task without `fair_by` uses the `fair_by` of its lane."""
         own, lanes = self._own_limits, self._app.lanes
         if not lanes or own.fair_by is not None:
             return own
@@ -640,7 +640,7 @@ class Task(Generic[P, R, T, S]):
         )
 
     def _noted(self, runs: list[Run[T, S]]) -> list[Run[T, S]]:
-        """Tell the handler that submitted these runs that it cannot pause for them."""
+        """Note in the running handler that it cannot pause to wait for these runs."""
         if (handler_run := current_run.get()) is not None:
             handler_run.note_unrecorded(run.id for run in runs)
         return runs

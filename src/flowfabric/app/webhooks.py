@@ -182,7 +182,7 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 
 
 class WebhookDelivery:
-    """Posts the events of a namespace's webhooks, as far as this process may call their hosts."""
+    """Posts the events of webhooks of one namespace, if this process may call their hosts."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ async def ls(
     ),
     task: list[str] | None = typer.Option(
         None, "--task", "-t", show_default=False,
-        help="Only this task, or all that match a pattern such as 'shop.*'; may be repeated.",
+        help="Only this task, or all tasks that match a pattern such as 'shop.*'; may be repeated.",
     ),
     tag: list[str] | None = typer.Option(
         None, "--tag", metavar="K=V", help="Only executions with this tag; may be repeated.",

@@ -168,7 +168,7 @@ async def cancel(
     policy: FlowCancelPolicy = typer.Option(
         FlowCancelPolicy.CANCEL_ALL,
         "--policy",
-        help="Members to cancel: all that are unfinished (cancel_all), only those that are not "
+        help="Members to cancel: all unfinished members (cancel_all), only members that are not "
         "running (cancel_pending), or none (flow_only).",
     ),
     wait: bool = typer.Option(False, "--wait", help="Wait until the members have ended."),

@@ -202,6 +202,6 @@ def flowfabric(
     """Durable execution for Python on PostgreSQL.
 
     --output, --namespace, --all-namespaces and --database-url may come before or after a command
-    that accepts them. If an option is in both places, the one after the command counts.
+    that accepts them. If an option is in both places, the value after the command counts.
     """
     accept_global_options(context)

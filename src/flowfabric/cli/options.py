@@ -68,7 +68,7 @@ WHERE_OPTION = typer.Option(
     "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
 )
 TRACE_OPTION = typer.Option(
-    "--trace", help="Print all frames of a traceback, not only those of your code."
+    "--trace", help="Print all frames of a traceback, not only the frames of your code."
 )
 
 

@@ -94,7 +94,7 @@ async def lift(
 
 @command(app)
 async def rm(database: Namespace, change: Change, name: Name) -> None:
-    """Delete a quota. Executions under it are no longer limited by it."""
+    """Delete a quota. It no longer limits any executions."""
     async with database.client() as client:
         await client.quotas.get(name)
         await client.quotas.delete(name, reason=change.reason, actor=change.who)

@@ -23,8 +23,8 @@ MAX_QUEUE = 20_000
 
 
 # At most this many busy items of a batch are sent again one by one. A call for one item waits for
-# its lock. If more are busy, another call has locked many rows for a moment: send them again
-# together.
+# its lock. If more items are busy, another call has locked many rows for a moment: send the items
+# again together.
 MAX_ALONE = 4
 # How many times busy items are sent again together, before each is sent alone.
 TRIES_TOGETHER = 5

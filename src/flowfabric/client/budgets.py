@@ -187,8 +187,8 @@ class Budgets(Scoped):
     ) -> UsageAnswer:
         """Report usage to one budget, from outside an execution.
 
-        Calls with the same `dedup_key` count once. Without a `dedup_key`, every call counts, but
-        only once, even if the client sends it again after a lost connection.
+        Calls with the same `dedup_key` count once. Without a `dedup_key`, every call counts once,
+        even if the client sends it again after a lost connection.
         """
         check_limit_name("budget", budget)
         usage = dimensions("usage", **amounts)

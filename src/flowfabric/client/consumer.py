@@ -149,7 +149,7 @@ class _Turn:
         self._delivered = 0
         self._acked = 0
         self._pages: deque[_Page] = deque()
-        # The cursor to store: the one after the last page whose events are all acknowledged.
+        # The cursor to store: after the last page whose events are all acknowledged.
         self._cursor: str | None = None
         self._count = 0
         self._ack_no = 0
@@ -184,7 +184,8 @@ class _Turn:
                 await self.store()
 
     async def make_room(self, count: int, page_size: int) -> None:
-        """Store the position if otherwise, after a crash, more than one page could come again.
+        """Store the position before more than one page could come again after a crash.
+
         Called before the next page is read.
         """
         self._advance()

@@ -294,7 +294,7 @@ def check_page_size(size: int, field: str = "page_size") -> int:
 
 
 def _share(limit: int, count: int) -> int:
-    """Return how many events each partition is asked for."""
+    """Return how many events to ask each partition for."""
     check_page_size(limit, "limit")
     return limit if count == 1 else share_of(limit, count)
 

@@ -431,8 +431,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that waited for a worker with their capabilities, once such a worker
-        is there.
+        """Unblock executions that waited for a worker with their capabilities, if one is registered
+        now.
         """
         return await handle_everywhere(
             self._database,

@@ -168,7 +168,7 @@ def from_flags(
     held: bool = False,
     crash_looping: bool = False,
 ) -> Where:
-    """Combine conditions and flags. A property must not be in both."""
+    """Combine conditions and flags. Refuse a property that is in both."""
     combined = parse(where or [])
     if states:
         _once("--state", combined.states)
@@ -311,7 +311,7 @@ def _tagged(tags: dict[str, str], key: str, value: str) -> dict[str, str]:
 
 def _once(key: str, present: object) -> None:
     if present is not None:
-        raise InvalidInput(field=key, problem="is given twice; separate alternatives by a comma")
+        raise InvalidInput(field=key, problem="is given twice; separate alternatives with a comma")
 
 
 def _named() -> list[str]:

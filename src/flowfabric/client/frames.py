@@ -74,7 +74,7 @@ class FrameQueue:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no frame is left or can follow."""
+        """Whether the queue is empty and stays empty."""
         return self._error is not None or (self._is_closed and not self._frames)
 
     def put_nowait(self, frame: OutgoingFrame) -> bool:
@@ -364,7 +364,8 @@ def pack_hint(partition: int, ids: Iterable[UUID]) -> str:
 def hint_of(id: UUID) -> str:
     """Return the text by which a hint names a stream: a digest of its id.
 
-    Every login of the database may listen, so a hint must not tell an id. If two ids have the same
-    digest, a hint for one stream also wakes the readers of the other, who then find nothing new.
+    Every login of the database may listen, so a hint must not reveal an id. If two ids have the
+    same digest, a hint for one stream also wakes the readers of the other, who then find nothing
+    new.
     """
     return b64encode(sha256(id.bytes).digest()[:9]).decode()

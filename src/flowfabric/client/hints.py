@@ -37,8 +37,8 @@ async def hint_routes(database: Database, partition: int, routes: Iterable[Route
 class RationedHint:
     """Sends hints to waiting processes at a limited rate.
 
-    A hint is sent after the transaction that it is about, not inside it. The last hint of a burst
-    is always sent.
+    A hint about a transaction is sent after its commit, not inside the transaction. The last hint
+    of a burst is always sent.
     """
 
     INTERVAL = 0.01

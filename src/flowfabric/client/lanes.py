@@ -210,7 +210,7 @@ class Lanes(Scoped):
             facts |= dict.fromkeys(_OPTIONS[name])
         if not facts:
             raise InvalidInput(
-                field="concurrency", problem="must be given, or a rate, weights or clear"
+                field="concurrency", problem="or rate, weights or clear must be given"
             )
         await self._set_options(lane, facts, reason=reason, actor=actor)
         return await self.get(lane)

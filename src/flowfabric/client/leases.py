@@ -26,8 +26,8 @@ from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
-# If there are several partitions, renewing the leases of one of them may take this part of a lease
-# (a tenth), but at least this many seconds.
+# With several partitions, renewing the leases of one partition may take a tenth of the lease time
+# (lease time / RENEW_SHARE), but at least this many seconds.
 RENEW_SHARE = 10
 LEAST_RENEW_SECONDS = 0.5
 

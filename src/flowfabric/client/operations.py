@@ -322,7 +322,7 @@ class ExecutionOperations(Scoped):
         The same attempt then continues. Return how many targets have not ended.
         """
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-            raise InvalidInput(field="k", problem="must be a whole number from 1 on")
+            raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
         uuids = []
         for target in targets:
             partition, uuid = place(target)

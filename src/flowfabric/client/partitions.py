@@ -23,7 +23,7 @@ AT_ONCE = 4
 # lock for 2 s at most.
 ANSWER_SECONDS = 5.0
 
-# How long a raised number rests before new ids use it. By then every process has read it.
+# How long new ids do not use a raised number yet. By then every process has read it.
 REST = timedelta(seconds=3 * REFRESH_SECONDS)
 
 T = TypeVar("T")
@@ -142,10 +142,10 @@ def merge_pages(
 
 
 def share_of(limit: int, count: int) -> int:
-    """Return how many rows each of several partitions is asked for, for a page of `limit`.
+    """Return how many rows to read from each partition for a page of `limit` rows.
 
-    If there are few partitions, each is asked for `limit` rows. If there are many, each is asked
-    for somewhat more than its part of the page, so the page may be short.
+    With few partitions, read `limit` rows from each. With many partitions, read somewhat more than
+    its part of the page from each, so the page may be short.
     """
     return min(limit, max(1000 // count, 2 * limit // count + 1))
 

@@ -1,5 +1,6 @@
-"""Read everything about one execution, and resolve what a filter names. Commands and HTTP share
-these reads."""
+"""Read everything about one execution, and find the parent that a filter names. Commands and HTTP
+share these reads.
+"""
 
 from __future__ import annotations
 

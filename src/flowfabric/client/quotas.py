@@ -171,7 +171,7 @@ class Quotas(Scoped):
     async def delete(
         self, quota: str, *, reason: str | None = None, actor: str | None = None
     ) -> bool:
-        """Delete a quota: it limits nothing any more. Return False if there was none."""
+        """Delete a quota, so that it no longer limits anything. Return False if there was none."""
         check_limit_name("quota", quota)
         rows = await self._database.call(
             functions.DELETE_QUOTA,

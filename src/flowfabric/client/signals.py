@@ -192,7 +192,7 @@ class Signals(Scoped):
         return [PendingWaitpoint(**dict(row)) for row in rows]
 
     async def asked(self, token: str) -> AskedWaitpoint:
-        """Return what the holder of a token is asked; raise InvalidToken for every wrong token."""
+        """Return what to ask the holder of a token; raise InvalidToken for every wrong token."""
         id = token_address(token)
         rows = await self._database.call(
             functions.READ_WAITPOINT, **address(id, self._namespace), token=token
@@ -254,7 +254,7 @@ class Signals(Scoped):
         return Rotation(**dict(rows[0]))
 
     async def count_waitpoints(self) -> dict[str, int]:
-        """Return how many open waitpoints have tokens of each key, in all partitions."""
+        """Count the open waitpoints of all partitions by the key that signed their tokens."""
 
         async def count(partition: int) -> Sequence[Any]:
             return await self._database.call(

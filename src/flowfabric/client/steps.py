@@ -186,13 +186,11 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register the route that an execution has with a code version. A transactional step will
-        move the execution to this route.
-        """
+        """Register the route of a code version. A transactional step moves an execution there."""
         await self._register([_route(unknown.facts)])
 
     async def _register(self, routes: Iterable[Route]) -> None:
-        """Register routes that an execution gets when it moves to a code version."""
+        """Register the routes of executions that move to a code version."""
         for route in routes:
             self._lanes.known.pop(route, None)
             await self._lanes.register(route)

@@ -53,7 +53,7 @@ _PARTITION = re.compile(r"[0-9]{1,5}")
 # How many streams one call reads, and how many frames of each.
 BATCH = 1000
 PAGE_FRAMES = 1000
-# How many queries a page of some kinds may take.
+# The most queries for one page of a reader that wants only some kinds.
 MOST_READS = 10
 # How long a call may repeat a write after a lost connection.
 PATIENCE_SECONDS = 60.0
@@ -112,7 +112,7 @@ class Streams(Scoped):
         super().__init__(database, namespace)
         self._results = results
         self.sender = FrameSender(self._store, self._hint)
-        # By partition, and by the text by which hints name the stream.
+        # The tails by partition, then by the text that names the stream in a hint.
         self._tails: dict[int, dict[str, list[Tail]]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -329,7 +329,7 @@ class Streams(Scoped):
                 except TimeoutError:
                     pass
         except Exception as error:
-            # Nobody would read for them any more: tell the readers that wait.
+            # No task reads for these tails from now on: tell the readers that wait.
             for tail in self._all_tails():
                 tail.fail(Unavailable(f"The streams were not read: {error!r}"))
             raise

@@ -349,7 +349,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Ask for a pause, because another transaction has locked a key or a parent."""
+    """An action of a plan: pause, because another transaction has locked a key or a parent."""
 
     seconds: float
 

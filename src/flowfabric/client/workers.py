@@ -19,7 +19,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 
 BATCH = 1000
-# Stands for more executions in flight than are counted.
+# This count means: more executions in flight than the engine counts.
 MANY = 10_001
 # The namespace of a worker that serves all namespaces.
 EVERY_NAMESPACE = ""
@@ -139,8 +139,8 @@ class Workers(Scoped):
     ) -> bool:
         """Remove a worker from the registry; return False if it was not registered.
 
-        Its leases expire in time, or at once with `expire_leases`. `expire_leases` also works if
-        the worker is no longer registered.
+        Its leases expire at their usual time, or at once with `expire_leases`. `expire_leases` also
+        works if the worker is no longer registered.
         """
         rows = await (caller or self._database).call(
             functions.MARK_WORKER_DEAD,

@@ -105,7 +105,7 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
-    # The number of partitions by which the key chose the partition of `id`.
+    # The number of partitions when the key chose the partition of `id`.
     key_partitions: int | None = None
     # Not sent: the client applies it to the engine's answer.
     on_conflict: OnConflict = OnConflict.RAISE

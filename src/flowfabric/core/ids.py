@@ -184,7 +184,7 @@ def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
 def _before(crc: int) -> int:
     """Return the checksum that becomes `crc` when two zero bytes are appended.
 
-    To append two other bytes is the same as to XOR them into the checksum and then append two zero
+    Appending two other bytes is the same as XORing them into the checksum and appending two zero
     bytes. So the result, XORed with any checksum, is the two bytes that lead from that checksum to
     `crc`.
     """

@@ -393,7 +393,7 @@ def key_text(field: str, value: object) -> str:
 
 
 def key_names(field: str, key: Key, known: Sequence[str], task: str) -> tuple[str, ...]:
-    """Return the arguments of a task that a key needs; refuse a name that is no argument."""
+    """Return the arguments of a task that a key needs; refuse a name that is not an argument."""
     if key is None:
         return ()
     if isinstance(key, str):

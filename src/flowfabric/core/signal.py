@@ -218,7 +218,7 @@ class WaitpointState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedWaitpoint:
-    """What the holder of a token is asked: a question with details, or a value of a type.
+    """What the holder of a token sees: a question with details, or a request for a value.
 
     `decision` is the answer to an approval: approved or rejected. `schema` is the JSON Schema of
     the value, or None if no type is declared.
@@ -324,7 +324,7 @@ _TOKEN = re.compile(r"ffw_[A-Za-z0-9_-]{92,144}")
 def token_address(token: str) -> ExecutionId:
     """Return the execution that a token names. The engine verifies the token.
 
-    A text that cannot be a token gets an address that the engine refuses like any wrong token.
+    For a text that cannot be a token, return an address that the engine refuses like a wrong token.
     """
     nowhere = ExecutionId.of(0, UUID(int=0))
     if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
@@ -359,4 +359,4 @@ class PendingWait:
 def check_signal_name(name: str) -> None:
     check_text("name", name, MAX_SIGNAL_NAME_BYTES)
     if any(ch < " " or ch == "\x7f" for ch in name):
-        raise InvalidInput(field="name", problem="must not hold control characters")
+        raise InvalidInput(field="name", problem="must not contain control characters")

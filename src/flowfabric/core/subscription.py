@@ -13,7 +13,7 @@ from flowfabric.core.execution import check_text
 
 MAX_SUBSCRIPTION_NAME_BYTES = 256
 DEFAULT_KEEP = timedelta(days=7)
-"""How long events stay for a subscription after they would have been trimmed."""
+"""How much longer events are kept if a subscription has not read them."""
 
 
 class OnExpiry(StrEnum):
@@ -110,7 +110,7 @@ class Hold:
 def check_subscription_name(name: str) -> None:
     check_text("name", name, MAX_SUBSCRIPTION_NAME_BYTES)
     if any(ch <= " " or ch == "\x7f" for ch in name):
-        raise InvalidInput(field="name", problem="must not hold blanks or control characters")
+        raise InvalidInput(field="name", problem="must not contain blanks or control characters")
 
 
 def check_on_expiry(policy: OnExpiry | str) -> OnExpiry:

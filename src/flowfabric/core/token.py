@@ -15,7 +15,7 @@ from uuid import UUID
 from flowfabric.core.errors import InvalidInput
 
 PREFIX = "ffp_"
-# How many characters of a token lists show, after `ffp_`.
+# Lists show `ffp_` and this many further characters of a token.
 SHOWN = 6
 _FORM = re.compile(r"ffp_[A-Za-z0-9_-]{43}")
 
@@ -67,7 +67,7 @@ def token_hash(token: str) -> bytes:
 
 
 def shown_prefix(token: str) -> str:
-    """Return the part of a token that lists show."""
+    """Return the beginning of a token, for lists."""
     return token[: len(PREFIX) + SHOWN]
 
 

@@ -117,8 +117,10 @@ def trace_of(detail: bytes | None, *, is_whole: bool = False) -> str:
 
 
 def _is_library(file: str, library: str, *, follows: bool) -> bool:
-    """Return whether a frame belongs to the library. `follows` says whether the frame before it
-    does."""
+    """Return whether a frame belongs to the library.
+
+    `follows` says whether the frame before it belongs to the library.
+    """
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 
 

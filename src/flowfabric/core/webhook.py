@@ -23,8 +23,8 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 DEFAULT_PORT = 443
 MAX_URL = 2048
-# A name of DNS. The last label must hold a letter and must not look like a number: resolvers read
-# texts such as 127.1, 0x7f.1 and 2130706433 as addresses.
+# A name of DNS. The last label must contain a letter and must not look like a number: resolvers
+# read texts such as 127.1, 0x7f.1 and 2130706433 as addresses.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -86,7 +86,7 @@ def parse_webhook_url(url: str) -> Target:
     if not isinstance(url, str) or not _VISIBLE.fullmatch(url) or len(url) > MAX_URL:
         raise wrong(f"must be at most {MAX_URL} visible ASCII characters")
     if "\\" in url:
-        raise wrong("must not hold a backslash")
+        raise wrong("must not contain a backslash")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -95,11 +95,11 @@ def parse_webhook_url(url: str) -> Target:
     if parts.scheme != "https":
         raise wrong("must begin with https://")
     if "@" in parts.netloc:
-        raise wrong("must not hold a user or a password")
+        raise wrong("must not contain a user or a password")
     if parts.fragment or "#" in url:
-        raise wrong("must not hold a fragment (#)")
+        raise wrong("must not contain a fragment (#)")
     if parts.netloc.endswith(":") or port == 0:
-        raise wrong("must hold a port from 1 to 65535, or none")
+        raise wrong("must contain a port from 1 to 65535, or none")
     host = (parts.hostname or "").lower()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if parts.netloc.startswith("["):
@@ -108,17 +108,17 @@ def parse_webhook_url(url: str) -> Target:
                 raise ValueError("a zone names an interface of this machine")
             address: Address = IPv6Address(host)
         except ValueError as error:
-            raise wrong("must hold an address of IPv6 without a zone in the brackets") from error
+            raise wrong("must contain an IPv6 address without a zone in the brackets") from error
         return Target(address.compressed, port or DEFAULT_PORT, path, address)
     if not _NAME.fullmatch(host) or len(host) > 253:
-        raise wrong("must hold the name of a host: letters, digits, dashes and dots")
+        raise wrong("must contain the name of a host: letters, digits, dashes and dots")
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
         try:
             # Accept only the usual form: IPv4Address refuses leading zeros, hexadecimal and short
             # forms.
             address = IPv4Address(host)
         except ValueError as error:
-            raise wrong("must hold an address in the form 203.0.113.7, or a name") from error
+            raise wrong("must contain an address in the form 203.0.113.7, or a name") from error
         return Target(host, port or DEFAULT_PORT, path, address)
     return Target(host, port or DEFAULT_PORT, path)
 

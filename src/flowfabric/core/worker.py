@@ -45,7 +45,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a heartbeat is told: workers that must register again, and workers that must drain."""
+    """The answer to a heartbeat: workers that must register again, and workers that must drain."""
 
     register: list[str]
     drain: list[str]

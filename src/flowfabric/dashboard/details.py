@@ -14,7 +14,7 @@ from flowfabric.core.why import Why
 from flowfabric.drawing.plain import body_text
 
 _ID = re.compile(r"\{fp:\d+\}:([0-9a-f-]{36})")
-# The page to link to for a fact in the evidence of a reason.
+# The page that a fact in the evidence of a reason links to.
 _PAGES = {"quota": "/lanes", "budget": "/budgets", "gate": "/lanes", "schedule": "/schedules"}
 _LINKS_SHOWN = 10
 

@@ -95,7 +95,7 @@ def _field(name: str, label: str, schema: Any, parts: Mapping[str, Any], needed:
 
 
 def _resolved(schema: Any, parts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that a reference names, or the schema itself if it is no reference."""
+    """Return the schema that a reference names, or the schema itself if it is not a reference."""
     if not isinstance(schema, dict):
         return {}
     name = schema.get("$ref")

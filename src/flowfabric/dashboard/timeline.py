@@ -45,7 +45,7 @@ _AFTER = {
     EventKind.REPLAYED: ("wait", "waited"),
     EventKind.CONTINUED: ("wait", "waited"),
 }
-# How a run ended, by the event that ended it: the class that its bar gets.
+# The class of a run's bar, by the event that ended the run.
 _ENDS = {
     EventKind.COMPLETED: "ended_success",
     EventKind.FAILED: "ended_failure",

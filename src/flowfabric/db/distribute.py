@@ -198,7 +198,7 @@ async def distribute(
     partitions.
 
     Before any change, check all conditions; if some are not met, raise `NotDistributable`, which
-    lists them. If a call was interrupted, repeat it: it does what is left.
+    lists them. If a call was interrupted, repeat it: it does the remaining steps.
 
     The connection must lead to the coordinator and be outside a transaction.
     """

@@ -35,8 +35,8 @@ _DEFINITION = re.compile(
 # and cannot do that from a generic plan.
 _PLAN_CACHE_MODE = re.compile(r"^set plan_cache_mode = \w+\n", re.MULTILINE)
 # An UPDATE or a DELETE finds its rows by a join with `p_partition_key as pk`. For distributed
-# tables, the parameter itself is used. On one server, a plan with the parameter that was made for
-# an empty table would read the whole partition (sql/README.md).
+# tables, the parameter itself is used. On one server, a plan that uses the parameter and was made
+# while the table was empty would read the whole partition (sql/README.md).
 _PARTITION_OF_A_ROW = re.compile(r"\b(?<=partition_key = )\w+\.pk\b")
 # First the tokens that may contain a semicolon inside a statement, then the semicolon that ends it.
 _STATEMENT_PART = re.compile(
@@ -217,7 +217,7 @@ def _read_step(file: Traversable, released: dict[str, str]) -> Step:
     checksum = _digest(text)
     if released.get(file.name, checksum) != checksum:
         raise StepEdited(
-            f"schema/{file.name} was edited after its release (its text is not the one in "
+            f"schema/{file.name} was edited after its release (its checksum differs from "
             "schema/CHECKSUMS). Restore it and put the change into a new step."
         )
     markers = set(_markers(text))

@@ -662,7 +662,7 @@ async def _place_tables(connection: Connection, report: Report) -> None:
 
 
 async def _register_again(connection: Connection, library: Library, report: Report) -> None:
-    """Delegate functions that have lost their delegation, as after a change by hand."""
+    """Delegate functions that have lost their delegation, for example after a change by hand."""
     if citus.lost_delegations(library, await citus.read_delegations(connection)):
         started = perf_counter()
         await in_transaction(connection, list(citus.registering(library)), report)
@@ -672,8 +672,7 @@ async def _register_again(connection: Connection, library: Library, report: Repo
 async def one_by_one(
     connection: Connection, statements: Iterable[Labelled], report: Report, command: str
 ) -> None:
-    """Run and report each statement by itself. A label consists of a subject, a comma and what is
-    done."""
+    """Run and report each statement by itself. A label is a subject, a comma and an action."""
     for label, text in statements:
         started = perf_counter()
         subject, _, happened = label.partition(", ")

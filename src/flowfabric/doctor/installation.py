@@ -97,7 +97,7 @@ class Installation:
 
     async def _tables(self, check: Check) -> list[Found]:
         found = await self._rows(check)
-        # The numbers of a distributed database are those of its nodes.
+        # In a distributed database, each node has its own transaction numbers.
         if self.has_schema and self.is_readable and not self.is_distributed:
             rows = await look(self._connection, text_of("restored_events.sql"))
             found += [("error", row["problem"]) for row in rows]

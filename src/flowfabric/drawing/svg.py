@@ -32,7 +32,7 @@ NARROWEST_COMPACT, WIDEST_COMPACT = 60.0, 150.0
 DECK = 8.0
 JOINT_HEIGHT, JOINT_HEAD, PORT_GAP = 20.0, 34.0, 8.0
 NAME_SIZE, SMALL_SIZE, TITLE_SIZE = 13.0, 11.0, 18.0
-# The description names every box up to this many.
+# The description lists the boxes if there are at most this many.
 DESCRIBED = 80
 
 _PREFIX = "ff-"

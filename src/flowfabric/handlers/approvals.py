@@ -155,9 +155,9 @@ def check_approval(
     if deny is not None and deny > most:
         raise InvalidInput(
             field="deny",
-            problem=f"must be at most {most}: otherwise all may answer and decide nothing",
+            problem=f"must be at most {most}: else all may answer without a decision",
         )
-    # Without `deny`, the approval is denied as soon as it cannot be granted any more.
+    # Without `deny`, the approval is denied as soon as it can no longer be granted.
     return names, needed, most if deny is None else deny
 
 

@@ -105,7 +105,7 @@ class AtLeast(Condition[list[Any]]):
 
     def __init__(self, n: int, members: Sequence[Condition[Any]], distinct: Distinct) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise InvalidInput(field="n", problem="must be a whole number from 1 on")
+            raise InvalidInput(field="n", problem="must be a whole number, 1 or more")
         if distinct not in ("signals", "waitpoints", "sources"):
             raise InvalidInput(
                 field="distinct", problem="must be 'signals', 'waitpoints' or 'sources'"

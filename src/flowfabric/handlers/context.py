@@ -683,8 +683,8 @@ class Context(HandlerContext):
         `await ctx.wait_for(every(signal("a", int), at_least(1, signal("b"), signal("c"))))` returns
         a tuple of the value of `a` and a list of one value. It takes the signals that satisfied the
         condition, and leaves the others. After `timeout` it returns `default`, or raises
-        WaitTimeout. It does not wait for the timeout if the condition can never hold because
-        waitpoints are closed.
+        WaitTimeout. If closed waitpoints make the condition impossible, it does not wait for the
+        timeout.
         """
         _check_loop(self._run, "ctx.wait_for(...)", "ctx.wait_for_sync")
         return self._wait_for(condition, timeout, default)

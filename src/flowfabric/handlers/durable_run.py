@@ -89,7 +89,7 @@ class WorkerServices:
     connect: Callable[[], Any] | None = None
     # The address of the server that answers the links of waitpoints.
     public_url: str | None = None
-    # Whether a connection from `connect` was checked: it can record a step.
+    # Whether a check has shown that connections from `connect` can record a step.
     is_connect_checked: bool = False
 
 
@@ -712,7 +712,8 @@ class DurableRun:
             self._waits.end_work()
         self._failures.remove(failure)
         if record.value != failure.value:
-            # The step has a recorded value, whose answer was lost. Run again with that value.
+            # The value of the step is recorded; only the answer was lost. Run again with that
+            # value.
             self.pause_with(PauseUntil(self.now()))
             raise self.interruption()
 

@@ -124,7 +124,7 @@ class RunFrames:
         try:
             await self._open()
         except (FlowFabricError, asyncio.CancelledError):
-            # Drop the lines. The run is over, too: its next call of the database raises.
+            # Drop the lines. The run is over: its next call of the database raises.
             self._early.clear()
 
     async def _open(self) -> tuple[FrameQueue, Journal]:

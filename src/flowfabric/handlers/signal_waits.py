@@ -57,8 +57,8 @@ class SignalWaits:
 
         `declare` returns the condition, after it has registered the types of its values.
         `has_default` is stored, so that `flowfabric why` can say what happens at the timeout. With
-        `needs_ids`, a wait whose answer an earlier run took is asked again, because its record does
-        not name the signals.
+        `needs_ids`, ask the database even if an earlier run took the answer: the record does not
+        name the signals.
         """
         durable = self._durable
         entry = await durable.begin_step(name, StepKind.WAIT, is_own=is_own)

@@ -31,8 +31,8 @@ class HandlerStream:
 
     Frames are stored about every 20 ms, in the order in which they were sent, and all of them
     before the attempt ends. Sending waits only while the database does not keep up. A handler that
-    starts again sends only frames after its last recorded step. Readers are told to forget the
-    frames that are sent again.
+    starts again sends only frames after its last recorded step. A `Rewind` tells readers to forget
+    the frames that are sent again.
     """
 
     __slots__ = ("_run",)
@@ -61,9 +61,8 @@ class HandlerStream:
     ) -> None:
         """Send a frame that is kept only for a while.
 
-        About twice as many frames are kept as are sent within `ttl`.
-
-        Use it for data that is soon outdated, such as the position of a cursor.
+        The stream keeps about twice the number of frames that are sent within `ttl`. Use it for
+        data that is soon outdated, such as the position of a cursor.
         """
         await self._put("best_effort", self._fleeting(value, kind, correlation_id, ttl))
 

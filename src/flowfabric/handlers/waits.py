@@ -251,7 +251,7 @@ class Waits:
     def begin_query(self) -> None:
         """Count a query as work in flight.
 
-        Until it is answered, branches whose waits have ended do not continue.
+        Until the database answers, branches whose waits have ended do not continue.
         """
         self._queries += 1
         self.begin_work()

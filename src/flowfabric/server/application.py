@@ -84,7 +84,7 @@ class Backend:
         self.metrics = ServerMetrics()
         # The reads that open pages share.
         self.shared = Shared()
-        # The report of the doctor that was last asked for on a page of this process.
+        # The latest report of the doctor that a visitor of this process asked for.
         self.report: Report | None = None
         # How many streams each caller has open.
         self.open_streams: Counter[str] = Counter()

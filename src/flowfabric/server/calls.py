@@ -98,7 +98,7 @@ def _offered(scope: Scope, name: str) -> Statement:
 
 
 def _bound(call: Call, statement: Statement, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, including the ones that only the server may set."""
+    """Return the arguments of a call, including the arguments that only the server may set."""
     for name in given:
         if name not in statement.arguments:
             raise InvalidInput(field=f"arguments.{name[:40]}", problem="is unknown")
@@ -146,8 +146,8 @@ def _set_sender(found: dict[str, Any], who: str) -> None:
 
 
 def _name_gates(found: dict[str, Any], who: str) -> None:
-    """Of the limits and budgets of a submission, keep only names and keys: a submitter may not set
-    their numbers. Only workers and operators may.
+    """Keep only the names and keys of the limits and budgets of a submission. Only workers and
+    operators may set their numbers.
     """
     found["gates"] = json.dumps(
         [

@@ -67,13 +67,13 @@ class Replay(Reason):
 
 
 class Priority(Reason):
-    """The priority from now on."""
+    """The new priority."""
 
     priority: int = Field(ge=0, le=9000)
 
 
 class Revoke(Reason):
-    """The lease to revoke: the current one. With a worker, only if this worker holds it."""
+    """Revoke the current lease; with a worker, only if this worker holds it."""
 
     worker_instance_id: str | None = None
 

@@ -23,7 +23,7 @@ READY_SECONDS = 2.0
 
 
 class Status(TypedDict):
-    """That all is well."""
+    """The answer if all is well."""
 
     status: str
 

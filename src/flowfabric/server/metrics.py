@@ -321,7 +321,7 @@ def _latencies(minutes: Iterable[Counted]) -> Iterable[tuple[list[str], float]]:
 
 
 def _budget_use(budgets: Iterable[BudgetInfo]) -> Iterable[tuple[list[str], float]]:
-    # A key is no label: it may be a tenant, and there may be any number of keys.
+    # A key must not be a label: it may be a tenant, and there may be any number of keys.
     for one in budgets:
         for dimension, limit in one.hard_limits.items() if not one.key else ():
             yield [one.budget, dimension], one.usage.get(dimension, 0) / max(limit, 1)

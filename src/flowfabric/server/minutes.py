@@ -1,4 +1,4 @@
-"""What was counted minute by minute: throughput and percentiles of hours and days."""
+"""Counts of events by minute: throughput and percentiles over hours and days."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ async def lift_quota(call: CurrentCall, name: Name, body: Keyed | None = None) -
 
 @routes.delete("/v1/quotas/{name}", Scope.OPERATE, answers=QuotaDeleted)
 async def delete_quota(call: CurrentCall, name: Name, reason: str | None = None) -> Response:
-    """Delete a quota: it limits nothing any more."""
+    """Delete a quota, so that it no longer limits anything."""
     is_gone = await call.client.quotas.delete(name, reason=reason, actor=call.principal.name)
     return answer({"quota": name, "outcome": "deleted" if is_gone else "unchanged"})
 

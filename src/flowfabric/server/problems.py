@@ -121,7 +121,7 @@ def from_http(error: HTTPException) -> Problem:
     detail = {
         400: "The body is not JSON, or it is nested too deeply.",
         404: "There is no such path. GET /v1/openapi.json lists all paths.",
-        405: "This path does not take this method; the header Allow lists those it takes.",
+        405: "This path does not take this method; see the header Allow for its methods.",
     }
     name = known.get(error.status_code, "invalid_request")
     text = detail.get(error.status_code, str(error.detail))

@@ -90,7 +90,7 @@ class PageOf:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An answer that is no JSON."""
+    """An answer that is not JSON."""
 
     media_type: str
 

@@ -110,6 +110,6 @@ def _lifetime(call: Call, body: New) -> timedelta:
     left = timedelta(seconds=max(until - monotonic(), 1))
     if "expires" in body.model_fields_set and wanted > left:
         raise InvalidInput(
-            field="expires", problem="must not be longer than that of the token that asks"
+            field="expires", problem="must not be later than the expiry of your own token"
         )
     return min(wanted, left)

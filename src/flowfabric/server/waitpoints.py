@@ -47,8 +47,7 @@ class WaitpointToken(TypedDict):
 async def explain(request: Request, token: str) -> Response:
     """Say how to answer. A GET changes nothing, so a preview of the link is harmless.
 
-    A browser gets a page with the question and a form. Other callers are told nothing about the
-    token.
+    A browser gets a page with the question and a form. Other callers learn nothing about the token.
     """
     if "text/html" in request.headers.get("accept", ""):
         return await show_asked(request, token)

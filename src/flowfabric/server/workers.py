@@ -248,7 +248,7 @@ class Appended(TypedDict):
 
 
 class Waited(TypedDict):
-    """How a wait goes on."""
+    """The state of a wait, and the value of its signal."""
 
     outcome: Literal["taken", "ready", "timed_out", "open", "suspended"]
     value: Verbatim | None

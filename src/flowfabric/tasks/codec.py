@@ -1,6 +1,6 @@
 """Encodes values as JSON by their type hints, and decodes them.
 
-Writing refuses a value that would change its value or its type when it is read back.
+Writing refuses a value that would read back with another value or another type.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Codec:
             try:
                 stored = self._written_strictly(value)
             except ValueError:
-                # The value has another type than the hint. It may read back equal: 0 for a Decimal.
+                # The value has another type than the hint, but may read back equal, as 0 does for a
+                # Decimal.
                 is_safe = False
                 stored = self._forced(value)
             else:

@@ -34,8 +34,8 @@ _TYPED_DICT = _NEUTRAL | {
 _CONFIG = frozenset(
     {"title", "frozen", "strict", "from_attributes", "validate_assignment", "validate_by_name"}
 )
-# Keys under which a schema contains other schemas. Under the keys in `_BY_NAME`, users chose the
-# names of these schemas.
+# Keys under which a schema contains other schemas. Under the keys in `_BY_NAME`, the schemas have
+# names that users chose.
 _BY_NAME = frozenset({"fields", "choices"})
 _INNER = _BY_NAME | {
     *("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "return_schema"),
@@ -283,7 +283,7 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
 
 
 def _are_floats(check: Check, values: Iterable[Any]) -> bool:
-    """Tell whether one look shows that all values are floats; then none is checked by itself."""
+    """Tell whether all values are floats by type, so that none needs its own check."""
     return check is _check_float and set(map(type, values)) <= {float}
 
 

@@ -104,9 +104,9 @@ class HookSpec(TaskSpec):
 def _read(name: str, payload: bytes | None) -> dict[str, Any]:
     try:
         told: dict[str, Any] = from_json(payload or b"{}")
-        return (
-            told if "execution_id" in told else _refuse(name, "it describes no end of an execution")
-        )
+        if "execution_id" not in told:
+            _refuse(name, "it does not describe the end of an execution")
+        return told
     except ValueError as error:
         _refuse(name, str(error))
 

@@ -52,7 +52,7 @@ class ArgumentTemplate:
     def payload(self, source: Callable[[Placeholder], Mapping[str, Any]]) -> bytes:
         """Return the payload: the arguments, and a description of each input that is missing.
 
-        A description says which result to insert; `source` returns it for a placeholder.
+        `source` returns the description for a placeholder: which result to insert.
         """
         inputs = [{"at": list(gap.at), **source(gap.value)} for gap in self.gaps]
         return to_json({"arguments": self.arguments, "inputs": inputs})

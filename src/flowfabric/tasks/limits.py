@@ -149,4 +149,4 @@ def _argument(field: str, spec: TaskSpec, name: str, arguments: Mapping[str, Any
     try:
         return codec_for(spec.argument_hint(name)).validated(value)
     except (ValidationError, PydanticSchemaGenerationError):
-        return value  # the call as a whole is refused, or was checked before
+        return value  # the whole call is refused later, or was checked before

@@ -24,8 +24,8 @@ _CAUSES = 5
 class Decision:
     """Says whether an error may be retried, and how long or until when to wait.
 
-    Without a wait, the backoff of the policy applies. How many retries are left is not considered
-    here.
+    Without a wait, the backoff of the policy applies. The number of retries that are left plays no
+    part here.
     """
 
     is_allowed: bool
@@ -60,7 +60,7 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
     if isinstance(error, GiveUp):
         return NO
     if isinstance(error, WaitTimeout) and not _names(retry, type(error)):
-        # A retry would wait just as long again. So retry only if the policy names this error.
+        # A retry would wait as long again, so retry only if the policy names this error.
         return NO
     if isinstance(error, RetryAfter):
         return Decision(True, error.delay, error.at)

@@ -14,7 +14,7 @@ from flowfabric.core.task import MAX_SCHEMA_BYTES
 from flowfabric.tasks.codec import Codec, codec_for, describe
 from flowfabric.tasks.encoding_error import EncodingError
 
-# A prefix for the names of schema parts in which fields have their names instead of their aliases.
+# Schema parts that use the names of fields, not their aliases, have this prefix in their names.
 _NAMED = "by name: "
 
 

@@ -71,7 +71,8 @@ class TaskSpec:
     tags: Mapping[str, str] = field(default_factory=dict)
     version: str | None = None
     on_change: OnChange = "hold"
-    # The types of the signals that the task takes, by name; without any, every signal is taken.
+    # The types of the signals that the task takes, by name. Without declared types, the task takes
+    # every signal.
     signals: Mapping[str, Any] = field(default_factory=dict)
     # The type of the values that the task streams as JSON.
     streams: Any = Any

@@ -40,7 +40,7 @@ AHEAD_HOLD_SECONDS = 0.25
 # The timeout of an attempt starts at its claim. If the timeout is shorter than this, the worker
 # claims only for free slots: a waiting attempt could time out before its handler starts.
 SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
-# How often a claim waits for the claim of another worker before both claim at the same time.
+# How many times a claim waits for the claim of another worker. After that, both run at once.
 GIVES_WAY = 6
 # After this many full claims in a row, the worker stops listening for hints.
 BUSY_CLAIMS = 3
@@ -361,7 +361,7 @@ class Claimer:
             ahead = 0
         half = (ahead + 1) // 2
         if waiting > half:
-            # More than half still waits. That is enough for now: claim when less is left.
+            # Enough executions wait: claim again when at most half of them are left.
             return 0
         return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
 

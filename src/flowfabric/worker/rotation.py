@@ -29,8 +29,8 @@ MOST_LOOK_SECONDS = 0.5
 BLIND_SECONDS = 1.0
 # How long one of several partitions may take to answer a claim.
 ANSWER_SECONDS = 3.0
-# How long a partition is skipped after a claim that found nothing, because other workers have
-# locked or been granted the work that ff.find_work found there.
+# How long a partition is skipped after a claim that found nothing, although ff.find_work found work
+# there. Other workers have locked this work, or have grants for it.
 VAIN_SECONDS = (0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
 
 
@@ -165,7 +165,7 @@ class PartitionRotation:
         for partition in self._found:
             if (turn := self._turns[partition]).not_before <= now:
                 if turn is not self._current:
-                    # The next ff.find_work tells what is left there.
+                    # The next ff.find_work finds the work that is left there.
                     self._ranks.pop(self._current.partition, None)
                 self._current, self._last = turn, partition
                 return turn

@@ -19,8 +19,8 @@ class Slots:
     """Counts the handlers that occupy a slot.
 
     A handler that was asked to stop keeps its slot for `grace` seconds. Then the slot is lost and
-    another slot opens. When as many slots are lost as the worker has, no other slot opens, and the
-    worker ends.
+    another slot opens. When the worker has lost as many slots as its concurrency, no other slot
+    opens and the worker ends.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-// Reads the page again when one of its topics changes, counts leases down, copies texts, and answers
-// keys. Every page works without it.
+// Reads the page again when one of its topics changes, counts leases down, copies texts, and
+// handles keys. Every page works without this script.
 "use strict";
 
 // Without news, a page is read again after this time: heartbeats and limits make no events.
@@ -23,7 +23,7 @@ function main() {
 }
 
 function isBusy() {
-  // Who writes or chooses something must not lose it.
+  // Do not refresh while the reader types or chooses something.
   const at = document.activeElement;
   if (at && at.matches("input, textarea, select, main button, main summary")) return true;
   return [...document.querySelectorAll("main input:not([type=hidden]), main textarea")].some(
@@ -57,7 +57,7 @@ async function refresh() {
   }
 }
 
-// Replace only the parts that differ: what the reader has opened, chosen or scrolled to stays.
+// Replace only the parts that differ, so that opened, chosen and scrolled parts stay.
 function replace(old, fresh) {
   const opened = new Map([...old.querySelectorAll("details")].map((one) => [titleOf(one), one.open]));
   const chosen = rows().findIndex((row) => row.classList.contains("chosen"));

@@ -27,7 +27,7 @@ from flowfabric.server.routing import CurrentCall, Routes
 
 routes = Routes("dashboard")
 EVENTS = 100
-# The page may miss events of a transaction that was already open this long before that time.
+# The page may lack events of transactions that began longer than this before its first event.
 GRACE = timedelta(minutes=1)
 # The page of events begins this long ago, unless the visitor chooses another time.
 SINCE = "15m"
@@ -54,7 +54,7 @@ async def events(
         )
     except CursorExpired as error:
         raise InvalidInput(field="since", problem=str(error)) from error
-    # A read returns whole transactions, which may be long. The page shows a part of it.
+    # A read returns whole transactions, which may be long. The page shows only a part.
     after = {"since": since, "kind": kind, "cursor": cursor, "skip": str(skip + EVENTS)}
     if len(found.events) <= skip + EVENTS:
         after |= {"cursor": found.cursor, "skip": "0"}

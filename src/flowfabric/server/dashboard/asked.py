@@ -23,7 +23,7 @@ routes = Routes("dashboard")
 
 
 async def show_asked(request: Request, token: str) -> Response:
-    """Show what the holder of a token is asked, with a form to answer."""
+    """Show the question to the holder of a token, with a form to answer it."""
     client = await request.app.state.backend.any_namespace()
     try:
         asked = await client.signals.asked(token)

@@ -188,7 +188,7 @@ async def execution(call: CurrentCall, request: Request, id: Id) -> Response:
 async def _limits(
     call: Call, info: ExecutionInfo
 ) -> list[tuple[str, GateInfo | None, BudgetInfo | None]]:
-    """Return the quotas and budgets of an execution, each with how much of it is used now."""
+    """Return the quotas and budgets of an execution, each with its current use."""
     found: list[tuple[str, GateInfo | None, BudgetInfo | None]] = []
     partition = info.id.partition_key
     for one in info.limits[:LIMITS_SHOWN]:

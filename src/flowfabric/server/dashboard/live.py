@@ -24,7 +24,7 @@ from flowfabric.server.events import MEDIA_TYPE, SILENCE_SECONDS, Feed
 from flowfabric.server.routing import CurrentCall, Routes, may_still_read
 
 routes = Routes("dashboard")
-# A page is told of changes at most this often.
+# The server tells a page of changes at most this often.
 PERIOD_SECONDS = 1.0
 MOST_TOPICS = 20
 OVERVIEW = "overview"
