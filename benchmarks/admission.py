@@ -1,10 +1,10 @@
 """Server CPU of claims and completes under quotas and budgets: `admission.py`.
 
-Scenarios take turns, BENCH_RUNS rounds: no limits; all executions in one hot bucket; each execution
-in one of 1 000 buckets; each in one of 1 000 buckets and one of 1 000 budgets. Then it measures how
-long another tenant waits for its first start behind 100 000 executions of a full bucket, and what
-100 000 executions in lines cost a claim that finds nothing. Prints one JSON line; times are the
-smallest of the rounds.
+Four scenarios take turns, for BENCH_RUNS rounds: no limits; all executions in one hot bucket; each
+execution in one of 1 000 buckets; each in one of 1 000 buckets and one of 1 000 budgets. Then it
+measures how long another tenant waits for its first start behind 100 000 executions of a full
+bucket, and how much 100 000 waiting executions slow down a claim that finds nothing. Prints one
+JSON line; each time is the smallest of all rounds.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Round:
             await asyncio.gather(*(complete(claimed, b"null") for claimed in batch))
 
     async def of_size(self, size: int, calls: int) -> dict[str, float]:
-        """Return the microseconds of a call of each operation."""
+        """Return the microseconds per call, for each operation."""
         lane = f"size-{size}"
         times = [await self.seconds()]
         await self.submit(lane, size, calls)

@@ -414,7 +414,7 @@ def graph(nodes: int, edges: Sequence[Edge]) -> Graph:
 class Drain:
     """Claims and completes everything, 100 at a time, as a worker does.
 
-    It times the completion of each hundred until the ends are propagated. It does not time claims.
+    It measures each completion until the ends are propagated. It does not measure claims.
     """
 
     def __init__(self, client: FlowFabric, watcher: asyncpg.Connection) -> None:

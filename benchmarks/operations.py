@@ -1,6 +1,6 @@
 """Measures p50 and p99 of every operation: `python benchmarks/operations.py [--calls 300]`.
 
-Makes one call at a time on an idle database, and times the whole call of the client.
+Makes one call at a time on an idle database, and measures the whole call of the client.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compares several partitions with one, by CPU: `python benchmarks/partitions.py [--idle]`
 
 Each run gets a fresh database; the numbers of partitions take turns. BENCH_N, BENCH_CONC and
-BENCH_RUNS change the size, BENCH_NUMBERS the numbers (1,8,32). With --idle it measures instead what
-100 idle workers cost the server.
+BENCH_RUNS change the size. BENCH_NUMBERS changes the numbers of partitions (1,8,32). With --idle,
+it measures the load of 100 idle workers instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A proxy in front of the server that counts round trips, by the server's answers."""
+"""A proxy in front of the server. It counts round trips by the server's answers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Counter:
 
 @asynccontextmanager
 async def counted(url: str) -> AsyncIterator[Counter]:
-    """Run a proxy to the database that counts round trips."""
+    """Count round trips with a proxy in front of the database."""
     counter = Counter(url)
     listening = await asyncio.start_server(counter.serve, "127.0.0.1", 0)
     counter.listens_on(listening.sockets[0].getsockname()[1])

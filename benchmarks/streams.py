@@ -77,7 +77,7 @@ def read_all(url: str, ids: list[str], answers: Any) -> None:
 
 
 def read_times(url: str, id: str, answers: Any) -> None:
-    """Note how long each frame took from its sending to here."""
+    """Note how long each frame took to arrive here."""
 
     async def follow() -> list[float]:
         async with App(database_url=url) as app:

@@ -36,7 +36,9 @@ async def pay(ctx: Context, order: str) -> str:
 
 
 async def webhook(token: str, body: dict[str, object], delivery: str) -> None:
-    """What a web framework calls. The delivery id of the provider makes a repeat harmless."""
+    """Handle a request, as a web framework does. The delivery id of the provider makes a repeat
+    harmless.
+    """
     answer = await app.signal(token, body, by="provider", key=delivery)
     print("webhook: repeat" if answer.is_duplicate else "webhook: new")
 

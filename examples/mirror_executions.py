@@ -22,7 +22,7 @@ create table if not exists order_state (
   changed_at   timestamptz not null
 )"""
 
-# The events of an execution come in order, but one may come twice: the version makes it harmless.
+# The events of an execution come in order, but may come twice: the version makes a repeat harmless.
 UPSERT = """
 insert into order_state (execution_id, task, state, version, changed_at)
 values (%s, %s, %s, %s, %s)

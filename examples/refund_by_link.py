@@ -1,4 +1,4 @@
-"""Refund by approval link: the handler sends a link and waits for the answer, without a slot.
+"""Refund by approval link: the handler sends a link, and frees its slot until the answer comes.
 
 python examples/refund_by_link.py
 """

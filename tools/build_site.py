@@ -151,7 +151,12 @@ def _without_escapes(code: re.Match[str]) -> str:
 
 
 def _stage_examples(examples: list[Path], pages: Path) -> None:
-    lines = ["# Examples", "", "Programs that the tests run. Each says how to start it.", ""]
+    lines = [
+        "# Examples",
+        "",
+        "Programs that the tests run. The first lines of each say how to start it.",
+        "",
+    ]
     for file in examples:
         text = file.read_text(encoding="utf-8")
         name = file.relative_to(ROOT / "examples")

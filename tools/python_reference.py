@@ -103,21 +103,7 @@ def python_page(note: str) -> str:
         *_class(flowfabric.Truncated, ""),
         *_class(flowfabric.Ended, ""),
         *_class(flowfabric.EndedError, ""),
-        "## In a handler",
-        "",
-        *_class(flowfabric.Context, CONTEXT),
-        *_class(HandlerStream, STREAM),
-        *_value(
-            "current", "The context of the running handler, for code without a context parameter."
-        ),
-        *_functions("signal", "answer", "every", "at_least"),
-        *_class(flowfabric.Approval, "is_approved answers approved_by denied_by comments"),
-        *_class(flowfabric.ApprovalAnswer, ""),
-        *_class(flowfabric.ApprovalRequest, "approver question details token url"),
-        *_value("provided", "The default of a parameter that a provider fills in."),
-        *_value(
-            "CallNext", "The second argument of a middleware: `await call_next()` runs the task."
-        ),
+        *_handler_section(),
         "## Policies",
         "",
         *_class(flowfabric.Retry, ""),
@@ -164,6 +150,32 @@ def python_page(note: str) -> str:
         *_class(testing.Harness, HARNESS),
     ]
     text = "\n".join(lines).rstrip() + "\n"
+    _check_complete(text)
+    return text
+
+
+def _handler_section() -> list[str]:
+    return [
+        "## In a handler",
+        "",
+        *_class(flowfabric.Context, CONTEXT),
+        *_class(HandlerStream, STREAM),
+        *_value(
+            "current", "The context of the running handler, for code without a context parameter."
+        ),
+        *_functions("signal", "answer", "every", "at_least"),
+        *_class(flowfabric.Approval, "is_approved answers approved_by denied_by comments"),
+        *_class(flowfabric.ApprovalAnswer, ""),
+        *_class(flowfabric.ApprovalRequest, "approver question details token url"),
+        *_value("provided", "The default of a parameter that a provider fills in."),
+        *_value(
+            "CallNext", "The second argument of a middleware: `await call_next()` runs the task."
+        ),
+    ]
+
+
+def _check_complete(text: str) -> None:
+    """Raise LookupError if the page lacks a public name."""
     missing = [
         name
         for name in flowfabric.__all__
@@ -171,7 +183,6 @@ def python_page(note: str) -> str:
     ]
     if missing:
         raise LookupError(f"tools/python_reference.py leaves out {', '.join(missing)}")
-    return text
 
 
 @dataclass(frozen=True)
@@ -269,8 +280,9 @@ def _text(node: ast.expr) -> str:
 
 
 def _members(kind: type) -> dict[str, Member]:
-    """Return the members of a class: first its own, then those of its base classes in
-    flowfabric."""
+    """Return the members of a class: first its own, then the members of its base classes in
+    flowfabric.
+    """
     found: dict[str, Member] = {}
     for base in kind.__mro__:
         if not base.__module__.startswith("flowfabric"):

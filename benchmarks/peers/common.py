@@ -66,7 +66,7 @@ def _server_cpu(postmaster: str) -> float:
 
 
 def _stat(pid: str) -> tuple[int, int, int, int, int]:
-    """Return user and system ticks of a process and of its ended children, and its parent."""
+    """Return the ticks of a process and its ended children (user, system), and its parent's id."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (*map(int, fields[11:15]), int(fields[1]))  # type: ignore[return-value]

@@ -40,7 +40,7 @@ async def main():
     while done < N:
         await asyncio.sleep(0.005)
     # As on our side, the drain ends when the database says so: PgQueuer moves ended jobs to its log
-    # in batches, behind the handlers.
+    # in batches, some time after their handlers.
     while await pool.fetchval("select exists (select from pgqueuer)"):
         await asyncio.sleep(0.001)
     d, d_cpu = phase.end()

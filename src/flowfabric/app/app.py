@@ -173,7 +173,7 @@ class App:
             "version_grace": version_grace,
         }
         found = Settings.from_environment()
-        # A database or a server that the code gives wins over one that the environment gives.
+        # A database or a server given in code overrides one from the environment.
         if url is not None and database_url is None:
             found = replace(found, database_url=None)
         if database_url is not None and url is None:

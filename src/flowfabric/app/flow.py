@@ -390,8 +390,9 @@ class Flow:
         return found
 
     def _wired(self, node: Node[Any], joins: list[Join]) -> Wiring:
-        """Group the upstream nodes: first the nodes that must all succeed, then each group of which
-        only some nodes must succeed."""
+        """Group the upstream nodes: first the nodes that must all succeed, then each group in which
+        only some nodes must succeed.
+        """
         gaps = node._arguments.gaps if isinstance(node._arguments, ArgumentTemplate) else ()
         needed: dict[Node[Any], None] = {}
         partial: dict[tuple[Policy, tuple[Node[Any], ...]], list[int]] = {}

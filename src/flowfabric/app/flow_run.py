@@ -134,8 +134,8 @@ class FlowRun:
     ) -> Any:
         """Wait for the end of a node and return its result.
 
-        The default is the last node, the one that no other node waits for; there must be exactly
-        one. Raises the same errors as `Run.result`. If the node was skipped, raises the error of
+        The default is the last node: no other node waits for it. There must be exactly one last
+        node. Raises the same errors as `Run.result`. If the node was skipped, raises the error of
         the node that caused the skip. A handler that waits outside its steps frees its slot in the
         worker, unless it passes a `timeout`.
         """

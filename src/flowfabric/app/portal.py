@@ -1,4 +1,4 @@
-"""Run async code for synchronous callers, on a background event loop or on the worker's."""
+"""Run async code for synchronous callers, on a background event loop or the worker's loop."""
 
 from __future__ import annotations
 

@@ -474,7 +474,7 @@ class Task(Generic[P, R, T, S]):
     def _shared(self, partition: int) -> Submission:
         """Return a template for the submissions of this task in one partition.
 
-        They differ only in their ids and payloads.
+        The submissions differ only in their ids and payloads.
         """
         shared = self._shared_submissions.get(partition)
         if shared is None or shared.route.namespace != self._space:

@@ -197,7 +197,7 @@ class WebhookDelivery:
         self._resolve = resolve
         self._trust = trust
         self._serving: dict[str, asyncio.Task[None]] = {}
-        # Events of an unfinished page that a receiver has accepted, by webhook.
+        # By webhook: the events that its receiver has accepted, of a page that is not finished.
         self._accepted: dict[str, set[str]] = {}
 
     async def run(self) -> None:

@@ -475,8 +475,8 @@ class _Run:
             try:
                 answer = await self.action.do(self.client, id, version)
             except (InvalidInput, SchemaError) as error:
-                # Every execution would get this error, unless it is about the steps of this
-                # execution.
+                # Every execution would get this error, unless the error is about the steps of this
+                # one.
                 if isinstance(error, InvalidInput) and error.field == "from_step":
                     self._refused(id, error)
                 else:

@@ -35,7 +35,7 @@ def check(
     """Check this code against the journals of executions in flight. Run it before a deploy.
 
     Each handler runs up to the first step that is not recorded. No step runs, and the app's
-    connections are read-only. Code outside steps, startup hooks, middleware and providers do run.
+    connections are read-only. Startup hooks, middleware, providers and code outside steps do run.
 
     An execution of another code version is checked only if this code reads that version. Otherwise
     the workers of that version finish it.

@@ -86,7 +86,7 @@ class FramePrinter:
         self._output = output
         self._to_stderr = to_stderr
         self._is_terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
-        # Whether the last line has no end yet.
+        # Whether the last printed line still lacks its line end.
         self._is_open = False
 
     async def follow(

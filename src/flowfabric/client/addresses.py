@@ -118,7 +118,7 @@ class Scoped:
 
         wanted = list(await self._database.partitions.all())
         if not is_suffix(text) and len(wanted) > 1:
-            # Most ids choose their partition by their own bytes.
+            # The bytes of most ids determine their partition.
             likely = partition_of(UUID(text).bytes, self._database.partitions.numbers.minted)
             with contextlib.suppress(Unavailable):
                 if first := await within_time(likely, len(wanted), search(likely)):

@@ -21,7 +21,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import optional, reader
 from flowfabric.db.session import Database
 
-# Defined here because inside the class `list` is the method `Budgets.list`.
+# Defined here because, inside the class, `list` is the method `Budgets.list`.
 BudgetList: TypeAlias = list[BudgetInfo]
 Report: TypeAlias = tuple[Claimed, Mapping[str, int], str]
 Reports: TypeAlias = list[Report]

@@ -22,7 +22,7 @@ def claimed_of(row: Any, partition: int, claim_id: UUID) -> list[Claimed]:
     attempt_ids, attempt_types, lease_ends, attempt_ends, deadlines, retries = row[10:16]
     encodings, payloads, replays, traces, crashes, generations = row[16:]
     attempts = repeat(1) if indexes is None else [index + 1 for index in indexes]
-    # Built by map, because a worker builds one for every execution.
+    # Use map, which is fast: a worker builds one record for every execution.
     return list(
         map(
             Claimed,

@@ -118,7 +118,7 @@ class HintListener:
 
 @dataclass(slots=True)
 class _Page:
-    """A page that was delivered: its last event, the cursor after it, and how many events."""
+    """A page that was delivered: its last event, the cursor after it, and the number of events."""
 
     last: int
     cursor: str

@@ -630,8 +630,8 @@ def _place_keys(submissions: Sequence[Submission], partitions: int) -> None:
 
 
 def _shared(values: list[T]) -> tuple[list[T] | None, T | None]:
-    """Return two arguments of a call. If all values are equal, they are None and that value;
-    otherwise the array of values and None.
+    """Return two arguments of a call: (None, value) if all values are equal, otherwise (array,
+    None).
     """
     return (None, values[0]) if values.count(values[0]) == len(values) else (values, None)
 

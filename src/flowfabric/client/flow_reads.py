@@ -1,4 +1,4 @@
-"""Read flows, their members, edges and inputs. For a missing flow, return None or nothing."""
+"""Read flows, their members, edges and inputs. For a missing flow, return None or an empty list."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class FlowReads(Scoped):
         upstream: ExecutionId | None = None,
         downstream: ExecutionId | None = None,
     ) -> list[EdgeInfo]:
-        """List the edges of a flow by id.
+        """List the edges of a flow, sorted by id.
 
         `upstream` and `downstream` limit the list to edges out of one member or into one member. A
         missing flow has no edges.
@@ -164,7 +164,7 @@ class FlowReads(Scoped):
     async def members(
         self, id: AnyId, *, states: Collection[PublicState | str] | None = None
     ) -> list[FlowMember]:
-        """List the members of a flow by id, or only the members in the given states.
+        """List all members of a flow, or only the members in the given states, sorted by id.
 
         A missing flow has no members.
         """
@@ -245,7 +245,7 @@ class FlowReads(Scoped):
         newest: bool = False,
         partition: int | None = None,
     ) -> FlowPage:
-        """List flows by id, or newest first, at most 1000 per page.
+        """List flows, sorted by id or newest first, at most 1000 per page.
 
         A page may be short or empty and still have a cursor; only the last page has none.
         """

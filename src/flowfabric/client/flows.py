@@ -73,7 +73,7 @@ class Flows(FlowReads, FlowCancelling):
         return await self._transactional.own_place(asked.submissions, anew=True)
 
     async def mint(self) -> FlowId:
-        """Make an id for a new flow. The bytes of the id choose its partition."""
+        """Make an id for a new flow. The bytes of the id determine its partition."""
         return mint_flow((await self._database.partitions.current()).minted)
 
     async def create(

@@ -30,7 +30,8 @@ from flowfabric.core.execution import Claimed
 from flowfabric.core.stream import Chunk, OutgoingFrame
 from flowfabric.telemetry import ENGINE_LOGGER
 
-# A frame waits at most this long for others, unless its queue holds this many bytes.
+# A frame waits at most this long for more frames. If its queue holds this many bytes, it does not
+# wait.
 FLUSH_SECONDS = 0.02
 FLUSH_BYTES = 65_536
 # The most bytes that a queue holds, and the longest time that a handler waits for space in it.
@@ -360,7 +361,7 @@ def pack_hint(partition: int, ids: Iterable[UUID]) -> str:
     return f"{partition} {''.join(map(hint_of, several))}"
 
 
-@lru_cache(maxsize=4096)  # a stream is hinted up to 50 times a second
+@lru_cache(maxsize=4096)  # a stream gets up to 50 hints a second
 def hint_of(id: UUID) -> str:
     """Return the text by which a hint names a stream: a digest of its id.
 

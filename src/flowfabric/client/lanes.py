@@ -53,7 +53,7 @@ class Lanes(Scoped):
         return await asyncio.shield(pending)
 
     async def prepare(self, submissions: Iterable[Submission]) -> None:
-        """Register the routes and the gates of submissions that this client has not registered."""
+        """Register the routes and gates of submissions that are new to this client."""
         gates: dict[int, dict[int, Gate]] = {}
         for submission in submissions:
             if submission.route not in self.known:

@@ -45,7 +45,7 @@ class Leases(Scoped):
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         super().__init__(database, namespace)
-        # When renewing the leases of a partition last failed, by partition.
+        # By partition: when renewing its leases last failed.
         self._failed: dict[int, float] = {}
 
     async def renew(

@@ -23,7 +23,7 @@ AT_ONCE = 4
 # lock for 2 s at most.
 ANSWER_SECONDS = 5.0
 
-# How long new ids do not use a raised number yet. By then every process has read it.
+# How long new ids keep the old number after a raise. By then every process has read the new number.
 REST = timedelta(seconds=3 * REFRESH_SECONDS)
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ def merge_pages(
 ) -> tuple[list[Row], UUID | None]:
     """Merge one page of each partition, ordered by id, into one page; return it and where it ends.
 
-    If more rows may follow the page of a partition, that page has an end. The merged page stops at
+    A page of a partition has an end if more rows may follow it. The merged page stops at
     the first of these ends, because unread rows of that partition may come next.
     """
     ends = [end for _, end in pages if end is not None]
@@ -144,8 +144,8 @@ def merge_pages(
 def share_of(limit: int, count: int) -> int:
     """Return how many rows to read from each partition for a page of `limit` rows.
 
-    With few partitions, read `limit` rows from each. With many partitions, read somewhat more than
-    its part of the page from each, so the page may be short.
+    With few partitions, read `limit` rows from each. With many partitions, read a little more than
+    an equal share from each, so the page may be short.
     """
     return min(limit, max(1000 // count, 2 * limit // count + 1))
 

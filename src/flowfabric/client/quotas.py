@@ -25,7 +25,7 @@ from flowfabric.core.states import Overflow
 from flowfabric.db import functions
 from flowfabric.db.records import reader
 
-# Defined here because inside the class `list` is the method `Quotas.list`.
+# Defined here because, inside the class, `list` is the method `Quotas.list`.
 QuotaList: TypeAlias = list[QuotaInfo]
 GateList: TypeAlias = Found[GateInfo]
 

@@ -428,7 +428,9 @@ class ExecutionReads(Scoped):
         after: ExecutionId | None = None,
         limit: int = MAX_PAGE,
     ) -> IdPage:
-        """List the ids after `after`, ascending, of one partition or all, at most 1000 per page."""
+        """List the ids after `after` in ascending order, of one partition or all; at most 1000 per
+        page.
+        """
         wanted = await self._wanted(partition)
         if after is not None and partition is not None and after.partition_key != partition:
             raise InvalidInput(field="after", problem=f"does not belong to partition {partition}")

@@ -25,7 +25,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 
-# Defined here because inside the class `list` is the method `Steps.list`.
+# Defined here because, inside the class, `list` is the method `Steps.list`.
 Item: TypeAlias = tuple[Claimed, Step]
 Items: TypeAlias = list[Item]
 Holders: TypeAlias = list[Claimed]

@@ -81,7 +81,7 @@ _DEFAULTS = tuple(
     {} if field.default is MISSING else field.default  # for `tags`, the default is {}
     for field in _RARE
 )
-# Options whose name or encoding differs from the field's.
+# Options whose name or encoding differs from the name or encoding of their field.
 _NAMES = {"deadline": "deadline_ms", "key_window": "key_window_ms"}
 _WRITERS: dict[str, Callable[[Any], Any]] = {
     "delayed_until": _rfc3339,
@@ -115,7 +115,7 @@ def options(submissions: Sequence[Submission]) -> list[str | None]:
     last: Any = _DEFAULTS
     text: str | None = None
     for values in map(_rare_values, submissions):
-        # Neighbours mostly belong to one task and have equal options. Encode equal options once.
+        # Neighbouring submissions mostly have the same task and options. Encode equal options once.
         if values != last:
             last, found = values, _options_of(values)
             text = _json(found) if found else None

@@ -13,7 +13,7 @@ from flowfabric.core.task import TaskDeclaration, TaskInfo, TaskName
 from flowfabric.db import functions
 from flowfabric.db.records import optional, reader
 
-# Defined here because inside the class `list` is the method `Tasks.list`.
+# Defined here because, inside the class, `list` is the method `Tasks.list`.
 TaskNames: TypeAlias = list[TaskName]
 
 _name = reader(TaskName, functions.LIST_TASKS)

@@ -245,7 +245,7 @@ class Workers(Scoped):
             )
             return [_version(row) for row in rows]
 
-        # Without one partition, a version could seem unused. So all of them must answer.
+        # If a partition did not answer, a version could seem unused. So all partitions must answer.
         answers = await ask_each(await self._database.partitions.all(), read)
         if len(answers) == 1:
             return answers[0]

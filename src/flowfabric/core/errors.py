@@ -608,7 +608,7 @@ class SchemaError(FlowFabricError):
 
 
 class SchemaMismatch(SchemaError):
-    """The database has another schema or function library than this process needs."""
+    """The database does not have the schema or the function library that this process needs."""
 
 
 class SchemaMissing(SchemaMismatch):

@@ -62,8 +62,8 @@ class Route:
                 (self.namespace, self.lane, self.task, self.capabilities, self.code_version)
             )
         except TypeError:
-            # Dictionaries hash a route before `check()` is called. Call it here, so that the error
-            # names the unhashable field.
+            # A dictionary hashes a route before anyone calls `check()`. Call it here, so that the
+            # error names the unhashable field.
             self.check()
             raise InvalidInput(
                 field="capabilities",

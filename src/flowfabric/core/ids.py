@@ -159,13 +159,14 @@ def mint(partitions: int = 1) -> ExecutionId:
 
 
 def mint_at(partition: int, partitions: int) -> ExecutionId:
-    """Make an id whose own bytes choose the given partition."""
+    """Make an id whose bytes determine the given partition."""
     return ExecutionId.of(partition, uuid7_in(partition, partitions))
 
 
 def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
-    """Return the UUID with its last two bytes changed, so that its bytes choose the given
-    partition."""
+    """Return the UUID with its last two bytes changed, so that its bytes determine the given
+    partition.
+    """
     if partitions == 1:
         return uuid
     head, tail = uuid.int >> 16, uuid.int & 0xFFFF
@@ -173,7 +174,7 @@ def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
 
 
 def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
-    """Return two bytes that make the id choose the partition if they follow `head`.
+    """Return two bytes that, appended to `head`, make an id of the partition.
 
     There are many such pairs of bytes; `tail` picks one.
     """
@@ -286,7 +287,7 @@ def uuid7() -> UUID:
 
 
 def uuid7_in(partition: int, partitions: int) -> UUID:
-    """Make a UUIDv7 whose bytes choose the given partition. Costs less than `fit(uuid7(), ...)`."""
+    """Make a UUIDv7 whose bytes determine this partition. Cheaper than `fit(uuid7(), ...)`."""
     if partitions == 1:
         return uuid7()
     place = _take_places(1)
@@ -299,7 +300,7 @@ def uuid7_in(partition: int, partitions: int) -> UUID:
 def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID | str]:
     """Make UUIDs for many executions in one partition, as 32 digits each.
 
-    As with `uuid7`, each UUID is greater than the one before it. The bytes of a UUID choose its
+    As with `uuid7`, each UUID is greater than the one before it. The bytes of a UUID determine its
     partition, so a bare UUID is enough to find the execution.
     """
     first = _take_places(count)
@@ -329,7 +330,7 @@ def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID |
         millisecond = places[0] >> 12
         number = (millisecond + 1 << 12) - places[0]
         now, places = places[:number], places[number:]
-        # A checksum is linear: only what the counter adds to it changes within a millisecond.
+        # A checksum is linear: within a millisecond, only the part that the counter adds changes.
         head = millisecond << 64 | middle
         end = _tail_for(head.to_bytes(14), choice, partition, partitions)
         start, digits = f"{millisecond:012x}7", f"{middle:012x}"

@@ -88,8 +88,8 @@ class QuotaChange:
 class Admission:
     """The answer to a caller that asked for a slot of a quota.
 
-    If `is_admitted` is False, `outcome` says why. If it is known when to ask again, `retry_at` says
-    so.
+    If `is_admitted` is False, `outcome` says why. `retry_at` is when to ask again, if that is
+    known.
     """
 
     outcome: str

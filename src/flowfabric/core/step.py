@@ -84,7 +84,8 @@ class StepRecord:
     recorded_at: datetime
     until_at: datetime | None
     attempt: int
-    # For a wait: when its answer was ready, and what it was taken as. None until then.
+    # For a wait: when its answer was ready, and what ended it (`signals`, `timeout` or `operator`).
+    # None until then.
     ready_at: datetime | None = None
     taken_as: str | None = None
 

@@ -72,7 +72,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The host and port, as the list of hosts compares them."""
+        """The host and port, in the form that the list of hosts uses."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{shown}:{self.port}"
 

@@ -13,7 +13,7 @@ from flowfabric.core.limit import amount_text
 
 Evidence: TypeAlias = Mapping[str, Any]
 
-# An execution fails after this many crashes while it ran alone.
+# An execution fails after this many crashes while it runs alone.
 LONE_CRASHES = 3
 
 

@@ -37,7 +37,7 @@ STATIC = {
     "script.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-# The pages of the menu: name, path, and the key that opens it after g.
+# The pages of the menu: name, path, and the key that opens it after the key g.
 MENU = (
     ("Overview", "", "o"),
     ("Executions", "/executions", "e"),

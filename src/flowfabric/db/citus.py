@@ -84,7 +84,7 @@ order by g.n
 
 _REFERENCE = "select pg_catalog.create_reference_table('ff.{name}');"
 _COORDINATOR = "select pg_catalog.citus_add_local_table_to_metadata('ff.{name}');"
-# Citus makes a new table in the place of such a table, and the new one counts from one.
+# Citus replaces such a table by a new table, whose numbers would start at one again.
 _COUNT_ON = """
 select pg_catalog.setval(
   pg_catalog.pg_get_serial_sequence('ff.worker_event', 'worker_event_id'),
@@ -253,7 +253,7 @@ async def count_generations(connection: Connection) -> int:
 
 
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
-    """Yield the statements that distribute the tables that are not distributed yet, in parts."""
+    """Yield, in parts, the statements that distribute the remaining tables."""
     plain = [table for table in tables if table.placed is None]
     yield (
         "reference tables",

@@ -27,9 +27,9 @@ DEFAULT_PARTITIONS = 32
 MIN_PARTITIONS, MAX_PARTITIONS = 1, 1024
 MIN_CITUS = (12, 1)
 
-# Settings that every node must have, because a call runs on the node of its partition. Without the
-# first three, a stale worker could change an execution after its node has crashed. If the last one
-# is on, Citus rewrites every query on the catalogue, even inside functions.
+# Every node must have these settings, because a call runs on the node of its partition. Without the
+# first three, a stale worker could change an execution after a crash of the node. If the last
+# setting is on, Citus rewrites every query on the catalogue, even inside functions.
 NODE_SETTINGS = {
     "fsync": ("on",),
     "full_page_writes": ("on",),
@@ -137,8 +137,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What decides whether a database can be distributed. Without Citus, only the first two
-    facts are known."""
+    """The facts that decide whether a database can be distributed. Without Citus, only the first
+    two are known.
+    """
 
     schema: SchemaStatus
     version: str | None

@@ -26,7 +26,7 @@ Rows: TypeAlias = list[asyncpg.Record]
 PAGE = 10_000
 
 # Tables whose rows belong to executions. A narrowed query reads, from these tables, only the rows
-# of the given executions. It reads other tables, and quoted table names, in full.
+# of the given executions. It reads all other tables, and tables with quoted names, in full.
 _OWNED = re.compile(
     r"\bff\.(execution|execution_body|attempt|step|event|grant|flow|edge|edge_group|stream"
     r"|stream_chunk)\b"

@@ -110,7 +110,7 @@ where a.attrelid = pg_catalog.to_regclass('ff.installation')
   and a.attname in ('keyed_partitions', 'is_distributed')
 """
 
-# The view of an earlier release has no is_distributed, and its tables are plain.
+# The view of an earlier release has no is_distributed; its tables are not distributed.
 _READ_INSTALLATION = """\
 select i.step, i.name, i.checksum, i.breaking, i.applied_at, i.library_version, i.library_hash,
        {is_distributed} as is_distributed

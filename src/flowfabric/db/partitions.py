@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 # A process works on all partitions that it knows, and reads their number again after this time.
-# ff.raise_partitions lets a raised number rest for three times as long before new ids use it, so no
-# process can miss work in a new partition.
+# New ids use a raised number only after three times as long (ff.raise_partitions), so no process
+# can miss work in a new partition.
 REFRESH_SECONDS = 10.0
 
 # New ids that are made one by one stay in one partition for this long, so that few calls store
@@ -70,8 +70,7 @@ class KnownPartitions:
         self._read_at = -REFRESH_SECONDS
         self.numbers = Numbers()
         self.rest = Rest()
-        # The partition for new ids, the time until which it is used, and when it was last asked
-        # for.
+        # The partition for new ids, when its turn ends, and when a caller last asked for it.
         self._chosen = self._next = random.randrange(1 << 15)
         self._chosen_until = 0.0
         self._chosen_at = 0.0

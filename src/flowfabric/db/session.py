@@ -77,7 +77,7 @@ class Database:
         self._kept: KeptConnections | None = None
         self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
-        # Where the tables are distributed, the engine's own hints stay on the node that sends them.
+        # If the tables are distributed, the engine's own hints stay on the node that sends them.
         self.is_distributed = False
         self.partitions = KnownPartitions(self._read_partitions)
 

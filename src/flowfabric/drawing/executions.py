@@ -146,7 +146,7 @@ def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
 
 
 def step_facts(step: StepRecord, *, is_whole: bool) -> dict[str, Any]:
-    """Return a step as plain data. Show a long value only if `is_whole`, and a secret never."""
+    """Return a step as plain data. Never show a secret; show a long value only if `is_whole`."""
     facts = plain(step)
     facts.pop("value", None)
     is_shown = is_whole or len(step.value or b"") <= VALUE_SHOWN

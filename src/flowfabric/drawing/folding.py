@@ -207,8 +207,7 @@ def _stages_alone(picture: Picture) -> list[Hashable]:
 
 
 def _kind(box: Box) -> str:
-    """Return the kind of a box: its task or its name. A folded box has another kind than a
-    single box."""
+    """Return the kind of a box: its task or its name, and whether the box is folded."""
     return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
 
 

@@ -229,7 +229,7 @@ def _ports(picture: Picture) -> list[list[Port]]:
                 width = text_width(joint.label, SMALL_SIZE) + 18
                 width += 14 if joint.state in (GroupState.SATISFIED, GroupState.IMPOSSIBLE) else 0
             ports.append(Port(group, width, joint))
-        # Groups of one line each are all needed, so they can share one port.
+        # A group of one line is always needed, so all such groups can share one port.
         if all(port.joint is None for port in ports):
             ports = [replace(port, width=0.0) for port in ports]
         found.append(ports)

@@ -21,7 +21,7 @@ SHELL = "/bin/sh"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user that runs PostgreSQL. `switch` says that it is not the caller."""
+    """A user that runs PostgreSQL. `switch` means that it is not the user of this process."""
 
     name: str
     uid: int

@@ -67,7 +67,7 @@ class Server:
         return f"<Server {self.version} {self.url}>"
 
     def _leave(self, *, regardless: bool) -> None:
-        # Clear this first, so that only one thread leaves, and only once.
+        # Clear this first, so that only one thread stops using the server, and only once.
         user, self._user = self._user, None
         _servers.discard(self)
         if user is None:

@@ -183,8 +183,9 @@ class Folder:
         return record
 
     def _is_ours(self, home: Path) -> bool:
-        """Return whether `home` belongs to this project. If this project is a copy, it may
-        belong to the original project."""
+        """Return whether `home` belongs to this project. If this project is a copy, `home` may
+        belong to the original project.
+        """
         owner = home / "project"
         try:
             recorded = Path(owner.read_text())

@@ -204,7 +204,7 @@ class Context(HandlerContext):
 
     @property
     def generation(self) -> int:
-        """How often `continue_as` has continued the execution: 0 at first, then 1, 2, ..."""
+        """How many times `continue_as` has continued the execution: 0 at first, then 1, 2, ..."""
         return self._run.claimed.generation
 
     @property
@@ -1097,7 +1097,7 @@ class Context(HandlerContext):
         if task.options.via is not None:
             raise InvalidInput(
                 field="via",
-                problem="a child is stored in its own transaction: use task.submit(..., via=...)",
+                problem="cannot be used for a child: use task.submit(..., via=...)",
             )
         submission = task.submission(args, kwargs)
         submission.with_parent = task.options.with_parent

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Before Python 3.12, asyncio marks a plain function that returns a coroutine with this attribute.
+# Before Python 3.12, asyncio uses this attribute to mark plain functions that return coroutines.
 COROUTINE_MARK = "_is_coroutine"
 
 
@@ -28,7 +28,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def check_no_loop(instead: str, how: str = "await") -> None:
-    """Refuse a blocking call on a thread that runs an event loop; say how to use `instead`."""
+    """Refuse a blocking call on a thread that runs an event loop. The error names `instead`."""
     if running_loop() is not None:
         raise RuntimeError(f"This would block the event loop. In async code use: {how} {instead}")
 

@@ -19,15 +19,15 @@ from flowfabric.handlers.waits import EndedWait, RunsWait, RunWait, Waits
 # How many results one call reads.
 _READ_AT_ONCE = 1000
 
-# A run of another partition cannot wake an execution. The handler waits for it in its slot for a
-# moment. Then the handler leaves the slot, and looks again after 1 s, 2 s, 4 s and so on.
+# A run of another partition cannot wake an execution. The handler waits for such a run in its slot
+# for a moment. Then the handler leaves the slot, and looks again after 1 s, 2 s, 4 s and so on.
 MOMENT_SECONDS = 2.0
 _FIRST_POLL = timedelta(seconds=1)
 _LAST_POLL = timedelta(seconds=30)
 
 
 class Looks:
-    """Counts how often an execution of this process has looked for the end of a run in another
+    """Counts how many times an execution of this process has looked for the end of a run in another
     partition.
 
     Only the latest counts are kept. A count starts again at 0 if it was dropped, or if another

@@ -109,9 +109,7 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register a type; return the condition that a signal with a value of this type comes to
-        the address.
-        """
+        """Register a type; return the condition for a signal of this type at the address."""
         schema = signal_schema(codec)
         if schema is None:
             return address

@@ -180,7 +180,7 @@ def _patch_frame(patch: Mapping[str, Any]) -> OutgoingFrame:
 
 
 class _LogLines:
-    """Sends the lines that one handler logs as frames."""
+    """Sends each log line of one handler as a frame."""
 
     def __init__(self, durable: DurableRun, level: int) -> None:
         self._durable = durable
@@ -198,7 +198,7 @@ class _LogLines:
                 self._dropped += 1
         except (FlowFabricError, RuntimeError, HandlerPaused, asyncio.CancelledError):
             # The lease is lost or the handler is ending. Logging must not raise; the handler's next
-            # call does.
+            # call raises.
             self._dropped += 1
 
     def _put(self, value: Mapping[str, Any]) -> bool:

@@ -74,7 +74,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         lambda client, batch: client.executions.promote_delayed(limit=batch),
         Due.TIMER,
     ),
-    # Finishes the propagation of an end if a process died before it could.
+    # Finishes the propagation of an end that a dead process left behind.
     Reconciler(
         "wake_resolver",
         timedelta(seconds=1),
@@ -113,7 +113,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         lambda client, batch: client.streams.expire(limit=batch),
         Due.STREAM,
     ),
-    # Cancels members of cancelled flows that the cancelling call could not cancel.
+    # Cancels the members of a cancelled flow that the call itself could not cancel.
     Reconciler(
         "cancel_backlog",
         timedelta(seconds=15),

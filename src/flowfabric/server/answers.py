@@ -22,13 +22,13 @@ JSON = "application/json"
 SECRET = {"lease_id", "attempt_id", "lease_ids"}
 
 
-# Fields of records that hold JSON of users. It is shown as it is.
+# Fields of records that hold JSON of users. This JSON is shown unchanged.
 _OF_USERS = {"arguments", "data", "details", "document", "result", "signals"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """A JSON value of a user, such as a result. It is shown as it is, with its nulls."""
+    """A JSON value of a user, such as a result. It is shown unchanged, with its nulls."""
 
     value: Any
 

@@ -128,7 +128,7 @@ GRAPH = Like(
     "/v1/flows", Scope.SUBMIT, limit=LARGE, status_code=201, answers=StoredFlow, refuses=(404,)
 )
 async def submit(call: CurrentCall, body: NewFlow) -> Response:
-    """Store a whole flow, or nothing. Nodes wait for each other by name."""
+    """Store a whole flow, or nothing. Each node names the nodes that it waits for."""
     graph = await graph_of(call, body)
     done = await call.client.flows.submit(graph)
     nodes = {node.name: node.submission.id for node in graph.nodes}

@@ -104,7 +104,7 @@ NAMES = {
 
 
 class CallMetrics:
-    """Counts the calls of one process, as the listener of its meters."""
+    """Counts the calls of one process: its meters report each call."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
@@ -179,7 +179,7 @@ class ServerMetrics:
         self.calls.listen(client.database)
         found = CollectorRegistry()
         found.register(_Gauges([*await _work(client), *await _history(client)]))
-        # The totals of the process are of all namespaces.
+        # The totals of the process count all namespaces.
         totals = generate_latest(self.registry) if with_totals else b""
         return totals + generate_latest(found)
 

@@ -1,8 +1,8 @@
 """JSON Schemas of answers, derived from the records that `answers.shown` renders.
 
-A record or a typed dictionary is the only home of its shape: the schema follows from its fields, by
-the same rules as the rendering. A null field is left out, an id that contains a partition also gets
-a field `uuid`, and leases are never shown.
+Only the record or the typed dictionary defines the shape of an answer: the schema follows from its
+fields, by the same rules as the rendering. A null field is left out, an id that contains a
+partition also gets a field `uuid`, and leases are never shown.
 """
 
 from __future__ import annotations

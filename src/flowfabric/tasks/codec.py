@@ -121,7 +121,7 @@ class Codec:
         return self._read(stored)
 
     def json_schema(self, *, by_alias: bool = True, prefix: str = "") -> dict[str, Any] | None:
-        """Return the JSON Schema of the type; None if it cannot be written as one.
+        """Return the JSON Schema of the type; None if the type has no JSON Schema.
 
         `prefix` is put in front of the names of the definitions that the schema refers to.
         """
@@ -214,8 +214,8 @@ def _writable(schema: Any) -> Any:
     """
     found = mapped(schema, _writable)
     if found.get("type") in ("model", "dataclass"):
-        # A class has a serialiser with its own settings. Pydantic makes a serialiser with our
-        # settings for a stand-in class.
+        # A class has a serialiser with its own settings. For a stand-in class, Pydantic makes a
+        # serialiser with our settings.
         found["cls"] = _stand_in(found["cls"])
         found["config"] = {**(found.get("config") or {}), **_AS_JSON}
     how = found.get("serialization")

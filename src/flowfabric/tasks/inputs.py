@@ -84,7 +84,9 @@ def make_template(
 
 
 def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
-    """Encode one argument that contains no result. Raises `InvalidInput` if it does not fit."""
+    """Encode an argument that contains no result of a node. Raises `InvalidInput` if it does not
+    fit.
+    """
     return _TemplateBuilder(spec).build(value, spec.argument_hint(name), (name,), [])
 
 

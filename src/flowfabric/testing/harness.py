@@ -38,7 +38,7 @@ S = TypeVar("S")
 
 # A drain that starts more handlers than this will probably never end, so it fails.
 MOST_ATTEMPTS = 10_000
-# How often `run` may move the clock for one run.
+# How many times `run` may move the clock for one run.
 MOST_JUMPS = 1_000
 _TICK_SECONDS = 0.001
 _LOOK_SECONDS = 0.01
@@ -153,7 +153,7 @@ class Harness:
             if await self._settle(session, run, state) or await self._work(session, 1):
                 continue
             if await self._state(run) is not state:
-                continue  # The run went on between the first read and the search for work.
+                continue  # The run made progress between the first read and the search for work.
             if session.due_in is None or jumps == MOST_JUMPS:
                 raise AssertionError(await self._standstill(run, "its end"))
             await self.skip(max(session.due_in, timedelta()))
@@ -244,7 +244,7 @@ class Harness:
     async def signal(
         self, run: Run[Any], name: str, value: Any = None, /, *, by: str | None = None
     ) -> None:
-        """Send a signal to a run; a handler that waits for it goes on with the next `run`."""
+        """Send a signal to a run; a handler that waits for it continues with the next `run`."""
         _check(run, Run)
         await self._begin()
         await run.signal(name, value, by=by)

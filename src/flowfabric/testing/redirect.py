@@ -9,7 +9,7 @@ from dataclasses import replace
 from flowfabric.app.app import App, apps
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 
-# Change only the variable that wins over the others. Other programs may read the others.
+# Change only the variable that overrides the others. Other programs may read the others.
 _VARIABLE = DATABASE_URL_VARIABLES[0]
 
 

@@ -98,7 +98,7 @@ class Claimer:
         self._full_claims = 0
         self._room_freed = asyncio.Event()
         self._woken = asyncio.Event()
-        # Whether a hint has arrived and the second claim after it is still to come.
+        # Whether the second claim after a hint is still due.
         self._is_hinted = False
 
     def wake(self) -> None:

@@ -34,8 +34,8 @@ class HintedWorker(Protocol):
 class Hints:
     """Listens for hints for the workers of a process, unless all of them are busy.
 
-    `on_signal` is called when signals were stored without a lock, with the partition of the
-    signals. It is called with None if hints may have been lost.
+    If signals were stored without a lock, `on_signal` is called with their partition. It is called
+    with None if hints may have been lost.
     """
 
     def __init__(

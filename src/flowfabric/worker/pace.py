@@ -46,5 +46,5 @@ class Pace:
             self._since, self._ended, self._seconds = now, 0, 0.0
 
     def forget(self) -> None:
-        """Expect no quick ends until executions end again: the handlers have become slow."""
+        """Forget the pace until executions end again, because the handlers have become slow."""
         self._per_second = 0.0

@@ -121,7 +121,7 @@ class Registrations:
         self._ttl = lease_ttl * _LIVENESS_SHARE
         # The workers' loops write `_workers` and `_removed`, and the heartbeat's loop reads them.
         # Every operation on them is atomic in the interpreter. Only the heartbeat's thread uses the
-        # others.
+        # other attributes.
         self._workers: dict[str, Registration] = {}
         self._removed: deque[str] = deque()
         self._registered: set[str] = set()

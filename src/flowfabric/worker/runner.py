@@ -52,7 +52,7 @@ from flowfabric.worker.threads import Threads
 
 # How long a handler may take to end after it was cancelled or asked to pause.
 UNWIND_SECONDS = 5.0
-# A handler that ends sooner than this and did not suspend does not need its own asyncio task.
+# A handler that ends sooner than this, without suspending, needs no asyncio task of its own.
 QUICK_SECONDS = 0.0001
 
 

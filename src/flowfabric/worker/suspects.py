@@ -32,7 +32,7 @@ QUIET_POLL_SECONDS = 0.02
 ALONE_SECONDS = 30.0
 # The longest turn of ordinary work. An urgent suspect waits at most this long.
 ORDINARY_SECONDS = 2.0
-# How long a suspect is postponed, and how often by one worker. After that it runs beside other
+# How long a suspect is postponed, and how many times by one worker. After that it runs beside other
 # work, because it must not wait for ever for handlers that never end.
 POSTPONE = timedelta(seconds=15)
 MAX_POSTPONES = 3

@@ -181,7 +181,7 @@ class Worker:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether a suspect waits or runs alone. Then no worker of the process takes other work."""
+        """Whether a suspect waits or runs alone. If so, no worker of the process claims."""
         return self._suspects.current is not None
 
     @property

@@ -34,7 +34,7 @@ async def show_asked(request: Request, token: str) -> Response:
 
 @routes.post("/w/{token}/answer", None, limit=MEDIUM, is_form=True, include_in_schema=False)
 async def answer(request: Request, token: str) -> Response:
-    """Answer by the form of the page. The token says who answers."""
+    """Answer with the form of the page. The token says who answers."""
     client = await request.app.state.backend.any_namespace()
     asked = None
     try:

@@ -26,7 +26,7 @@ from flowfabric.server.routing import CurrentCall, Routes
 
 routes = Routes("dashboard")
 MEMBERS_SHOWN = 500
-# A longer critical path is shown by its last members.
+# If the critical path has more members, only its last members are shown.
 PATH_SHOWN = 20
 
 

@@ -30,12 +30,12 @@ HEADERS = {
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "Cache-Control": "no-store",
-    # If a browser may send no referrer, it also hides the origin of a form.
+    # A browser that may not send a referrer also hides the origin of a form.
     "Referrer-Policy": "same-origin",
 }
 Id = Annotated[str, Path(max_length=64)]
 Name = Annotated[str, Path(max_length=256)]
-# The menu entry of a page, if it has another name than the page.
+# The menu entry of a page, if their names differ.
 _HERE = {"execution": "executions", "flow": "flows", "bulk": "executions", "task": "tasks"}
 _HERE |= {"schedule": "schedules", "audit": "events"}
 

@@ -20,7 +20,8 @@ from flowfabric.server.submissions import Submit, submission
 routes = Routes("dashboard")
 SHOWN = 200
 NEWEST = 10
-# The page links to these states. It does not count their executions: no index has state and task.
+# The page links to these states. It does not count their executions: no index covers state and
+# task.
 OPEN = (
     PublicState.DELAYED,
     PublicState.ACTIVE,
@@ -72,7 +73,7 @@ async def task(call: CurrentCall, request: Request, name: str) -> Response:
     PREFIX + "/tasks/submit", Scope.SUBMIT, is_form=True, limit=LARGE, include_in_schema=False
 )
 async def submit(call: CurrentCall, request: Request) -> Response:
-    """Submit an execution by the form of a task."""
+    """Submit an execution with the form of a task."""
     form = await form_of(request)
     name = form.get("task", "")
     info = await call.client.tasks.describe(name)
