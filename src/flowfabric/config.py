@@ -272,9 +272,7 @@ def _read_file(folder: Path) -> dict[str, object]:
     for key, value in table.items():
         place = f"{name}: {key}"
         if key == "token":
-            raise InvalidInput(
-                field=place, problem="must not stand in a file; set FLOWFABRIC_TOKEN"
-            )
+            raise InvalidInput(field=place, problem="must not be in a file; set FLOWFABRIC_TOKEN")
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known settings: {', '.join(known)}"

@@ -170,7 +170,7 @@ async def test_a_failure_has_its_type_message_and_trace(remote, world):
 
 async def test_what_http_does_not_offer_says_so_by_name(remote):
     app = await remote("admin")
-    with pytest.raises(NotOverHttp, match="worker is not offered over HTTP"):
+    with pytest.raises(NotOverHttp, match="worker cannot run over HTTP"):
         await app.run_worker()
     client = await app.client()
     with pytest.raises(NotOverHttp, match="claim_executions is not offered over HTTP"):

@@ -957,7 +957,7 @@ class App:
         """
         if self.settings.url is not None:
             raise NotOverHttp(
-                "A worker is not offered over HTTP in Python. Connect it to the database: set "
+                "A Python worker cannot run over HTTP. Connect it to the database: set "
                 "FLOWFABRIC_DATABASE_URL instead of FLOWFABRIC_URL.",
                 operation="run_worker",
             )

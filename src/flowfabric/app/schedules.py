@@ -195,7 +195,7 @@ class Scheduler:
         is_outdated = declared.outcome != "declared" and bool(self._declarations)
         if is_outdated and not self._is_outdated:
             ENGINE_LOGGER.info(
-                "schedules of this worker not used: app %s, declared by %s",
+                "schedules of this worker ignored: app %s, declared by %s",
                 self._app,
                 f"version {'.'.join(map(str, declared.version))}"
                 if declared.outcome == "older"

@@ -210,7 +210,7 @@ class WebhookDelivery:
                     # Catch every error: if this loop ended, this process would serve no webhook.
                     ENGINE_LOGGER.log(
                         level_of(error),
-                        "webhooks not looked for, trying again: %s",
+                        "search for webhooks failed, trying again: %s",
                         error,
                         exc_info=None if isinstance(error, FlowFabricError) else error,
                     )

@@ -215,7 +215,7 @@ def _lines(one: ApprovalInfo, now: datetime) -> Sequence[str]:
     lines = [
         printable(one.question),
         f"  {state}, asked {relative(one.created_at, now)}: {one.approved_count} of {one.need} "
-        f"approvals; rejections that deny it: {one.deny}",
+        f"approvals; rejections needed to deny it: {one.deny}",
         f"  approval   {one.approval_id}",
     ]
     if one.details is not None:

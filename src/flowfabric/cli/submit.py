@@ -97,7 +97,7 @@ def submit(
         None,
         "--priority",
         "-p",
-        help="Priority from 0 to 9000, higher first. Default: that of the task.",
+        help="Priority from 0 to 9000, higher first. Default: the priority of the task.",
     ),
     delay: str | None = typer.Option(
         None, "--delay", metavar="10m", help="Start after 30s, 10m, 2h, 7d, or at an ISO time."

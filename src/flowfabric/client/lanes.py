@@ -210,7 +210,7 @@ class Lanes(Scoped):
             facts |= dict.fromkeys(_OPTIONS[name])
         if not facts:
             raise InvalidInput(
-                field="concurrency", problem="or rate, weights or clear must be given"
+                field="concurrency", problem="give a concurrency, a rate, weights or clear"
             )
         await self._set_options(lane, facts, reason=reason, actor=actor)
         return await self.get(lane)

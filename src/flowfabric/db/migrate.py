@@ -476,7 +476,7 @@ async def status(connection: Connection, *, source: Source | None = None) -> Sch
     except asyncpg.InsufficientPrivilegeError as error:
         raise SchemaMismatch(
             f"This role may not read schema ff ({error}). Create the role {APP_ROLE}, make this "
-            f"one a member of it, and grant the rights as the owner of the schema with: {COMMAND}"
+            f"role a member of it, and run as the owner of the schema: {COMMAND}"
         ) from error
     applied = {row["step"]: row for row in rows if row["step"] is not None}
     is_distributed = bool(rows) and rows[0]["is_distributed"]

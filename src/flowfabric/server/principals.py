@@ -119,7 +119,7 @@ class TokenAuth:
             raise Problem(
                 429,
                 "too_many_failures",
-                f"{number} requests of this address had no valid token. Try again later.",
+                f"{number} requests from this address had no valid token. Try again later.",
                 headers={"Retry-After": str(int(left) + 1)},
             )
 
@@ -147,7 +147,7 @@ class NoAuth:
             raise Problem(
                 403,
                 "loopback_only",
-                'With auth="none" the server takes requests of its own machine only. '
+                'With auth="none" the server accepts requests from its own machine only. '
                 "Make a token: flowfabric token new",
             )
         return self._principal

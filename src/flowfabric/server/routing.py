@@ -68,7 +68,7 @@ class Call:
         who may only read.
         """
         if self.is_blind:
-            raise Forbidden("This server shows payloads to callers who may do more than read.")
+            raise Forbidden("This server hides payloads from callers who may only read.")
 
     @property
     def is_blind(self) -> bool:

@@ -87,7 +87,7 @@ async def change_quota(call: CurrentCall, request: Request, act: Id) -> Response
         concurrency = whole_in(form, "concurrency") if text_in(form, "concurrency") else None
         rate = text_in(form, "rate")
         if concurrency is None and rate is None:
-            raise InvalidInput(field="concurrency", problem="or a rate must be given")
+            raise InvalidInput(field="concurrency", problem="give a concurrency or a rate")
         await call.client.quotas.set(
             quota, concurrency=concurrency, rate=rate, reason=reason, actor=actor
         )

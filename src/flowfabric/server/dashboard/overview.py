@@ -79,7 +79,7 @@ KINDS = (
     ),
     Attention(
         "Crash looping",
-        "Their workers keep dying with them. Look at one, then cancel them.",
+        "Their workers keep crashing. Look at one, then cancel them.",
         "crash_looping=yes",
         "cancel",
         "Cancel all",
