@@ -134,6 +134,6 @@ async def _find_due(
     try:
         rows = await database.call(functions.FIND_DUE, kinds=[due.value for due in dues])
     except Unavailable as error:
-        ENGINE_LOGGER.log(level_of(error), "look over the partitions failed: %s", error)
+        ENGINE_LOGGER.log(level_of(error), "query over all partitions failed: %s", error)
         return None
     return [(Due(row["kind"]), row["partition_key"], row["due_in"]) for row in rows]

@@ -73,8 +73,8 @@ class Signals(Scoped):
         self._asks: dict[int, Batcher[Asked, WaitAnswer]] = {}
         self._noticing: asyncio.Task[None] | None = None
         self._stored: set[int | None] = set()
-        # Caches: the ids of registered types by their documents, the types by their ids, and the
-        # last type of each name. Most senders send the same few signals.
+        # Caches of types: the id by its document, the document by its id, and the last type of each
+        # signal name. Most senders send the same few signals.
         self._schema_ids: dict[str, int] = {}
         self._types: dict[int, Any] = {}
         self._last_types: dict[str, int] = {}

@@ -132,7 +132,7 @@ class Streams(Scoped):
         return self.sender.is_sending(held)
 
     async def append(self, held: Claimed, chunk: Chunk, *, base: int = 0) -> None:
-        """Store frames of a lease at once. Frames that are stored already are skipped."""
+        """Store frames of a lease now. Frames that are stored already are skipped."""
         for frame in chunk.frames:
             frame.check()
         queue = FrameQueue(self.sender, held, base)

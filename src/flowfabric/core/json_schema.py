@@ -17,7 +17,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-# Numbers that JSON does not have, as they are written.
+# How Python writes numbers that JSON does not have.
 _NO_JSON_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _WORDS = {
     "object": "an object",

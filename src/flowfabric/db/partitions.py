@@ -18,7 +18,7 @@ REFRESH_SECONDS = 10.0
 # partitions could not share a call.
 SHARED_SECONDS = 0.25
 GAP_SECONDS = 0.0005
-# This many ids at once fill a call, so the next ids go to the next partition.
+# This many ids fill a call, so the next ids go to the next partition.
 MANY = 100
 
 # How long a failed partition is skipped: at first, and at most.

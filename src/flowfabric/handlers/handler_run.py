@@ -156,7 +156,8 @@ class HandlerRun:
     def end(self) -> None:
         """End the run. Its context cannot be used any more."""
         self._worker = None
-        # The task's contextvars refer to this run. Break the cycle, so that both are freed at once.
+        # The task's contextvars refer to this run. Break the cycle, so that Python frees both
+        # immediately.
         del self.task
         if self.durable is not None:
             self.durable.end()

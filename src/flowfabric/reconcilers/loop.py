@@ -1,4 +1,4 @@
-"""Runs the reconcilers of a process: at once while work is left, else at their cadence."""
+"""Runs the reconcilers of a process: without a pause while work is left, else at their cadence."""
 
 from __future__ import annotations
 

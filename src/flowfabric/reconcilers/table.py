@@ -1,4 +1,4 @@
-"""All reconcilers. Each may run in any process, any number of times at once.
+"""All reconcilers. Each may run in many processes at the same time.
 
 A pass is one call of a database function. It skips locked rows and checks each row again under its
 lock. No row can make a pass fail, because rows are checked when they are stored.
@@ -113,7 +113,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         lambda client, batch: client.streams.expire(limit=batch),
         Due.STREAM,
     ),
-    # Cancels the members of a cancelled flow that the call itself could not cancel.
+    # Cancels the members of a cancelled flow that the caller of `cancel` left behind.
     Reconciler(
         "cancel_backlog",
         timedelta(seconds=15),

@@ -40,7 +40,8 @@ AHEAD_HOLD_SECONDS = 0.25
 # The timeout of an attempt starts at its claim. If the timeout is shorter than this, the worker
 # claims only for free slots: a waiting attempt could time out before its handler starts.
 SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
-# How many times a claim waits for the claim of another worker. After that, both run at once.
+# How many times a claim waits for the claim of another worker. After that, both run at the same
+# time.
 GIVES_WAY = 6
 # After this many full claims in a row, the worker stops listening for hints.
 BUSY_CLAIMS = 3
@@ -340,7 +341,8 @@ class Claimer:
         elif turn is not None and not self._rotation.is_single:
             self._full_claims = 0  # the next partition may have work
         elif not self._hints.is_listening:
-            # The next claim finds work that arrived after the last claim and before listening.
+            # The next claim finds work that arrived between the last claim and the start of
+            # listening.
             self._full_claims = 0
             await self._hints.listen()
         else:

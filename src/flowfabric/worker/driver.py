@@ -98,7 +98,7 @@ class Driver:
 
 
 def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
-    """Return values that change when a coroutine leaves something on its shared task."""
+    """Return facts about a task that change when a coroutine leaves something on it."""
     return (
         # Code that keeps a reference to the task can cancel it later.
         getrefcount(task),

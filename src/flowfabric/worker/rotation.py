@@ -181,7 +181,7 @@ class PartitionRotation:
                 began = monotonic()
                 ranks = await self._look()
             except Unavailable as error:
-                WORKER_LOGGER.log(level_of(error), "look over the partitions failed: %s", error)
+                WORKER_LOGGER.log(level_of(error), "query over all partitions failed: %s", error)
                 self._blind_until = monotonic() + BLIND_SECONDS
             else:
                 for turn in self._turns:
