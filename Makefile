@@ -7,7 +7,7 @@ ARGS   ?=
 # Two test processes more than there are cores, as some tests wait (tests/support/isolation.py).
 JOBS   ?= auto
 
-# Compiled once, not again in each of the processes that tests start.
+# Let Python keep bytecode, so that the processes of the tests do not compile the code again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
