@@ -89,7 +89,7 @@ class Where:
     created_before: When | None = None
     ended_after: When | None = None
     ended_before: When | None = None
-    # True if the user gave the states; False if they are the states that an action allows.
+    # Whether the user gave the states. If not, they are the states that an action allows.
     is_state_meant: bool = True
 
     @property

@@ -191,7 +191,7 @@ def _stages(picture: Picture) -> list[Hashable]:
     If there are many stages or many tasks, the key is the stage alone.
     """
     stages = _stages_alone(picture)
-    # With many stages, a key covers several of them, and its boxes may wait for each other.
+    # With many stages, one key covers several stages. Boxes with this key may wait for each other.
     if len(set(stages)) >= _STAGES or len({box.task for box in picture.boxes}) > _TASKS:
         return stages
     return [(stage, box.task) for stage, box in zip(stages, picture.boxes, strict=True)]
