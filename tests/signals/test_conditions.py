@@ -121,7 +121,7 @@ async def test_a_value_that_does_not_fit_holds_the_execution(app, db):
     ("make", "problem"),
     [
         (lambda: every(), "1 to 64 members"),
-        (lambda: at_least(0, signal("a")), "from 1 on"),
+        (lambda: at_least(0, signal("a")), "1 or more"),
         (lambda: at_least(1), "1 to 64 members"),
         (lambda: at_least(1, every(signal("a"))), "signals or waitpoints"),
         (lambda: at_least(2, signal("a"), distinct="waitpoints"), "there are 1 different members"),
