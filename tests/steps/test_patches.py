@@ -189,8 +189,8 @@ async def until_passed_on(db, run) -> None:
 
     async def is_passed_on() -> bool:
         return await db.fetchval(
-            "select attempt_pause_cause = 'older_code' and lease_id is null from ff.execution"
-            " where execution_id = $1",
+            "select attempt_pause_cause = 'older_code' and public_state = 'delayed'"
+            " from ff.execution where execution_id = $1",
             run.id.uuid,
         )
 
