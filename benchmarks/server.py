@@ -125,7 +125,7 @@ async def run(url: str, quick: bool) -> None:
 
         await measured("executions in batches of 500, 4 connections", batches * 500, process.pid,
                        asyncio.gather(*map(batched, callers[:4])))  # fmt: skip
-        # The server closes connections that were silent for seconds.
+        # The server closes connections that were silent for some seconds.
         await waits(port, token, await Caller(port, token).open(), process.pid, 1000)
         # One token may have 200 streams open.
         tokens = [(await client.tokens.create("bench", ["admin"])).token for _ in range(3)]

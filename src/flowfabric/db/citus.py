@@ -248,7 +248,7 @@ async def read_locations(connection: Connection, partitions: int) -> tuple[Locat
 
 
 async def count_generations(connection: Connection) -> int:
-    """Return how many generations of events have a node."""
+    """Count the generations of events that are recorded with a node."""
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 

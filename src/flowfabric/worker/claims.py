@@ -158,7 +158,7 @@ class Claimer:
         return claimed
 
     def start_waiting(self) -> None:
-        """Start waiting executions while slots are free."""
+        """Start the executions that wait here, as long as slots are free."""
         if not self._driver.is_running and self._start_suspending():
             self._driver.start()
 
