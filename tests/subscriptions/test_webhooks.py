@@ -21,7 +21,7 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
-from support.factories import NAMESPACE
+from support.factories import NAMESPACE, Item
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -126,6 +126,46 @@ async def test_another_worker_posts_a_page_again_and_its_ids_tell(
     assert await post(another) == 2
     ids = [headers["webhook-id"] for _, headers, _ in receiver.requests]
     assert ids == [ids[0], ids[1], ids[0], ids[1]]
+
+
+@pytest.mark.parametrize("how", ["reset", "added again"])
+async def test_what_a_receiver_accepted_before_is_posted_again_after_a_reset(
+    client, make, clock, receiver, delivery, how
+):
+    """Another receiver may have the name now, or the first one may have lost what it accepted."""
+    began = await clock.freeze()
+    await add(client, receiver, kinds=["completed"])
+    for _ in range(2):
+        await make.execution("completed")
+    receiver.statuses = [204, 500]
+    await post(delivery)
+    await clock.advance(seconds=5)
+    if how == "reset":
+        await client.subscriptions.reset("crm", since=began)
+    else:
+        await client.webhooks.remove("crm")
+        await add(client, receiver, kinds=["completed"], since=began)
+    assert await post(delivery) == 2
+
+
+async def test_all_events_of_a_large_transaction_are_posted(
+    client, engine, db, receiver, delivery, monkeypatch
+):
+    """A page holds whole transactions, and one call signs at most 1 000 bodies."""
+    posted = []
+
+    async def accept(self, id, body, signed) -> int:
+        posted.append(id)
+        return 204
+
+    monkeypatch.setattr(webhooks.Poster, "post", accept)
+    await add(client, receiver, kinds=["submitted"])
+    route = await engine.register()
+    async with db.conn.transaction():
+        for count in (1000, 1):
+            await engine.submit_many([Item(route=route)] * count)
+    assert await post(delivery) == 1001
+    assert len(set(posted)) == 1001
 
 
 async def test_waits_grow_and_after_many_failures_the_webhook_is_disabled_with_an_event(

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import version
@@ -181,6 +182,19 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The events of an unfinished page that a receiver has accepted.
+
+    The next hold of this process does not post them again, if its epoch is the next one. After a
+    gap in the epochs they are posted again: an operator may have reset the webhook, or removed it
+    and given its name to another receiver.
+    """
+
+    epoch: int
+    ids: set[str]
+
+
 class WebhookDelivery:
     """Posts the events of webhooks of one namespace, if this process may call their hosts."""
 
@@ -198,7 +212,7 @@ class WebhookDelivery:
         self._trust = trust
         self._serving: dict[str, asyncio.Task[None]] = {}
         # By webhook: the events that its receiver has accepted, of a page that is not finished.
-        self._accepted: dict[str, set[str]] = {}
+        self._accepted: dict[str, Accepted] = {}
 
     async def run(self) -> None:
         """Serve webhooks until cancelled."""
@@ -277,19 +291,24 @@ class WebhookDelivery:
         webhooks = self._client.webhooks
         cursor, ack_no, posted = hold.cursor_text, 0, 0
         stored_at, has_moved = monotonic(), False
+        accepted = self._accepted_before(name, hold.epoch)
         poster = Poster(hold.url, self._allowed, resolve=self._resolve, trust=self._trust)
         async with poster:
             while not renewals.done():
                 page = await self._read(name, cursor, hold)
+                events = [event for event in page.events if event_id(event) not in accepted]
                 try:
-                    done = await self._post_page(name, holder_id, hold, page, poster)
+                    # A page holds whole transactions, so it may be long.
+                    for start in range(0, len(events), PAGE):
+                        if renewals.done() or not await self._post_events(
+                            name, holder_id, hold, events[start : start + PAGE], poster, accepted
+                        ):
+                            return posted
+                        posted += len(events[start : start + PAGE])
                 except Refusal as error:
                     ack_no += 1
                     await self._fail(name, holder_id, hold.epoch, ack_no, str(error))
                     return posted
-                if done is None:
-                    return posted
-                posted += done
                 has_moved, cursor = has_moved or page.cursor != cursor, page.cursor
                 if has_moved and (page.events or monotonic() - stored_at > PASSING_SECONDS):
                     ack_no += 1
@@ -304,7 +323,7 @@ class WebhookDelivery:
                     ):
                         return posted
                     stored_at, has_moved = monotonic(), False
-                    self._accepted.pop(name, None)
+                    accepted.clear()
                 if page.has_more:
                     continue
                 if not follow:
@@ -312,30 +331,33 @@ class WebhookDelivery:
                 await asyncio.sleep(POLL_SECONDS)
         return posted
 
-    async def _post_page(
+    def _accepted_before(self, name: str, epoch: int) -> set[str]:
+        before = self._accepted.get(name)
+        ids = before.ids if before is not None and before.epoch + 1 == epoch else set()
+        self._accepted[name] = Accepted(epoch, ids)
+        return ids
+
+    async def _post_events(
         self,
         name: str,
         holder_id: UUID,
         hold: WebhookHold,
-        page: EventPage,
+        events: Sequence[Event],
         poster: Poster,
-    ) -> int | None:
-        """Post the events of a page in order; return how many, or None if the hold was lost."""
-        accepted = self._accepted.get(name, set())
-        events = [event for event in page.events if event_id(event) not in accepted]
-        if not events:
-            return 0
+        accepted: set[str],
+    ) -> bool:
+        """Post events in order; return False if the hold was lost."""
         ids = [event_id(event) for event in events]
         bodies = [event_body(event, has_detail=hold.has_detail) for event in events]
         signatures = await self._client.webhooks.sign(
             name, ids, bodies, holder_id=holder_id, epoch=hold.epoch
         )
         if signatures is None:
-            return None
+            return False
         for id, body, signed in zip(ids, bodies, signatures, strict=True):
             await poster.post(id, body, signed)
-            self._accepted.setdefault(name, set()).add(id)
-        return len(events)
+            accepted.add(id)
+        return True
 
     async def _read(self, name: str, cursor: str, hold: WebhookHold) -> EventPage:
         events = self._client.events
@@ -364,5 +386,5 @@ class WebhookDelivery:
             try:
                 if not await self._client.webhooks.ack(name, holder_id, epoch, ttl=HOLD):
                     return
-            except Unavailable as error:
+            except FlowFabricError as error:
                 ENGINE_LOGGER.log(level_of(error), "webhook hold not renewed: %s", error)
