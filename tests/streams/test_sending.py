@@ -512,6 +512,31 @@ async def test_the_log_of_a_handler_becomes_frames_and_only_its_own(app, kind):
         assert sum(isinstance(one, Rewind) for one in items) == 1
 
 
+async def test_a_bad_or_a_long_log_line_does_not_fail_the_handler(app, monkeypatch):
+    """As with every other handler of the library `logging`."""
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logger = logging.getLogger("shop")
+
+    class Unprintable:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    @app.task(name="say")
+    async def say(ctx: Context) -> None:
+        with ctx.stream.logs():
+            logger.info("%d items", "three")
+            logger.info("%s", Unprintable())
+            logger.info("\U0001f600" * 20_000)
+            logger.info("after")
+
+    run = await say.submit()
+    async with working(app):
+        await run.result(timeout=30)
+    long, after = (one.data["message"] for one in await collect(run))
+    assert (set(long), after) == ({"\U0001f600"}, "after")
+    assert len(long) >= 5000
+
+
 async def test_best_effort_frames_can_be_left_out(app):
     @app.task
     async def say(ctx: Context) -> None:

@@ -22,8 +22,9 @@ from flowfabric.tasks.frames import DEFAULT_KINDS, encode_frame
 if TYPE_CHECKING:
     from flowfabric.handlers.handler_run import HandlerRun
 
-# A line of the log is cut to this many characters.
+# A line of the log, and the name of its logger, are cut to this many characters.
 _MAX_LINE = 8_000
+_MAX_NAME = 256
 
 
 class HandlerStream:
@@ -193,7 +194,7 @@ class _LogLines:
         try:
             if self._dropped and self._put({"dropped": self._dropped}):
                 self._dropped = 0
-            told = {"level": record.levelname, "logger": record.name, "message": line}
+            told = {"level": record.levelname, "logger": record.name[:_MAX_NAME], "message": line}
             if not self._put(told):
                 self._dropped += 1
         except (FlowFabricError, RuntimeError, HandlerPaused, asyncio.CancelledError):
@@ -202,7 +203,9 @@ class _LogLines:
             self._dropped += 1
 
     def _put(self, value: Mapping[str, Any]) -> bool:
-        frame = OutgoingFrame(json.dumps(value).encode(), FrameEncoding.JSON, "log")
+        # Not as ASCII: a line of emoji would be too large for a frame.
+        payload = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        frame = OutgoingFrame(payload, FrameEncoding.JSON, "log")
         return self._durable.frames.put_soon(frame)
 
 
@@ -224,7 +227,14 @@ class _Tap(logging.Handler):
             return
         for logger, lines in _lines.get():
             if logger is self._logger:
-                lines.send(record, self.format(record)[:_MAX_LINE])
+                try:
+                    line = self.format(record)[:_MAX_LINE]
+                except Exception:
+                    # The arguments do not fit the text. Like every handler of `logging`, report it
+                    # and let the program go on.
+                    self.handleError(record)
+                    return
+                lines.send(record, line)
 
 
 class _Taps:
