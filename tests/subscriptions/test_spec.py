@@ -1,4 +1,4 @@
-"""The defects E1 to E10 of the reference and the cases of its subscriptions, as sentences."""
+"""Defects of the reference and cases of its subscriptions, as sentences (tools/mapping.toml)."""
 
 from __future__ import annotations
 
@@ -66,6 +66,13 @@ async def test_acts_of_operators_are_events_to_subscribe_to(client, make, engine
     execution = await make.execution("waiting")
     await client.executions.change_priority(execution.id, 7)
     assert [event.kind for event in await rest(client, feed="operator")] == ["priority_changed"]
+
+
+async def test_the_lease_feed_can_be_subscribed_to(client, make):
+    """143: only events of a lease come."""
+    await begin(client, feed="lease")
+    await make.execution("completed")
+    assert names(await rest(client, feed="lease")) == ["claimed 2", "completed 3"]
 
 
 async def test_an_instance_tag_separates_subscribers(db, client, make):

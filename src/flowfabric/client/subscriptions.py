@@ -252,6 +252,7 @@ def subscription(
             wanted_texts("tasks", tasks),
             wanted_texts("lanes", lanes),
             wanted_texts("instance_tags", instance_tags),
+            feed,
         ),
         since=since,
         on_expiry=check_on_expiry(on_expiry),

@@ -78,12 +78,16 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The events that a subscription wants. None means all."""
+    """The events that a subscription wants. None means all.
+
+    The database stores all of them except the feed.
+    """
 
     kinds: list[str] | None = None
     tasks: list[str] | None = None
     lanes: list[str] | None = None
     instance_tags: list[str] | None = None
+    feed: str | None = None
 
     def filters(self) -> dict[str, Any]:
         """Return the filters of a read."""
@@ -92,6 +96,7 @@ class Wishes:
             "tasks": self.tasks,
             "lanes": self.lanes,
             "instance_tags": self.instance_tags,
+            "feed": self.feed,
         }
 
 
