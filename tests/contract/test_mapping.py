@@ -39,6 +39,7 @@ ERRORS: list[dict[str, Any]] = MAPPING["error"]
 INNER: list[dict[str, Any]] = MAPPING["inner"]
 DEFECTS: dict[str, list[str] | str] = MAPPING["defects"]
 SIGNALS: dict[str, list[str] | str] = MAPPING["signals"]
+STREAMS: dict[str, list[str] | str] = MAPPING["streams"]
 STATUSES = {"done", "later", "not offered"}
 REASONS = {
     **{name: one.reasons for name, one in OPERATIONS.items()},
@@ -175,7 +176,9 @@ def test_a_reason_is_a_decision_a_defect_or_a_ruling():
 def test_a_defect_is_kept_away_by_tests_that_are_there_or_belongs_to_what_is_not_built():
     assert all(re.fullmatch(r"D-\d\d", number) for number in DEFECTS)
     assert {f"C{n}" for n in range(1, 22)} | {str(n) for n in range(82, 132)} <= SIGNALS.keys()
-    for number, kept in [*DEFECTS.items(), *SIGNALS.items()]:
+    streams = {f"D{n}" for n in range(1, 13)} | {f"E{n}" for n in range(1, 12)}
+    assert streams | {str(n) for n in range(132, 148)} <= STREAMS.keys()
+    for number, kept in [*DEFECTS.items(), *SIGNALS.items(), *STREAMS.items()]:
         if isinstance(kept, str):
             assert len(kept) > 20, number
             continue

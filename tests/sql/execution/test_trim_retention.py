@@ -10,8 +10,9 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from support.database import partitions
+from support.database import Database, partitions
 from support.factories import STATES, Engine, Item, new_id, refused
+from support.streams import append
 
 MONTH = timedelta(days=30)
 DAY = timedelta(days=1)
@@ -101,26 +102,62 @@ async def test_what_was_cancelled_before_it_ever_ran_goes_too(clock, engine, mak
     assert await trim(engine) == 1
 
 
-async def test_no_row_of_a_trimmed_execution_is_left_in_any_table(db, clock, engine, make):
-    execution = await make.execution("retried", payload=b"x" * 1000, key="k", fingerprint=b"f")
-    await engine.complete(execution.last_lease)
-    await clock.advance(days=60)
-    await trim(engine)
-    await db.fetch("select ff.trim_keys(p_partition_key => 0::smallint)")
+async def tables_of(db: Database, execution_id: UUID) -> set[str]:
+    """Return the tables that have a row of an execution."""
     tables = await db.fetch(
         "select c.table_name as name from information_schema.columns c"
         " join information_schema.tables t using (table_schema, table_name)"
         " where c.table_schema = 'ff' and c.column_name = 'execution_id'"
         " and t.table_type = 'BASE TABLE'"
     )
-    left = {
+    return {
         row["name"]
         for row in tables
         if await db.fetchval(
-            f"select exists (select from ff.{row['name']} where execution_id = $1)", execution.id
+            f"select exists (select from ff.{row['name']} where execution_id = $1)", execution_id
         )
     }
-    assert left == set()
+
+
+async def test_no_row_of_a_trimmed_execution_is_left_in_any_table(db, clock, engine, make):
+    execution = await make.execution("retried", payload=b"x" * 1000, key="k", fingerprint=b"f")
+    await engine.complete(execution.last_lease)
+    await clock.advance(days=60)
+    await trim(engine)
+    await db.fetch("select ff.trim_keys(p_partition_key => 0::smallint)")
+    assert await tables_of(db, execution.id) == set()
+
+
+async def test_a_trimmed_execution_leaves_no_stream_no_signal_and_no_wait(db, clock, engine, make):
+    """E11: neither signals that nobody has noticed, nor waitpoints that nobody has answered."""
+    execution = await make.execution("leased")
+    lease = execution.lease
+    await append(engine, lease, b"word")
+    await append(engine, lease, b'{"a": 1}', no=1, mode="summary")
+    await engine.waitpoint(lease)
+    asked = await db.fetchval(
+        "select outcome from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6,"
+        " '{ops}', 'Ship?', null, null, 1, 1, 'ask', 0)",
+        lease.execution_id,
+        lease.lease_id,
+        lease.epoch,
+        lease.attempt_id,
+        uuid4(),
+        [uuid4()],
+    )
+    assert asked == "created"
+    await engine.ask(lease)
+    assert (await engine.suspend(lease, "approve")).word == "suspended"
+    await engine.signal(execution.id, "another")
+    await engine.signal(execution.id, "late", join=True)
+    await engine.cancel(execution.id)
+    assert await tables_of(db, execution.id) >= {
+        "stream", "stream_chunk", "stream_summary", "step", "suspension", "waitpoint", "approval",
+        "signal", "signal_inbox",
+    }  # fmt: skip
+    await clock.advance(days=60)
+    await trim(engine)
+    assert await tables_of(db, execution.id) == set()
 
 
 async def test_the_policy_goes_before_the_lane_and_the_lane_before_the_default(clock, engine, make):

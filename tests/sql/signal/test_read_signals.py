@@ -33,6 +33,26 @@ async def test_the_feed_says_who_sent_what_to_whom_and_what_it_did(engine, make,
     assert row["signal_id"] == one["signal_id"]
 
 
+async def test_the_feed_tells_what_each_signal_did(engine, make, db):
+    """E7: one that satisfies, one that only counts, one that waits for nobody, and no repeat."""
+    waits = await make.execution("suspended")
+    runs = await make.execution("leased")
+    condition = {"every": [{"signal": "a"}, {"signal": "b"}]}
+    both = await make.execution("leased")
+    await engine.ask(both.lease, "both", condition=condition)
+    assert (await engine.suspend(both.lease, "both")).word == "suspended"
+    sent = [(waits, "approve"), (runs, "approve"), (both, "a"), (both, "b")]
+    told = [await engine.signal(one.id, name, dedup_key=name) for one, name in sent]
+    again = await engine.signal(waits.id, "approve", dedup_key="approve")
+    assert again.word == "duplicate"
+    effects = [one.effect for one in told]
+    assert effects == ["woken", "buffered", "buffered", "woken"]
+    rows = await db.fetch("select signal_id, effect from ff.signal_feed")
+    assert {row["signal_id"]: row["effect"] for row in rows} == {
+        one.signal_id: one.effect for one in told
+    }
+
+
 async def test_a_cursor_moves_only_to_what_was_delivered(engine, make, db):
     execution = await make.execution("leased")
     found, cursor = await read(engine)

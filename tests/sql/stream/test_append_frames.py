@@ -452,6 +452,20 @@ async def test_a_stream_without_a_cap_keeps_everything(engine, make):
     assert (row["durable_count"], row["trimmed_count"]) == (20000, 0)
 
 
+async def test_an_append_reads_nothing_of_what_is_stored(engine, make):
+    """D6: it does not count the frames, and trims only once in 64."""
+    held = await make.execution("leased")
+    for no in range(100):
+        await append(engine, held.lease, b"x", no=no)
+    async with engine.connection.transaction():
+        await append(engine, held.lease, b"x", no=100)
+        seen = await engine.connection.fetchval(
+            "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables "
+            "where schemaname = 'ff' and relname = 'stream_chunk'"
+        )
+    assert seen == 0
+
+
 async def test_a_full_stream_refuses_and_says_how_much_it_may_hold(engine, make):
     held = await make.execution("leased", policy={"stream_policy": {"max_bytes": 1000}})
     assert (await append(engine, held.lease, b"x" * 600)).word == "appended"
