@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -106,6 +111,28 @@ async def test_a_token_is_answered_and_never_printed(ff, make, engine):
     assert (wrong.code, "not the token" in wrong.err) == (2, True)
     for one in (found, again, wrong):
         assert token[8:] not in one.out + one.err
+
+
+def test_a_terminal_asks_for_a_token_and_does_not_show_it():
+    read = "from flowfabric.cli.ids import read_token; print('got', read_token('-'))"
+    screen, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", read], stdin=terminal, stderr=terminal, stdout=subprocess.PIPE,
+        text=True, start_new_session=True,
+    ) as asking:  # fmt: skip
+        shown = b""
+        # Type only when the echo is off, as a person does who waits for the question.
+        while b"Token: " not in shown:
+            shown += os.read(screen, 1000)
+        os.write(screen, b"ffw_secret\n")
+        out, _ = asking.communicate(timeout=60)
+    os.close(terminal)
+    with suppress(OSError):  # Linux says so when nobody has the terminal open any more
+        while part := os.read(screen, 1000):
+            shown += part
+    os.close(screen)
+    assert out == "got ffw_secret\n"
+    assert b"secret" not in shown
 
 
 async def test_keys_are_listed_and_rotated(ff, make, engine):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -11,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from flowfabric.cli.ids import ID_ARGUMENT, complain_unreached, find_execution
+from flowfabric.cli.ids import ID_ARGUMENT, complain_unreached, find_execution, read_token
 from flowfabric.cli.options import Actor, Namespaces, command
 from flowfabric.cli.output import Printer
 from flowfabric.core.ids import ExecutionId, parse_id
@@ -166,7 +165,7 @@ async def _answer(
                     "cannot be combined with a token, which says who answers what",
                     param_hint=option,
                 )
-        token = sys.stdin.readline().strip() if target == "-" else target
+        token = read_token(target)
         sent = Signal(
             name=decision_name(is_approved),
             payload=encode_comment(comment),

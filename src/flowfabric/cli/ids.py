@@ -1,10 +1,11 @@
-"""Parse ids from arguments or stdin, and run a command for each id."""
+"""Parse ids and tokens from arguments or stdin, and run a command for each id."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from getpass import getpass
 from typing import TypeVar
 
 import typer
@@ -134,6 +135,13 @@ async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
     if info.flow_id is None:
         return f"{id.uuid}: is an execution without a flow; see: flowfabric show"
     return f"{id.uuid}: is an execution, a member of the flow {info.flow_id.uuid}"
+
+
+def read_token(target: str) -> str:
+    """Return the token that a command got. `-` reads it from stdin; a terminal does not show it."""
+    if target != "-":
+        return target
+    return (getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()
 
 
 def _words(texts: Sequence[str]) -> Iterator[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import typer
 
-from flowfabric.cli.ids import find_execution
+from flowfabric.cli.ids import find_execution, read_token
 from flowfabric.cli.options import Actor, Namespaces
 from flowfabric.cli.output import Printer
 from flowfabric.core.errors import InvalidInput
@@ -72,7 +71,7 @@ async def signal(
         source_type="operator",
         source_identity=Actor().who if by is None else by,
     )
-    token = sys.stdin.readline().strip() if target == "-" else target
+    token = read_token(target)
     text = "" if is_token else parse_id(target)
     why: Why | None = None
     async with database.client() as client:
