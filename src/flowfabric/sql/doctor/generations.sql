@@ -1,5 +1,5 @@
--- Find the partitions of a distributed database whose events have no generation that names a node.
--- This is part of check X06.
+-- Find the partitions of a distributed database that have no generation of events with a node. This
+-- is part of check X06.
 select format('partition %s has no generation of events with a node', p.partition_key) as problem
 from unnest($1::smallint[]) p(partition_key)
 where p.partition_key <> all (array(

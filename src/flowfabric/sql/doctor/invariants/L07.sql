@@ -3,7 +3,7 @@
 -- The limits are max_retries (default 3) and max_replay_count (default 10) of the stored policy,
 -- and max_reclaims. Some reclaims do not count, for example the first reclaim of an execution that
 -- ran beside others when its worker crashed. An execution that crashed three times while it ran
--- alone is neither leased nor runnable. A completed execution has no crashes counted.
+-- alone is neither leased nor runnable. The crash count of a completed execution is 0.
 --
 -- Holds:   always
 -- Reads:   executions
