@@ -215,6 +215,22 @@ async def test_a_host_that_is_not_listed_is_not_served(client, make, receiver):
     assert receiver.requests == []
 
 
+async def test_a_url_that_the_rules_forbid_is_a_failure_even_if_it_was_stored_with_sql(
+    client, make, db, receiver, delivery
+):
+    await db.fetch(
+        "select ff.add_webhook('test', 'crm', gen_random_uuid(), $1, $2, $3)",
+        f"https://user@hooks.example.com:{receiver.port}/",
+        f"hooks.example.com:{receiver.port}",
+        await client.events.open(),
+    )
+    await make.execution("waiting")
+    assert await post(delivery) == 0
+    info = await client.webhooks.get("crm")
+    assert (info.state, "a user or a password" in info.answer) == ("failing", True)
+    assert receiver.requests == []
+
+
 async def test_a_receiver_with_the_certificate_of_another_host_gets_nothing(client, make):
     async with receiving("evil.example.com") as receiver:
         await add(client, receiver)

@@ -292,6 +292,12 @@ class WebhookDelivery:
         cursor, ack_no, posted = hold.cursor_text, 0, 0
         stored_at, has_moved = monotonic(), False
         accepted = self._accepted_before(name, hold.epoch)
+        try:
+            parse_webhook_url(hold.url)
+        except InvalidInput as error:
+            # The client refuses such a URL, but an operator can store it with SQL.
+            await self._fail(name, holder_id, hold.epoch, 1, str(error))
+            return 0
         poster = Poster(hold.url, self._allowed, resolve=self._resolve, trust=self._trust)
         async with poster:
             while not renewals.done():
