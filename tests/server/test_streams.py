@@ -17,7 +17,7 @@ from worker.waiting import eventually
 def streaming(app):
     @app.task(name="talk")
     async def talk(ctx: Context) -> int:
-        for word in ("a", "b", "c"):
+        for word in ("a", "b", b"\xff\x00"):
             await ctx.stream.send(word)
         return 3
 
@@ -30,15 +30,15 @@ async def test_frames_come_in_pages_and_as_events(world, http):
     async with working(world.app):
         await http.get(f"/v1/executions/{uuid}/result", headers={"prefer": "wait=30"})
     first = (await http.get(place)).json()
-    assert [one["data"] for one in first["items"]] == ["a", "b", "c"]
+    assert [one["data"] for one in first["items"]] == ["a", "b", "/wA="], "bytes as base64"
     rest = (await http.get(place, params={"cursor": first["items"][0]["id"]})).json()
-    assert [one["data"] for one in rest["items"]] == ["b", "c"]
+    assert [one["data"] for one in rest["items"]] == ["b", "/wA="]
     assert rest["is_ended"] is True
     resume = {"accept": "text/event-stream", "last-event-id": first["items"][1]["id"]}
     blocks = (await http.get(place, headers=resume)).text.strip().split("\n\n")
     assert blocks[-1].startswith("event: end")
     (frame,) = [block for block in blocks if "event: frame" in block]
-    assert json.loads(frame.partition("data: ")[2])["data"] == "c"
+    assert json.loads(frame.partition("data: ")[2])["data"] == "/wA="
     assert (await http.get(f"/v1/executions/{uuid}/summary")).status_code == 404
     wrong = await http.get(place, params={"cursor": "x"})
     assert wrong.status_code == 422, wrong.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
@@ -17,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.signal import ApprovalInfo, Delivered
-from flowfabric.core.stream import Frame, Rewind, Summary, Truncated
+from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Summary, Truncated
 from flowfabric.core.subscription import SubscriptionInfo
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import answer, page, shown
@@ -69,7 +70,10 @@ async def stream(
     kind: Annotated[list[str], Query()] = [],  # noqa: B006
     limit: Limit = 100,
 ) -> Response:
-    """Return the frames of an execution after a cursor, or stream them until it has ended."""
+    """Return the frames of an execution after a cursor, or stream them until it has ended.
+
+    The data of a frame with the encoding `bytes` is base64.
+    """
     call.check_sees_payloads()
     found = await existing(call, id)
     since = request.headers.get("last-event-id") or cursor
@@ -155,12 +159,15 @@ async def remove_subscription(call: CurrentCall, name: Name) -> Response:
 
 
 def _item(one: Any) -> dict[str, Any]:
-    """Return a frame, a rewind or a truncation as JSON data. `type` says which of them it is."""
+    """Return a frame, a rewind or a truncation as JSON data. `type` says which of them it is.
+
+    The data of a frame with the encoding `bytes` is base64, because JSON has no bytes.
+    """
     if isinstance(one, Frame):
         facts: dict[str, Any] = shown(one)
         facts.pop("payload", None)
-        value = one.data
-        facts["data"] = value if not isinstance(value, bytes) else one.text
+        is_binary = one.encoding is FrameEncoding.BYTES
+        facts["data"] = b64encode(one.payload).decode() if is_binary else one.data
         return {"type": "frame", **facts}
     return {"type": "rewind" if isinstance(one, Rewind) else "truncated", **shown(one)}
 
