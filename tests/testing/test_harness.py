@@ -46,6 +46,23 @@ async def test_frames_are_those_that_stay_valid(ff):
     assert (text.text, item.data) == ("attempt 2", Item("tea", Decimal(2)))
 
 
+@pytest.mark.parametrize(("is_answered", "expected"), [(True, "ada says yes"), (False, "nobody")])
+async def test_a_signal_ends_a_wait_and_so_does_its_timeout(ff, is_answered, expected):
+    own = App()
+
+    @own.task
+    async def ask(ctx: Context) -> str:
+        return await ctx.wait_for_signal("answer", str, timeout=LEASE, default="nobody")
+
+    run = await ff.submit(ask)
+    await ff.run_until(run, "suspended")
+    if is_answered:
+        await ff.signal(run, "answer", "ada says yes", by="ada")
+    else:
+        await ff.skip(LEASE)
+    assert await ff.run(run) == expected
+
+
 class TestRun:
     async def test_a_task_is_submitted_and_its_result_returned(self, ff):
         assert await ff.run(greet, "ada", loud=True) == "ADA"
