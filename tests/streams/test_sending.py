@@ -562,6 +562,9 @@ async def test_a_stream_of_nobody_is_not_found_and_a_wrong_id_is_refused(app):
         with pytest.raises(InvalidInput) as raised:
             await collect(run, since=wrong)
         assert raised.value.field == "since"
+    with pytest.raises(InvalidInput) as raised:
+        await collect(run, kinds="text")
+    assert raised.value.field == "kinds"
     async with working(app):
         await run.result(timeout=30)
     assert await collect(run) == []

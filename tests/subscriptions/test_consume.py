@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -384,13 +384,18 @@ async def test_a_removed_subscription_is_gone_and_begins_anew(client, make):
         ({"kinds": ["nope"]}, "kinds"),
         ({"kinds": "completed"}, "kinds"),
         ({"kinds": []}, "kinds"),
+        ({"kinds": 5}, "kinds"),
         ({"tasks": []}, "tasks"),
         ({"tasks": "shop"}, "tasks"),
+        ({"tasks": [5]}, "tasks"),
         ({"lanes": ["x" * 257]}, "lanes"),
         ({"instance_tags": []}, "instance_tags"),
+        ({"instance_tags": 5}, "instance_tags"),
+        ({"since": datetime(2026, 1, 1)}, "since"),  # noqa: DTZ001
         ({"on_expiry": "ignore"}, "on_expiry"),
         ({"keep": timedelta(days=31)}, "keep"),
-        ({"hold_for": timedelta(0)}, "ttl"),
+        ({"hold_for": timedelta(0)}, "hold_for"),
+        ({"hold_for": 30}, "hold_for"),
         ({"page_size": 0}, "page_size"),
     ],
     ids=str,

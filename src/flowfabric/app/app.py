@@ -1218,11 +1218,9 @@ class App:
             await migrate(connection)
 
 
-def _listed(value: str | Iterable[str] | None) -> list[str] | None:
-    """Return one value or several as a list."""
-    if value is None:
-        return None
-    return [value] if isinstance(value, str) else list(value)
+def _listed(value: str | Iterable[str] | None) -> Iterable[str] | None:
+    """Return one value as a list, and several values as they are."""
+    return [value] if isinstance(value, str) else value
 
 
 def _announce(server: Server) -> None:

@@ -104,6 +104,8 @@ class Events(Scoped):
 
         The cursor holds a position in every partition.
         """
+        if since is not None and (not isinstance(since, datetime) or since.tzinfo is None):
+            raise InvalidInput(field="since", problem="must be a datetime with a time zone")
         partitions = await self._database.partitions.all()
         return join_cursors(await ask_each(partitions, lambda one: self._open(one, since, grace)))
 
@@ -311,8 +313,8 @@ def wanted_kinds(
 ) -> Sequence[str] | None:
     """Return the kinds of events that a caller wants; None means all."""
     feed = _feed(feed)
-    if isinstance(kinds, str):
-        raise InvalidInput(field="kinds", problem="must be a list of kinds, not one string")
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable | None):
+        raise InvalidInput(field="kinds", problem=f"must be a list of kinds, not {_one_of(kinds)}")
     try:
         wanted = None if kinds is None else {EventKind(kind) for kind in kinds}
     except ValueError as error:
@@ -325,6 +327,14 @@ def wanted_kinds(
 
 def wanted_texts(field: str, values: Iterable[str] | None) -> list[str] | None:
     """Return the values of a filter as a list; None means all."""
-    if isinstance(values, str):
-        raise InvalidInput(field=field, problem="must be a list of strings, not one string")
-    return None if values is None else list(values)
+    if isinstance(values, str) or not isinstance(values, Iterable | None):
+        raise InvalidInput(field=field, problem=f"must be a list of strings, not {_one_of(values)}")
+    texts = None if values is None else list(values)
+    for text in texts or ():
+        if not isinstance(text, str):
+            raise InvalidInput(field=field, problem=f"must be a list of strings: {text!r} is none")
+    return texts
+
+
+def _one_of(value: object) -> str:
+    return "one string" if isinstance(value, str) else type(value).__name__

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from flowfabric.client.addresses import Scoped, address, lease_addresses
-from flowfabric.client.events import STREAM_CHANNEL
+from flowfabric.client.events import STREAM_CHANNEL, wanted_texts
 from flowfabric.client.frames import Answer, FrameQueue, FrameSender, hint_of, pack_hint
 from flowfabric.client.outcomes import Pass, refusal
 from flowfabric.client.passes import Due, handle_everywhere
@@ -180,6 +180,7 @@ class Streams(Scoped):
         With `kinds`, a page without frames may be followed by pages with frames, because one call
         looks only at a part of a long stream.
         """
+        kinds = wanted_texts("kinds", kinds)
         tail = Tail(await self._execution(id), parse_id(since), with_best_effort)
         page = StreamPage([], False, since)
         for _ in range(MOST_READS):
@@ -207,6 +208,7 @@ class Streams(Scoped):
         """
         if self._is_closed:
             raise Unavailable("The client is closed.")
+        kinds = wanted_texts("kinds", kinds)
         tail = Tail(await self._execution(id), parse_id(since), with_best_effort)
         tails = self._tails.setdefault(tail.id.partition_key, {}).setdefault(tail.hint, [])
         tails.append(tail)

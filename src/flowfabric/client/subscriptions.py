@@ -23,6 +23,8 @@ from flowfabric.core.errors import InvalidInput, SubscriptionNotFound, Unavailab
 from flowfabric.core.states import EventKind
 from flowfabric.core.subscription import (
     DEFAULT_KEEP,
+    MAX_HOLD,
+    MIN_HOLD,
     Hold,
     OnExpiry,
     SubscriptionInfo,
@@ -244,6 +246,8 @@ def subscription(
     """Return the events of a subscription. `connect` returns the `Subscriptions` of a client."""
     check_subscription_name(name)
     chosen = wanted_kinds(kinds, feed)
+    if not isinstance(hold_for, timedelta) or not MIN_HOLD <= hold_for <= MAX_HOLD:
+        raise InvalidInput(field="hold_for", problem="must be from 1 second to 1 hour")
     return Subscription(
         connect,
         name,

@@ -12,6 +12,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_text
 
 MAX_SUBSCRIPTION_NAME_BYTES = 256
+MIN_HOLD, MAX_HOLD = timedelta(seconds=1), timedelta(hours=1)
 DEFAULT_KEEP = timedelta(days=7)
 """How much longer events are kept if a subscription has not read them."""
 
