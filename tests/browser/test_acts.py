@@ -43,7 +43,12 @@ class Hand:
         """Open a page, fill in the form that has this action, and click its button."""
         if at:
             await self.page.goto(f"/dashboard{at}")
-        form = self.page.locator(f"form[action$='{action}']").first
+        buttons = self.page.locator(f"button[formaction$='{action}']")
+        if await buttons.count():
+            form = self.page.locator("form").filter(has=buttons).first
+            button = f"button[formaction$='{action}']"
+        else:
+            form = self.page.locator(f"form[action$='{action}']").first
         folded = self.page.locator("details:not([open])").filter(has=form)
         if await folded.count():
             await folded.locator("summary").first.click()
@@ -172,7 +177,8 @@ async def approvals(hand: Hand) -> None:
         run = await ship.submit()
         async with working(hand.world.app, concurrency=1):
             await until(run, PublicState.SUSPENDED)
-        await hand.click("/approvals", "/approvals/approve", button, approver="ada", comment=WHY)
+        act = "/approvals/approve" if answer else "/approvals/deny"
+        await hand.click("/approvals", act, button, approver="ada", comment=WHY)
         await hand.finish(run)
         assert await run.result(timeout=60) == [answer, {"ada": WHY}]
     run = await ship.submit()
@@ -204,7 +210,7 @@ async def limits(hand: Hand) -> None:
     assert (quota.concurrency, quota.reason) == (2, WHY)
     await hand.click("/lanes", "/quotas/lift", reason=WHY)
     assert (await client.quotas.get("api")).concurrency == 4
-    await hand.click("/budgets", "/budgets/raise", amount="5.00", reason=WHY)
+    await hand.click("/budgets", "/budgets/raise", reason=WHY, **{"amount.usd": "5.00"})
     assert (await client.budgets.get("monthly")).hard_limits == {"usd": 5_000_000}
     await hand.click("/budgets", "/budgets/lift", reason=WHY)
     assert (await client.budgets.get("monthly")).hard_limits == {"usd": 2_000_000}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from flowfabric import Context
@@ -9,11 +11,12 @@ from server.stage import World
 from worker.apps import working
 
 
-async def test_a_stranger_finds_what_is_stuck_says_why_and_fixes_it(world: World, visit):
+async def test_a_stranger_finds_what_is_stuck_says_why_and_fixes_it(world: World, clock, visit):
     """At most eight clicks, from the sign-in on."""
     client = await world.client()
     run = await world.app.tasks["add"].using(lane="mail").submit(1)
     await client.lanes.pause("mail", reason="provider is down", actor="ada")
+    await clock.advance(timedelta(minutes=10))
     page = await visit("admin")
     clicks = 0
 
@@ -22,13 +25,14 @@ async def test_a_stranger_finds_what_is_stuck_says_why_and_fixes_it(world: World
         clicks += 1
         await page.click(what)
 
-    await click("main a:has-text('mail')")
+    stuck = page.locator(".attention", has_text="Stuck lanes")
+    assert "the lane is paused" in await stuck.inner_text()
+    await click(".attention:has-text('Stuck lanes') >> text=See them")
     await click(f"a[href$='{run.id.uuid}'] >> nth=0")
     assert "paused" in await page.inner_text(".whys")
-    await click("nav >> text=Lanes")
-    await click("summary:has-text('mail')")
-    await page.fill("form[action$='/lanes/resume'] input[name=reason]", "provider is back")
-    await click("button:has-text('Resume')")
+    await click(".whys a:has-text('lane mail')")
+    await page.fill("details:has-text('mail') input[name=reason]", "provider is back")
+    await click("details:has-text('mail') >> button:has-text('Resume')")
     await page.wait_for_url("**/lanes")
     assert clicks <= 8
     lane = await client.lanes.get("mail")
@@ -66,8 +70,8 @@ async def test_everything_works_without_javascript(world: World, visit):
     await page.fill("#where", "state=waiting")
     await page.click("text=Apply")
     await page.click(f"a[href$='{run.id.uuid}'] >> nth=0")
-    await page.fill("form[action$='/cancel'] input[name=reason]", "no need")
-    await page.click("form[action$='/cancel'] button")
+    await page.fill("form:has([formaction$='/cancel']) input[name=reason]", "no need")
+    await page.click("button[formaction$='/cancel']")
     await page.wait_for_selector("h1 .cancelled")
     assert await run.state() == "cancelled"
 
@@ -85,6 +89,12 @@ async def test_keys_move_through_a_list_and_between_pages(world: World, visit):
     assert await page.get_attribute("tr.chosen a", "href") != second
     await page.keyboard.press("/")
     assert await page.evaluate("document.activeElement.id") == "where"
+    # The filter suggests words for its last word.
+    await page.keyboard.type("state=waiting ta")
+    assert "state=waiting task=add" in await page.evaluate(
+        "[...document.querySelector('#where').list.options].map((one) => one.value)"
+    )
+    await page.fill("#where", "")
     await page.keyboard.press("Escape")
     await page.evaluate("document.activeElement.blur()")
     await page.keyboard.press("?")

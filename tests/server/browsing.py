@@ -19,10 +19,17 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
+        # Where each form leads that has a button without a place of its own.
+        self._form: str | None = None
+        self._acts: set[str] = set()
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        if tag == "form":
+            self._form = str(dict(attrs)["action"]) if dict(attrs).get("method") == "post" else None
+        elif tag == "button" and self._form is not None:
+            self._acts.add(str(dict(attrs).get("formaction") or self._form))
         self.text += " " if tag in ("dd", "td", "th", "li", "label") else ""
 
     def handle_data(self, data: str) -> None:
@@ -38,9 +45,8 @@ class Page(HTMLParser):
 
     @property
     def acts(self) -> set[str]:
-        """Where the forms of the page lead, without the sign-out."""
-        found = {str(one.get("action")) for one in self.all("form") if one.get("method") == "post"}
-        return {one.removeprefix("/dashboard") for one in found} - {"/sign-out"}
+        """Where the buttons of the page lead, without the sign-out."""
+        return {one.removeprefix("/dashboard") for one in self._acts} - {"/sign-out"}
 
 
 class Visitor(Caller):

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from flowfabric import Budget, Context, Fixed, InvalidInput, Limit, PublicState, Retry
 from flowfabric.core.subscription import Wishes
 from flowfabric.dashboard.details import copies_of
+from flowfabric.db import session
 from flowfabric.doctor import Finding, Level, Report, Verdict
 from flowfabric.server.principals import COOKIE
 from server.browsing import HOSTILE, OWN, Page, Visitor, sign_in
@@ -70,7 +71,7 @@ async def test_an_operator_answers_an_approval_from_the_inbox(world, operator, r
     assert "Ship order 7?" in (await operator.look(f"/executions/{run.id.uuid}")).text
     page = await operator.look("/approvals")
     assert all(text in page.words for text in ("Ship order 7?", "order 7", "0 of 2 approvals"))
-    assert page.acts == {"/approvals/approve"}
+    assert page.acts == {"/approvals/approve", "/approvals/deny"}
     assert (await reader.look("/approvals")).acts == set()
     fields = {one.get("name"): one.get("value") for one in page.all("input")}
     form = {"id": fields["id"], "approval": fields["approval"], "comment": "go"}
@@ -179,7 +180,7 @@ async def test_a_schedule_is_shown_in_words_and_steered(world, operator, reader,
     one = "/schedules/one?name=reports&app=shop"
     page = await operator.look(one)
     assert words in page.words
-    assert page.words.count(" UTC, in ") == 5
+    assert page.words.count(" UTC in ") == 5
     assert page.acts == {"/schedules/run", "/schedules/pause"}
     assert (await reader.look(one)).acts == set()
     form = {"name": "reports", "app": "shop"}
@@ -236,8 +237,8 @@ async def test_a_spent_budget_needs_attention_and_is_raised(world, operator, rea
     form = {"budget": "monthly", "key": "", "reason": "end of the month"}
     await reader.act("/budgets/reset", 403, **form)
     await operator.act("/budgets/raise", 422, **form, dimension="hops", amount="9")
-    await operator.act("/budgets/raise", 422, **form, dimension="usd", amount="many")
-    await operator.act("/budgets/raise", **form, dimension="usd", amount="5.00")
+    await operator.act("/budgets/raise", 422, **form, dimension="usd", **{"amount.usd": "many"})
+    await operator.act("/budgets/raise", **form, dimension="usd", **{"amount.usd": "5.00"})
     found = await client.budgets.get("monthly")
     assert (found.is_shut, found.hard_limits) == (False, {"usd": 5_000_000})
     await operator.act("/budgets/lift", **form)
@@ -508,6 +509,26 @@ async def test_subscriptions_and_webhooks_are_shown_and_reset(world, operator, r
     assert (await client.subscriptions.get("mailer")).reason == "again"
 
 
+async def test_the_system_says_what_is_kept_and_how_hints_arrive(world, monkeypatch):
+    client = await world.client()
+    await world.app.tasks["add"].submit(1)
+    await client.lanes.set_retention("default", timedelta(days=7))
+    administrator = await sign_in(world, "admin")
+    world.served.state.backend.hearing.seconds = 0.0
+    # A busy machine delivers a hint late.
+    monkeypatch.setattr(session, "HEARING_SECONDS", 60.0)
+    words = (await administrator.look("/system")).words
+    assert "Hints ✓ by NOTIFY" in words
+    assert "Ended executions 30d, unless" in words
+    assert "Ended executions of the lane default 7d" in words
+
+    async def hears_nothing(self: session.Session, connection: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(session.Session, "_try_hearing", hears_nothing)
+    assert "Hints ✕ by polling only" in (await administrator.look("/system")).words
+
+
 async def test_the_system_is_examined_from_its_page(world, operator):
     administrator = await sign_in(world, "admin")
     await operator.look("/system", 403)
@@ -591,7 +612,7 @@ async def test_the_overview_shows_throughput_and_latency(world, reader):
     await client.minutes.roll_up()
     for path in ("", "/tasks/one?name=add"):
         words = (await reader.look(path)).words
-        assert re.search(r" 1 h 3 0( \d+m?s){6} 6 h 3 0 ", words), path
+        assert re.search(r" 1 h 3 0 100.0 %( \d+m?s){6} 6 h 3 0 ", words), path
 
 
 async def test_what_the_doctor_found_needs_attention(world, reader):
@@ -612,3 +633,31 @@ async def test_a_count_stops_where_it_is_told_to(world):
     for wrong in (0, 10_001, True):
         with pytest.raises(InvalidInput, match="most"):
             await client.executions.count(most=wrong)
+
+
+async def test_a_count_reads_no_more_than_it_may(world):
+    """A filter that matches few executions would otherwise read all of them."""
+    client = await world.client()
+    await world.app.tasks["add"].submit_many([(n,) for n in range(2600)])
+    one = await client.executions.count(reads=1)
+    assert (0 < one.number <= 2500, one.is_more) == (True, True)
+    two = await client.executions.count(reads=2)
+    assert (two.number, two.is_more) == (2600, False)
+    with pytest.raises(InvalidInput, match="reads"):
+        await client.executions.count(reads=0)
+
+
+async def test_a_list_says_which_lane_is_stopped_and_keeps_the_other_conditions(world, reader):
+    client = await world.client()
+    run = await world.app.tasks["add"].using(lane="mail").submit(1)
+    await client.lanes.pause("mail", reason="provider is down")
+    page = await reader.look("/executions?where=lane%3Dmail+state%3Dwaiting")
+    assert "the lane mail is paused" in page.words
+    links = {str(one.get("href")) for one in page.all("a")}
+    assert "/dashboard/executions?where=state%3Dfailed%20lane%3Dmail" in links
+    words = {one.get("value") for one in page.all("option")}
+    assert words >= {"state=failed", "lane=mail", "task=add"}
+    # A count of all lanes would mislead beside a filter of one lane.
+    assert "waiting 1" not in page.words
+    assert "waiting 1" in (await reader.look("/executions?where=state%3Dwaiting")).words
+    assert await run.state() == "waiting"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic, perf_counter
 
+import httpx
 import pytest
 
 from contract.test_read_plans import GROW, GROW_BODIES, nth
 from flowfabric.core.execution import Route
+from flowfabric.dashboard.pages import read_static
+from flowfabric.server.principals import COOKIE
 from server.browsing import sign_in
 from server.stage import OURS, World
+from server.test_serve import Served
 
 LIMIT_MS = 200.0
 CALLS = 20
@@ -133,3 +143,100 @@ async def measure(world: World, sized) -> dict[str, list[float]]:
         if judged > LIMIT_MS:
             slow[path] = [round(one) for one in spent]
     return slow
+
+
+# How the script of the pages reads them again, in seconds; POLITE is a factor.
+TIMES = dict(re.findall(r"const (QUIET|PAUSE|POLITE) = (\d+);", read_static("script.js").decode()))
+QUIET, PAUSE, POLITE = int(TIMES["QUIET"]) / 1000, int(TIMES["PAUSE"]) / 1000, int(TIMES["POLITE"])
+OPEN_PAGES = 50
+
+
+@pytest.mark.slow
+@pytest.mark.own_database
+@pytest.mark.timeout(600)
+async def test_fifty_open_pages_take_at_most_a_tenth_of_a_core(world: World, db, sized) -> None:
+    """The processor time of the server and of its Postgres connections, while work comes in."""
+    task, token = world.app.tasks["add"], await world.token("admin")
+    runs = await task.submit_many([(n,) for n in range(300)])
+    ours = {row["pid"] for row in await db.fetch(BACKENDS)}
+    paths = ["", "", "/executions", "/lanes", f"/executions/{runs[0].id.uuid}"]
+    seconds = sized(45.0, short=12.0)
+    async with Served(db) as served, asyncio.TaskGroup() as group:
+        tabs = [
+            group.create_task(keep_open(served, token, paths[n % len(paths)]))
+            for n in range(OPEN_PAGES)
+        ]
+        tabs.append(group.create_task(submit_forever(task)))
+        await asyncio.sleep(5.0)  # all pages are open, and have been read once
+        theirs = {row["pid"] for row in await db.fetch(BACKENDS)} - ours
+        pids = [served.process.pid, *theirs]
+        began, spent = monotonic(), [processor_seconds(pid) for pid in pids]
+        await asyncio.sleep(seconds)
+        spent = [processor_seconds(pid) - one for pid, one in zip(pids, spent, strict=True)]
+        share = sum(spent) / (monotonic() - began)
+        for tab in tabs:
+            tab.cancel()
+    print(f"{share:.1%} of a core, of which Postgres {sum(spent[1:]) / sum(spent):.0%}", flush=True)
+    # A short run has more of the first reads in it, on a machine that does other things.
+    assert share <= sized(0.10, short=0.30)
+
+
+BACKENDS = "select pid from pg_stat_activity where datname = current_database()"
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used; 0 if it has ended."""
+    try:
+        *_, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    except FileNotFoundError:
+        return 0.0
+    user, system = fields.split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+async def submit_forever(task) -> None:
+    while True:
+        await task.submit(1)
+        await asyncio.sleep(1.0)
+
+
+async def keep_open(served: Served, token: str, path: str) -> None:
+    """Read a page again as its script does: when it changed, and from time to time."""
+    base = f"http://127.0.0.1:{served.port}"
+    async with (
+        httpx.AsyncClient(base_url=base, cookies={COOKIE: token}, timeout=60) as browser,
+        listening(browser, (await browser.get(f"/dashboard{path}")).text) as changed,
+    ):
+        while True:
+            began = monotonic()
+            answer = await browser.get(f"/dashboard{path}")
+            assert answer.status_code == 200
+            again_at = monotonic() + PAUSE + POLITE * (monotonic() - began)
+            try:
+                async with asyncio.timeout(QUIET):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(max(0.0, again_at - monotonic()))
+            changed.clear()
+
+
+@asynccontextmanager
+async def listening(browser: httpx.AsyncClient, html: str) -> AsyncIterator[asyncio.Event]:
+    """Follow the topics that a page names; the event is set when one has changed."""
+    (topics,) = re.findall(r'data-live="([^"]+)"', html)
+    changed = asyncio.Event()
+
+    async def follow() -> None:
+        query = {"topic": topics.split()}
+        async with browser.stream("GET", "/dashboard/live", params=query) as answer:
+            assert answer.status_code == 200
+            async for line in answer.aiter_lines():
+                if line == "event: changed":
+                    changed.set()
+
+    task = asyncio.create_task(follow())
+    try:
+        yield changed
+    finally:
+        task.cancel()

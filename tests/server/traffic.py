@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from flowfabric import Budget, Context, Fixed, Limit, PublicState, Retry
 from flowfabric.app.run import Run
+from flowfabric.core.states import Eligibility
+from flowfabric.core.subscription import Wishes
 from server.stage import World
-from steps.stage import until
+from steps.stage import skip, until
 from support.clock import Clock
 from worker.apps import working
+from worker.waiting import eventually
 
 NEVER = Retry(max_retries=0)
 
@@ -79,6 +83,16 @@ async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traf
             raise RuntimeError(f"node {n} broke {hostile}".strip())
         return n
 
+    is_changed = False
+
+    @app.task(name="shop.import")
+    async def load(ctx: Context, source: str) -> None:
+        await ctx.step(f"download{hostile}" if is_changed else "fetch", str.upper, source)
+        await ctx.sleep(timedelta(minutes=45))
+
+    @app.cron("*/30 * * * *", name="sync-stock")
+    async def sync() -> None: ...
+
     @app.cron("0 9 * * 1-5", tz="Europe/Berlin", name="morning-report")
     async def report() -> None: ...
 
@@ -94,7 +108,7 @@ async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traf
     left.runs["asleep"] = await onboard.submit("ada")
     left.runs["asked"] = await release.submit("1.4.0")
     left.runs["streamed"] = await write.submit("tale")
-    await render.submit_many([(n,) for n in range(3)])
+    left.runs["held"] = await load.submit("products.csv")
     async with app.flow(f"nightly{hostile}") as f:
         first = f.add(node, 1, name=f"extract{hostile}")
         parts = [f.add(node, first.result, name=f"part {n}") for n in range(12)]
@@ -106,10 +120,50 @@ async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traf
             await client.results.wait(left.runs[one].id)
         await until(left.runs["asked"], PublicState.SUSPENDED)
         await until(left.runs["asleep"], PublicState.DELAYED)
-    await clock.advance(timedelta(minutes=50))
+        await until(left.runs["held"], PublicState.DELAYED)
+    is_changed = True
+    async with working(app, concurrency=4):
+        await skip(app, clock, timedelta(minutes=50))
+
+        async def is_held() -> bool:
+            info = await client.executions.describe(left.runs["held"].id)
+            return info is not None and info.eligibility is Eligibility.BLOCKED_BY_OPERATOR
+
+        await eventually(is_held, what="the changed import is held")
     left.runs["waiting"] = await charge.using(lane="mail").submit(1)
     await client.lanes.pause(
         "mail", reason=f"provider is down {hostile}"[:250].strip(), actor="ada"
     )
     await clock.advance(timedelta(minutes=10))
+    await _go_on(world, hostile, left, await render.submit_many([(n,) for n in range(3)]))
     return left
+
+
+async def _go_on(world: World, hostile: str, left: Traffic, renders: list[Run[Any]]) -> None:
+    """Leave behind what is going on now: a worker, a lease, a line, and readers of events."""
+    client = await world.client()
+    ending = hostile.replace(" ", "/")
+    name = f"gpu-1{ending}"
+    await client.workers.register(
+        worker_id="gpu", worker_instance_id=name, lanes=["gpu"], host=f"host{ending}", slots=4
+    )
+    # One of the renders runs, and the others stand in the line of their quota.
+    (claimed,) = await client.executions.claim(
+        worker_id="gpu",
+        worker_instance_id=name,
+        lanes=["gpu"],
+        limit=3,
+        lease_ttl=timedelta(minutes=2),
+    )
+    left.runs["active"] = next(one for one in renders if one.id == claimed.id)
+    left.runs["in line"] = next(one for one in renders if one.id != claimed.id)
+    await client.subscriptions.hold(
+        "mailer",
+        uuid4(),
+        held_by=name,
+        ttl=timedelta(seconds=30),
+        wishes=Wishes(),
+        cursor=await client.events.open(),
+    )
+    await client.webhooks.add("hook", "https://hooks.example.com/flowfabric")
+    await client.minutes.roll_up()

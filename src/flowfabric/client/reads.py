@@ -526,20 +526,30 @@ class ExecutionReads(Scoped):
         *,
         partition: int | None = None,
         most: int = COUNT_LIMIT,
+        reads: int | None = None,
     ) -> ExecutionCount:
         """Count the executions that match.
 
-        The count is exact up to `most`, at most 10 000; above that, `is_more` is set.
+        The count is exact up to `most`, at most 10 000; above that, `is_more` is set. One read
+        looks at up to 2500 executions. With `reads`, the count stops after this many reads and
+        sets `is_more` if it has not looked at all executions.
         """
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= COUNT_LIMIT:
             raise InvalidInput(field="most", problem=f"must be a whole number, 1 to {COUNT_LIMIT}")
+        if reads is not None and reads < 1:
+            raise InvalidInput(field="reads", problem="must be at least 1")
         asked, wanted = await self._located(filter, partition)
-        counted = 0
+        counted, left, is_cut = 0, reads, False
 
         async def count(one: int) -> None:
-            nonlocal counted
+            nonlocal counted, left, is_cut
             cursor = None
             while counted <= most:
+                if left is not None:
+                    if left <= 0:
+                        is_cut = True
+                        return
+                    left -= 1
                 rows = await self._database.call(
                     functions.COUNT_EXECUTIONS, **self._asked(asked, one), cursor=cursor
                 )
@@ -549,7 +559,7 @@ class ExecutionReads(Scoped):
                     return
 
         _, missing = await ask_reachable(wanted, count)
-        return ExecutionCount(min(counted, most), counted > most, missing)
+        return ExecutionCount(min(counted, most), counted > most or is_cut, missing)
 
     async def _head(self, id: ExecutionId) -> Any:
         rows = await self._database.call(functions.READ_STATE, **address(id, self._namespace))

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from difflib import unified_diff
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 from flowfabric.core.execution import AttemptInfo, ExecutionInfo
 from flowfabric.core.why import Why
@@ -28,7 +28,7 @@ def links_of(why: Why) -> list[tuple[str, str]]:
                 page = "flows" if "flow" in name else "executions"
                 found[f"{name.removesuffix('_id').replace('_', ' ')} …{id[-12:]}"] = f"/{page}/{id}"
             if name == "lane" and isinstance(value, str):
-                found[f"lane {value}"] = f"/executions?{urlencode({'where': f'lane={value}'})}"
+                found[f"lane {value}"] = f"/lanes#{quote(f'lane-{value}')}"
             elif name in _PAGES:
                 found[f"{name} {value}"] = _PAGES[name]
     return [*found.items()][:_LINKS_SHOWN]

@@ -11,11 +11,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from flowfabric.core.states import PublicState
-from flowfabric.dashboard.timeline import draw_gantt, draw_timeline
+from flowfabric.dashboard.timeline import draw_gantt, draw_timeline, times_spent
 from flowfabric.drawing.plain import body_text
 from flowfabric.drawing.svg import drawing_style
 from flowfabric.drawing.text import printable
-from flowfabric.drawing.times import exact, short
+from flowfabric.drawing.times import exact, precise, short
 
 # Each state has a shape as well as a colour, for readers who cannot tell the colours apart.
 SHAPES = {
@@ -29,7 +29,11 @@ SHAPES = {
     PublicState.CANCELLED: "⊘",
     PublicState.EXPIRED: "⊖",
     PublicState.SKIPPED: "↷",
+    PublicState.RATE_LIMITED: "≡",
+    PublicState.RESUMABLE: "↻",
 }
+# The states that only flows have.
+FLOW_SHAPES = {"open": "○", "running": "▶", "blocked": "◇"}
 # The files that pages load, by name, with their media types.
 STATIC = {
     "style.css": "text/css; charset=utf-8",
@@ -86,6 +90,25 @@ def _shown(value: Any) -> str:
     return printable(json.dumps(value, ensure_ascii=False))
 
 
+def _changes(before: Any, after: Any) -> list[tuple[str, str]]:
+    """Return what an operator changed: each name that differs, with its values as one text."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        before, after = {}, after if isinstance(after, dict) else {"": after}
+    found = []
+    for name in [*before, *(one for one in after if one not in before)]:
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        text = _listed(new) if old is None else f"{_listed(old)} → {_listed(new)}"
+        found.append((printable(name), text))
+    return found
+
+
+def _listed(value: Any) -> str:
+    """Return a JSON value for reading; a list without its brackets."""
+    return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
+
+
 def _quoted(word: str) -> str:
     """Return a word for the filter language: quoted if it has blanks or quotes."""
     return shlex.quote(word)
@@ -114,6 +137,7 @@ _environment = Environment(
 _environment.filters |= {
     "body": _body,
     "shown": _shown,
+    "changes": _changes,
     "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     "quoted": _quoted,
     "exact": exact,
@@ -121,6 +145,7 @@ _environment.filters |= {
     "tail": lambda id: "…" + str(id.uuid)[-12:],
     "age": _age,
     "short": short,
+    "precise": precise,
     "number": _count,
     "printable": lambda value: printable(str(value)),
     "printable_lines": lambda value: "\n".join(map(printable, str(value).split("\n"))),
@@ -128,9 +153,10 @@ _environment.filters |= {
     "iso": lambda moment: moment.isoformat(),
 }
 _environment.globals |= {
-    "shapes": {str(state): shape for state, shape in SHAPES.items()},
+    "shapes": {str(state): shape for state, shape in SHAPES.items()} | FLOW_SHAPES,
     "states": [str(state) for state in PublicState],
     "draw_gantt": draw_gantt,
     "draw_timeline": draw_timeline,
+    "times_spent": times_spent,
     "menu": MENU,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from flowfabric.core.execution import Event, ExecutionInfo
 from flowfabric.core.flow import EdgeInfo, FlowMember
@@ -67,6 +67,19 @@ class Bar:
     x: float
     width: float
     title: str
+    time: timedelta = timedelta()
+
+
+# The words for all bars of a class, in the order of the legend.
+_LEGEND = {
+    "wait": "waited",
+    "run": "running",
+    "run ended_success": "ran",
+    "run ended_failure": "ran and failed",
+    "backoff": "waited before a retry",
+    "suspended": "slept or waited for others",
+    "step": "steps",
+}
 
 
 def draw_timeline(
@@ -81,7 +94,7 @@ def draw_timeline(
     def bar(kind: str, since: datetime, until: datetime, title: str, least: float = LEAST) -> Bar:
         x = min(max((since - begin).total_seconds() / span, 0.0) * WIDTH, WIDTH - least)
         width = max((until - since).total_seconds() / span * WIDTH, least)
-        return Bar(kind, x, min(width, WIDTH - x), title)
+        return Bar(kind, x, min(width, WIDTH - x), title, until - since)
 
     bars: list[Bar] = []
     kind, words, since = "wait", "waited", begin
@@ -104,6 +117,20 @@ def draw_timeline(
         for one in steps[:MOST]
     ]
     return bars + marks
+
+
+def times_spent(bars: Sequence[Bar]) -> list[tuple[str, str]]:
+    """Return the legend of a timeline: each class of its bars, and how long they are together."""
+    found = []
+    for kind, words in _LEGEND.items():
+        those = [one for one in bars if one.kind == kind]
+        if kind == "run" and not any(one.kind == kind for one in bars[-1:]):
+            words = "ran"
+        if kind == "step" and those:
+            found.append((kind, f"{len(those)} {'step' if len(those) == 1 else words}"))
+        elif those:
+            found.append((kind, f"{words} {short(sum((one.time for one in those), timedelta()))}"))
+    return found
 
 
 def critical_path(

@@ -84,6 +84,8 @@ class Backend:
         self.metrics = ServerMetrics()
         # The reads that open pages share.
         self.shared = Shared()
+        # Whether hints arrive: a test that opens a connection.
+        self.hearing = Shared(seconds=60.0)
         # The latest report of the doctor that a visitor of this process asked for.
         self.report: Report | None = None
         # How many streams each caller has open.

@@ -11,10 +11,11 @@ const POLITE = 20;
 const SETTLE = 1000;
 
 let isPaused = false;
-let link = "live ·";
+let link = "live";
 let isReading = false;
 let isStale = false;
 let readAgainAt = Date.now() + SETTLE;
+let quiet = 0;
 // How far the clock of the database is ahead of ours.
 let skew = 0;
 
@@ -26,13 +27,17 @@ function isBusy() {
   // Do not refresh while the reader types or chooses something.
   const at = document.activeElement;
   if (at && at.matches("input, textarea, select, main button, main summary")) return true;
-  return [...document.querySelectorAll("main input:not([type=hidden]), main textarea")].some(
-    (one) => one.value !== one.defaultValue
+  const isChosen = (one) => one.selectedIndex !== Math.max(0, [...one.options].findIndex((o) => o.defaultSelected));
+  return (
+    [...document.querySelectorAll("main input:not([type=hidden]), main textarea")].some(
+      (one) => one.value !== one.defaultValue
+    ) || [...document.querySelectorAll("main select")].some(isChosen)
   );
 }
 
 async function refresh() {
   const old = main();
+  rest();
   if (!old || document.hidden || isPaused || isReading || isBusy()) return;
   isReading = true;
   isStale = false;
@@ -59,7 +64,8 @@ async function refresh() {
 
 // Replace only the parts that differ, so that opened, chosen and scrolled parts stay.
 function replace(old, fresh) {
-  const opened = new Map([...old.querySelectorAll("details")].map((one) => [titleOf(one), one.open]));
+  const touched = [...old.querySelectorAll("details")].filter((one) => one.open !== one.wasOpen);
+  const opened = new Map(touched.map((one) => [titleOf(one), one.open]));
   const chosen = rows().findIndex((row) => row.classList.contains("chosen"));
   const parts = [...old.children];
   const news = [...fresh.children];
@@ -69,6 +75,7 @@ function replace(old, fresh) {
       const kept = part.querySelector("[data-stream]") || part.matches("[data-stream]");
       if (!kept && part.outerHTML !== news[n].outerHTML) part.replaceWith(news[n]);
     });
+  noteOpen();
   old.querySelectorAll("details").forEach((one) => {
     if (opened.has(titleOf(one))) one.open = opened.get(titleOf(one));
   });
@@ -77,10 +84,20 @@ function replace(old, fresh) {
   offerCopies();
 }
 
+// Remember what the server has opened, to know what the reader has opened or closed.
+function noteOpen() {
+  for (const one of document.querySelectorAll("details")) one.wasOpen ??= one.open;
+}
+
 function titleOf(details) {
   const summary = details.querySelector("summary");
   const all = [...document.querySelectorAll("details")];
   return summary ? summary.textContent.trim() : String(all.indexOf(details));
+}
+
+function rest() {
+  clearTimeout(quiet);
+  quiet = setTimeout(soon, QUIET);
 }
 
 function soon() {
@@ -94,16 +111,16 @@ function listen() {
   const query = at.dataset.live.split(" ").map((one) => `topic=${encodeURIComponent(one)}`);
   const source = new EventSource(`${document.body.dataset.root}/live?${query.join("&")}`);
   source.addEventListener("open", () => {
-    tell("live ·");
+    tell("live");
     soon();
   });
   source.addEventListener("changed", soon);
-  source.addEventListener("error", () => tell("not live, tries again ·"));
+  source.addEventListener("error", () => tell("not live, tries again"));
 }
 
 function tell(text) {
   link = text;
-  document.querySelector("footer .live").textContent = isPaused ? "paused ·" : link;
+  document.querySelector("footer .live").textContent = isPaused ? "paused" : link;
 }
 
 function follow() {
@@ -134,7 +151,7 @@ function setClock() {
 function countDown() {
   for (const one of document.querySelectorAll("time[data-countdown]")) {
     const left = Math.round((new Date(one.dateTime) - Date.now() - skew) / 1000);
-    one.textContent = left > 0 ? `in ${left} s` : "it is over";
+    one.textContent = left > 0 ? `in ${left} s` : "now";
   }
 }
 
@@ -151,6 +168,21 @@ function offerCopies() {
     });
     one.append(button);
   }
+}
+
+// Suggest words for the last word of the filter: a datalist by itself completes the whole text.
+function suggest(field) {
+  const list = field.list;
+  list.words ??= [...list.options].map((one) => one.value);
+  const before = field.value.slice(0, field.value.lastIndexOf(" ") + 1);
+  const found = list.words.filter((word) => word.startsWith(field.value.slice(before.length)));
+  list.replaceChildren(
+    ...found.map((word) => {
+      const option = document.createElement("option");
+      option.value = before + word;
+      return option;
+    })
+  );
 }
 
 function rows() {
@@ -196,9 +228,11 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("focusout", () => isStale && soon());
 document.addEventListener("visibilitychange", () => document.hidden || soon());
-setInterval(soon, QUIET);
 setInterval(countDown, 1000);
+document.addEventListener("input", (event) => event.target.id === "where" && suggest(event.target));
+rest();
 setClock();
+noteOpen();
 countDown();
 offerCopies();
 listen();

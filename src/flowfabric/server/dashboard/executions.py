@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -14,9 +15,10 @@ from starlette.responses import Response, StreamingResponse
 
 from flowfabric.client.filters import KEYS, parse
 from flowfabric.client.portraits import located, read_portrait
-from flowfabric.core.errors import BudgetNotFound, InvalidInput, QuotaNotFound
+from flowfabric.core.errors import BudgetNotFound, InvalidInput, QuotaNotFound, TaskNotFound
 from flowfabric.core.execution import ExecutionCount, ExecutionFilter, ExecutionInfo, Steered
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.limit import amount_text
 from flowfabric.core.quota import BudgetInfo, GateInfo
 from flowfabric.core.signal import Signal
@@ -50,17 +52,21 @@ routes = Routes("dashboard")
 PREVIEWED = 10
 FRAMES_SHOWN = 200
 LIMITS_SHOWN = 20
+# A longer input is not edited in a form.
+EDITABLE = 16_000
 AT_MOST = 1000
-# A preview counts at most this many executions. To find them, it may read many more rows.
+# A preview counts at most this many executions, with at most this many reads: a filter that matches
+# few executions would otherwise read all of them.
 COUNTED = 500
-LISTED_STATES = [
-    state for state in PublicState if state not in (PublicState.RESUMABLE, PublicState.RATE_LIMITED)
-]
+READS = 4
+LISTED_STATES = [state for state in PublicState if state is not PublicState.RESUMABLE]
 SUGGESTIONS = [
     *(f"state={state}" for state in LISTED_STATES),
     *(f"{key}=" for key in KEYS if key not in ("state", "tag.", "age", "created", "ended")),
     *("held=yes", "crash_looping=yes", "age>1h", "ended<1d"),
 ]
+# The filter suggests this many lanes and tasks.
+SUGGESTED = 100
 # The acts on all executions that match, with their labels.
 VERBS = {"retry": "Retry", "replay": "Replay", "cancel": "Cancel", "revoke-lease": "Revoke lease"}
 
@@ -71,11 +77,13 @@ async def executions(
 ) -> Response:
     """List executions by the filter language of `flowfabric ls --where`."""
     now = await call.client.executions.server_time()
+    known, lanes, tasks = await _now(call)
     shared: dict[str, Any] = {
         "where": where,
         "verbs": VERBS,
-        "suggestions": SUGGESTIONS,
-        "counts": await _counts(call),
+        "suggestions": [*SUGGESTIONS, *_values(lanes, tasks)],
+        "counts": _views(where, known),
+        "has_counts": _is_only_state(where),
     }
     try:
         filter, partition = await located(call.client, parse(where).resolved(now), None)
@@ -92,21 +100,58 @@ async def executions(
         "executions",
         now,
         problem="",
-        executions=listed(found.executions, now),
+        executions=listed(found.executions, now, lanes),
         missing=found.missing,
         next=f"{root(request)}/executions?{query}" if found.cursor else "",
         **shared,
     )
 
 
-async def _counts(call: Call) -> list[tuple[PublicState, ExecutionCount | None]]:
-    """Return how many executions are in each state; None if counting would read the whole table."""
+Now: TypeAlias = tuple[Mapping[PublicState, ExecutionCount], Sequence[LaneTraffic], Sequence[str]]
 
-    async def read() -> dict[PublicState, ExecutionCount]:
-        return dict(await totals_of(call, await call.client.lanes.traffic(window=WINDOW)))
 
-    known = await call.backend.shared.read("totals", call.client, read)
-    return [(state, known.get(state)) for state in LISTED_STATES]
+async def _now(call: Call) -> Now:
+    """Return how many executions are in each state that can be counted, the lanes, and the names of
+    some tasks."""
+
+    async def read() -> Now:
+        lanes = await call.client.lanes.traffic(window=WINDOW)
+        tasks = await call.client.tasks.list(limit=SUGGESTED)
+        return dict(await totals_of(call, lanes)), lanes, [one.task for one in tasks]
+
+    return await call.backend.shared.read("totals", call.client, read)
+
+
+def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
+    """Return the conditions for lanes and tasks that the filter suggests."""
+    names = [one.lane for one in lanes][:SUGGESTED]
+    return [
+        *(f"lane={shlex.quote(name)}" for name in names),
+        *(f"task={shlex.quote(name)}" for name in tasks),
+    ]
+
+
+def _views(
+    where: str, known: Mapping[PublicState, ExecutionCount]
+) -> list[tuple[PublicState, str, ExecutionCount | None]]:
+    """Return a filter for each state that keeps the other conditions, and how many executions are
+    in the state: None if counting them would read the whole table."""
+    others = " ".join(quoted for quoted, is_state in _words(where) if not is_state)
+    return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
+
+
+def _is_only_state(where: str) -> bool:
+    """Return whether a filter has no condition but states. Then the counts fit it."""
+    return all(is_state for _, is_state in _words(where))
+
+
+def _words(where: str) -> list[tuple[str, bool]]:
+    """Return the conditions of a filter as texts, and whether each is about the state."""
+    try:
+        words = shlex.split(where)
+    except ValueError:
+        return [(where, False)]
+    return [(shlex.quote(word), word.startswith("state")) for word in words]
 
 
 @routes.get(PREFIX + "/bulk", Scope.OPERATE, include_in_schema=False)
@@ -114,7 +159,9 @@ async def preview(call: CurrentCall, request: Request, verb: str, where: str = "
     """Show what an act on all matching executions would change, and ask for a reason."""
     now = await call.client.executions.server_time()
     filter, partition = await _matching(call, verb, where, now)
-    total = await call.client.executions.count(filter, partition=partition, most=COUNTED)
+    total = await call.client.executions.count(
+        filter, partition=partition, most=COUNTED, reads=READS
+    )
     found = await call.client.executions.list(filter, limit=PREVIEWED, partition=partition)
     return show(
         request,
@@ -182,7 +229,28 @@ async def execution(call: CurrentCall, request: Request, id: Id) -> Response:
         differences=differences(portrait.attempts),
         copies=copies_of(info, str(request.base_url).rstrip("/")),
         links=links_of(portrait.why),
+        is_editable=visitor(request, call.principal).may_see_payloads and _is_editable(info),
+        signals=await _signals(call, info) if is_open else (),
     )
+
+
+def _is_editable(info: ExecutionInfo) -> bool:
+    """Return whether a replay may have another input that somebody can write in a form."""
+    return (
+        info.public_state.is_terminal
+        and info.flow_id is None
+        and not info.payload_encoding
+        and info.payload is not None
+        and len(info.payload) < EDITABLE
+    )
+
+
+async def _signals(call: Call, info: ExecutionInfo) -> Sequence[str]:
+    """Return the names of the signals that the task of an execution takes."""
+    try:
+        return sorted((await call.client.tasks.describe(info.task)).signals or ())
+    except TaskNotFound:
+        return ()
 
 
 async def _limits(

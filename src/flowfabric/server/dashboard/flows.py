@@ -76,6 +76,7 @@ async def flow(
         total=len(members),
         path=path[-PATH_SHOWN:],
         path_length=len(path),
+        ended_at=max([one.terminal_at or now for one in members], default=now),
         critical={str(one.id.uuid) for one in path},
         # The drawing escapes every text by itself.
         drawing=Markup(drawn),

@@ -52,6 +52,7 @@ async def lanes(call: CurrentCall, request: Request) -> Response:
         "lanes",
         now,
         lanes=found,
+        stopped_first=sorted(found, key=lambda one: one.state == "active"),
         changes=known,
         window=WINDOW,
         quotas=opened,
@@ -118,7 +119,8 @@ async def change_budget(call: CurrentCall, request: Request, act: Id) -> Respons
         found = await call.client.budgets.get(budget, key=key)
         if dimension not in found.hard_limits:
             raise InvalidInput(field="dimension", problem="is not a dimension of this budget")
-        amount = form.get("amount", "").strip() if dimension == "usd" else whole_in(form, "amount")
+        field = f"amount.{dimension}"
+        amount = form.get(field, "").strip() if dimension == "usd" else whole_in(form, field)
         await call.client.budgets.raise_limits(
             budget, key=key, reason=reason, actor=actor, **{dimension: amount}
         )

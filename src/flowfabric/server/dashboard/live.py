@@ -24,8 +24,10 @@ from flowfabric.server.events import MEDIA_TYPE, SILENCE_SECONDS, Feed
 from flowfabric.server.routing import CurrentCall, Routes, may_still_read
 
 routes = Routes("dashboard")
-# The server tells a page of changes at most this often.
+# The server tells a page of changes at most this often, and less often if many pages are open: each
+# page that hears of a change reads itself again.
 PERIOD_SECONDS = 1.0
+SECONDS_PER_PAGE = 0.2
 MOST_TOPICS = 20
 OVERVIEW = "overview"
 
@@ -71,7 +73,7 @@ async def _stream(
                 yield b":\n\n"
                 continue
             # Wait for further changes, so that a page reads only now and then while much changes.
-            await asyncio.sleep(PERIOD_SECONDS)
+            await asyncio.sleep(max(PERIOD_SECONDS, SECONDS_PER_PAGE * len(feed.queues)))
             while not queue.empty():
                 found.append(queue.get_nowait())
             if None in found:

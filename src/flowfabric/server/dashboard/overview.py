@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -45,6 +47,8 @@ class Lead:
     words: str
     link: str
     label: str
+    # A list of the executions that are concerned.
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ async def _facts(call: Call) -> dict[str, Any]:
     lanes = await call.client.lanes.traffic(window=WINDOW)
     totals = await totals_of(call, lanes)
     attention = [
-        *[await _executions(call, kind, now) for kind in KINDS],
+        *[await _executions(call, kind, now, lanes) for kind in KINDS],
         _stuck(lanes, now),
         await _budgets(call),
         await _schedules(call, now),
@@ -168,6 +172,7 @@ async def totals_of(
         (PublicState.WAITING, _sum(lanes, "waiting", "is_more_waiting")),
         (PublicState.DELAYED, _sum(lanes, "delayed", "is_more_timed")),
         (PublicState.ACTIVE, _sum(lanes, "active", "is_more_timed")),
+        (PublicState.RATE_LIMITED, _sum(lanes, "in_line", "is_more_in_line")),
     ]
     count = call.client.executions.count
     counts = await asyncio.gather(*(count(ExecutionFilter(states=[one])) for one in COUNTED))
@@ -180,7 +185,9 @@ def _sum(lanes: Sequence[LaneTraffic], name: str, is_more: str) -> ExecutionCoun
     )
 
 
-async def _executions(call: Call, kind: Attention, now: datetime) -> Attention:
+async def _executions(
+    call: Call, kind: Attention, now: datetime, lanes: Sequence[LaneTraffic]
+) -> Attention:
     found = await call.client.executions.list(parse(kind.where).resolved(now), limit=ROWS)
     return Attention(
         kind.title,
@@ -188,7 +195,7 @@ async def _executions(call: Call, kind: Attention, now: datetime) -> Attention:
         kind.where,
         kind.verb,
         kind.label,
-        listed(found.executions, now),
+        listed(found.executions, now, lanes),
     )
 
 
@@ -202,7 +209,10 @@ def _stuck(lanes: Sequence[LaneTraffic], now: datetime) -> Attention:
         if one.state == "active" and not one.workers:
             why = "runs on no worker now"
         words = f"The oldest execution of {one.lane} has waited for {short(waits)}: the lane {why}."
-        leads.append(Lead(words, "/lanes", "Lanes"))
+        label = "Lanes" if one.state == "active" else "Resume…"
+        place = f"/lanes#{quote(f'lane-{one.lane}')}"
+        where = f"lane={shlex.quote(one.lane)} state=waiting"
+        leads.append(Lead(words, place, label, where))
     return Attention("Stuck lanes", "Start workers, or resume the lane.", leads=leads)
 
 

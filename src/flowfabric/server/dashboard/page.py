@@ -14,6 +14,8 @@ from starlette.responses import RedirectResponse, Response
 
 from flowfabric.core.errors import FlowFabricError, InvalidInput
 from flowfabric.core.execution import ExecutionSummary
+from flowfabric.core.lane import LaneTraffic
+from flowfabric.core.states import BlockingReason
 from flowfabric.core.token import Scope
 from flowfabric.dashboard.pages import render
 from flowfabric.drawing.executions import in_short
@@ -63,8 +65,19 @@ class Listed:
         return getattr(self.execution, name)
 
 
-def listed(executions: Sequence[ExecutionSummary], now: datetime) -> list[Listed]:
-    return [Listed(one, text_of(in_short(one, now))) for one in executions]
+def listed(
+    executions: Sequence[ExecutionSummary], now: datetime, lanes: Sequence[LaneTraffic] = ()
+) -> list[Listed]:
+    """Return executions for a list. An execution in a stopped lane waits for its lane, not for a
+    worker."""
+    stopped = {one.lane: one.state for one in lanes if one.state in ("paused", "disabled")}
+
+    def words(one: ExecutionSummary) -> str:
+        if one.blocking_reason == BlockingReason.WAITING_FOR_WORKER and one.lane in stopped:
+            return f"the lane {one.lane} is {stopped[one.lane]}"
+        return text_of(in_short(one, now))
+
+    return [Listed(one, words(one)) for one in executions]
 
 
 def show(

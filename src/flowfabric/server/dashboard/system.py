@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from flowfabric.client import FlowFabric
+from flowfabric.client.events import listen_for_hints
+from flowfabric.client.retention import DEFAULT_RETENTION, EVENT_FLOOR
 from flowfabric.core.token import Scope
 from flowfabric.db.inspection import QueryFailed, look, text_of
 from flowfabric.db.migrate import status
@@ -33,6 +36,16 @@ class Table:
     vacuumed_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How long ended executions are kept: by default, and in the lanes that differ."""
+
+    default: timedelta
+    events: timedelta
+    lanes: Sequence[tuple[str, timedelta]]
+    oldest_at: datetime | None
+
+
 @routes.get(PREFIX + "/system", Scope.ADMIN, include_in_schema=False)
 async def system(call: CurrentCall, request: Request) -> Response:
     """Show what the database says about itself, and the last report of the doctor."""
@@ -40,8 +53,9 @@ async def system(call: CurrentCall, request: Request) -> Response:
         schema = await status(connection)
         try:
             rows = await look(connection, text_of("sizes.sql"))
+            kept = await look(connection, text_of("retention.sql"), call.client.namespace)
         except QueryFailed:
-            rows = []
+            rows, kept = [], []
     now = await call.client.executions.server_time()
     report = call.backend.report
     return show(
@@ -53,6 +67,15 @@ async def system(call: CurrentCall, request: Request) -> Response:
         problem=schema.problem(),
         tables=[Table(**dict(row)) for row in rows],
         most=TABLES_SHOWN,
+        kept=Kept(
+            DEFAULT_RETENTION,
+            EVENT_FLOOR,
+            [(row["lane"], row["retention"]) for row in kept if row["lane"] is not None],
+            next((row["oldest_at"] for row in kept if row["lane"] is None), None),
+        ),
+        is_heard=await call.backend.hearing.read(
+            "hearing", call.client, lambda: _is_heard(call.client)
+        ),
         report=report,
         findings=await _ours(call, report) if report is not None else [],
         partitions=(await call.client.database.partitions.current()).partitions,
@@ -66,6 +89,16 @@ async def examine_now(call: CurrentCall, request: Request) -> Response:
     async with call.client.database.lend() as connection:
         call.backend.report = await examine(connection)
     return back_to(request, "/system")
+
+
+async def _is_heard(client: FlowFabric) -> bool:
+    """Return whether a hint that is sent on one connection arrives on another."""
+    session = client.database.session("dashboard")
+    try:
+        await listen_for_hints(session, lambda: None)
+        return bool(session.can_hear)
+    finally:
+        await session.close()
 
 
 async def _ours(call: Call, report: Report) -> Sequence[Finding]:

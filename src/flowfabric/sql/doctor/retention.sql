@@ -1,0 +1,14 @@
+-- Read how long ended executions are kept: one row for each lane of a namespace with a retention of
+-- its own, and one row without a lane, which has the time of the oldest execution.
+select null::text as lane, null::interval as retention, min(o.created_at) as oldest_at
+from ff.partition k
+cross join lateral (
+  select e.created_at from ff.execution e
+  where e.partition_key = k.partition_key
+  order by e.execution_id
+  limit 1) o
+union all
+select l.lane, l.retention, null
+from ff.lane l
+where l.namespace = $1 and l.retention is not null
+order by lane nulls first
