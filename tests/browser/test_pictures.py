@@ -8,42 +8,11 @@ from pathlib import Path
 import pytest
 
 from server.browsing import HOSTILE
-from server.traffic import Traffic, make_traffic
+from server.traffic import make_traffic, pages_of
 from support.proofs import drawn
 
 # Where pictures of all pages go, if somebody wants to look at them.
 PICTURES = os.environ.get("DASHBOARD_PICTURES")
-
-
-def pages_of(left: Traffic) -> dict[str, str]:
-    """Return the paths of all pages by name."""
-    return {
-        "overview": "",
-        "executions": "/executions",
-        "failed": f"/executions/{left.runs['failed'].id.uuid}",
-        "flaky": f"/executions/{left.runs['flaky'].id.uuid}",
-        "asked": f"/executions/{left.runs['asked'].id.uuid}",
-        "streamed": f"/executions/{left.runs['streamed'].id.uuid}",
-        "held": f"/executions/{left.runs['held'].id.uuid}",
-        "active": f"/executions/{left.runs['active'].id.uuid}",
-        "in line": f"/executions/{left.runs['in line'].id.uuid}",
-        "bulk": "/bulk?verb=retry&where=state%3Dfailed",
-        "flows": "/flows",
-        "flow": f"/flows/{left.flows['nightly'].id.uuid}",
-        "times": f"/flows/{left.flows['nightly'].id.uuid}?view=gantt",
-        "approvals": "/approvals",
-        "schedules": "/schedules",
-        "schedule": "/schedules/one?name=morning-report&app=shop",
-        "lanes": "/lanes",
-        "budgets": "/budgets",
-        "workers": "/workers",
-        "tasks": "/tasks",
-        "task": "/tasks/one?name=add",
-        "events": "/events?since=2h",
-        "audit": "/audit",
-        "subscriptions": "/subscriptions",
-        "system": "/system",
-    }
 
 
 # Controls that a screen reader could not name.

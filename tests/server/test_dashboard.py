@@ -6,10 +6,14 @@ import re
 
 import pytest
 
+from flowfabric.dashboard.pages import STATIC, read_static
 from flowfabric.server import server
 from server.browsing import HOSTILE, OWN, Page, Visitor, check_policy, sign_in
 from server.stage import OURS, THEIRS, Caller
+from server.traffic import make_traffic, pages_of
 from worker.apps import working
+
+HTML = {"accept": "text/html"}
 
 
 @pytest.fixture
@@ -178,6 +182,47 @@ async def test_hostile_text_stays_text(world, person):
         assert list(page.all("img")) == []
         assert list(page.all("b")) == []
     assert HOSTILE in Page((await visitor.get(f"/dashboard/executions/{run.id.uuid}")).text).text
+
+
+# Texts that run or break out somewhere if a page forgets to escape them.
+CORPUS = {
+    "tags": HOSTILE,
+    "attributes": "\"' onmouseover='alert(1)' style='color:red",
+    "ends": "</title></textarea></select></script><script src=//evil.example></script>",
+    "svg": "</text></svg><svg onload=alert(1)>]]><!--",
+    "links": "javascript:alert(1)//<a href=javascript:alert(1)>x</a>",
+    "templates": "{{7*7}}{% raw %}${7*7}#{7*7}",
+    "signs": "\u202eevil\u2066 日本語 👩\u200d👧 &lt;b&gt; &#60;",
+}
+
+
+@pytest.mark.slow(short=1, of="corpus")
+@pytest.mark.parametrize("name", CORPUS)
+async def test_stored_text_runs_nowhere_and_a_reader_has_no_button(world, clock, person, name):
+    left = await make_traffic(world, clock, hostile=CORPUS[name])
+    pages = pages_of(left)
+    administrator, reader = await person("admin"), await person("read")
+    for path in [*pages.values(), f"{pages['flow']}?unfold=yes", "/executions?where=state%3Dx"]:
+        answer = await administrator.get(f"/dashboard{path}")
+        page = Page(answer.text)
+        check_policy(page, answer.headers["content-security-policy"], path)
+        assert {one.get("src") for one in page.all("script")} == {"/dashboard/static/script.js"}
+        tags = {tag for tag, _ in page.tags}
+        assert not tags & {"img", "iframe", "object", "embed", "base", "b"}, path
+        links = [str(one.get("href")) for one in page.all("a")]
+        assert all(link.startswith(("/dashboard", "#main")) for link in links), path
+        seen = Page((await reader.get(f"/dashboard{path}")).text)
+        assert seen.acts == set(), path
+    public = Page((await reader.get(f"/w/{left.tokens['ops']}", headers=HTML)).text)
+    assert [tag for tag, _ in public.tags if tag in ("script", "img", "a", "nav")] == []
+
+
+def test_the_pages_load_only_a_short_script_and_a_style_of_their_own():
+    texts = {name: read_static(name).decode() for name in STATIC}
+    assert len(texts["script.js"].splitlines()) < 400
+    for name, text in texts.items():
+        assert re.findall(r"(?:https?:)?//(?!www\.w3\.org)[\w.-]+\.\w+/", text) == [], name
+        assert "@import" not in text
 
 
 async def test_a_visitor_sees_nothing_of_another_namespace(world, person):

@@ -134,6 +134,11 @@ async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traf
     await client.lanes.pause(
         "mail", reason=f"provider is down {hostile}"[:250].strip(), actor="ada"
     )
+    if hostile:
+        # The name of a lane is short printable ASCII.
+        lane = hostile.encode("ascii", "replace").decode()[:64]
+        await charge.using(lane=lane).submit(1)
+        await client.lanes.pause(lane, reason=hostile[:250], actor=hostile[:250])
     await clock.advance(timedelta(minutes=10))
     await _go_on(world, hostile, left, await render.submit_many([(n,) for n in range(3)]))
     return left
@@ -167,3 +172,34 @@ async def _go_on(world: World, hostile: str, left: Traffic, renders: list[Run[An
     )
     await client.webhooks.add("hook", "https://hooks.example.com/flowfabric")
     await client.minutes.roll_up()
+
+
+def pages_of(left: Traffic) -> dict[str, str]:
+    """Return the paths of all pages by name."""
+    return {
+        "overview": "",
+        "executions": "/executions",
+        "failed": f"/executions/{left.runs['failed'].id.uuid}",
+        "flaky": f"/executions/{left.runs['flaky'].id.uuid}",
+        "asked": f"/executions/{left.runs['asked'].id.uuid}",
+        "streamed": f"/executions/{left.runs['streamed'].id.uuid}",
+        "held": f"/executions/{left.runs['held'].id.uuid}",
+        "active": f"/executions/{left.runs['active'].id.uuid}",
+        "in line": f"/executions/{left.runs['in line'].id.uuid}",
+        "bulk": "/bulk?verb=retry&where=state%3Dfailed",
+        "flows": "/flows",
+        "flow": f"/flows/{left.flows['nightly'].id.uuid}",
+        "times": f"/flows/{left.flows['nightly'].id.uuid}?view=gantt",
+        "approvals": "/approvals",
+        "schedules": "/schedules",
+        "schedule": "/schedules/one?name=morning-report&app=shop",
+        "lanes": "/lanes",
+        "budgets": "/budgets",
+        "workers": "/workers",
+        "tasks": "/tasks",
+        "task": "/tasks/one?name=add",
+        "events": "/events?since=2h",
+        "audit": "/audit",
+        "subscriptions": "/subscriptions",
+        "system": "/system",
+    }
