@@ -130,3 +130,42 @@ async def test_the_counters_of_a_quota_are_sums_over_all_partitions(
     await fail_calls(client, monkeypatch, 5)
     partial = await client.quotas.gates("region", key="acme")
     assert (partial[0].in_line, partial.missing) == (1 + 5, (5,))
+
+
+async def test_executions_of_all_partitions_wait_for_a_budget(client, several, monkeypatch):
+    for partition in (1, 3, 6):
+        engine = Engine(several.conn, partition_key=partition)
+        admission = Admission(engine)
+        budget = await admission.budget(on_exceed="suspend", tokens=10)
+        if partition == 1:
+            await client.budgets.report_usage_admin("monthly", tokens=10)
+            await client.budgets.report_usage_admin("monthly", tokens=1)
+        await admission.submit(partition, budgets=[budget])
+        assert await engine.claim(10) == []
+    await admission.budget("yearly", tokens=10)
+    found = await client.budgets.get("monthly")
+    assert (found.in_line, found.is_shut, found.missing) == (1 + 3 + 6, True, ())
+    listed = await client.budgets.list()
+    assert [(one.budget, one.in_line) for one in listed] == [("monthly", 10), ("yearly", 0)]
+    assert (await client.budgets.get("monthly", partition=3)).in_line == 3
+    assert [one.budget for one in await client.budgets.list(limit=1)] == ["monthly"]
+    await fail_calls(client, monkeypatch, 3)
+    assert (await client.budgets.list()).missing == (3,)
+    partial = await client.budgets.get("monthly")
+    assert (partial.in_line, partial.missing) == (1 + 6, (3,))
+
+
+@pytest.mark.parametrize("numbers", [{"concurrency": 1}, {"rate": "1/min"}], ids=str)
+async def test_a_slot_outside_an_execution_is_taken_wherever_its_share_is(client, numbers):
+    for name in ("one", "two", "three", "four"):
+        assert await client.quotas.create(Limit(name, **numbers))
+        admission, hold_id = await client.quotas.check_admission(name)
+        assert admission.is_admitted
+        again, _ = await client.quotas.check_admission(name, hold_id=hold_id)
+        assert again.outcome == "already_admitted"
+        refused, _ = await client.quotas.check_admission(name)
+        assert not refused.is_admitted
+        await client.quotas.release_admission(name, hold_id, is_unused=True)
+        async with client.quotas.admitted(name):
+            (gate,) = await client.quotas.gates(name)
+            assert gate.held == 1

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from flowfabric import Context
+from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.signal import Signal, Wait
 from worker.apps import working
 from worker.waiting import eventually
 
 from .conftest import NUMBER
-from .test_work import submission
+from .test_work import fail_calls, submission
 
 HOUR = timedelta(hours=1)
 
@@ -107,3 +110,30 @@ async def test_open_waitpoints_of_all_partitions_are_counted_and_expire(client, 
     await clock.advance(seconds=5)
     assert await client.signals.expire_waitpoints() == (2, None)
     assert await client.signals.count_waitpoints() == {}
+
+
+async def test_the_feed_of_signals_has_those_of_all_partitions(client, monkeypatch):
+    held = [await suspend_in(client, partition) for partition in (1, 4, 6)]
+    _, now = await client.signals.feed("now")
+    for one in held[:2]:
+        await client.signals.deliver(one.id, Signal(name="approve"))
+    first, cursor = await client.signals.feed()
+    assert {one.execution_id for one in first} == {one.id for one in held[:2]}
+    later, _ = await client.signals.feed(now)
+    assert later == first
+    await client.signals.deliver(held[2].id, Signal(name="approve"))
+    with monkeypatch.context() as patch:
+        await fail_calls(client, patch, 6)
+        nothing, same = await client.signals.feed(cursor)
+        assert (nothing, nothing.missing) == ([], (6,))
+        with pytest.raises(Unavailable):
+            await client.signals.feed("now")
+    (last,), cursor = await client.signals.feed(same)
+    assert last.execution_id == held[2].id
+    assert (await client.signals.feed(cursor))[0] == []
+
+
+@pytest.mark.parametrize("cursor", ["", "3:3:", "0=3:3:/0=3:3:", "8=3:3:", "x=3:3:", "0=x", 7])
+async def test_a_cursor_that_is_not_of_the_feed_is_refused(client, cursor):
+    with pytest.raises(InvalidInput, match="cursor"):
+        await client.signals.feed(cursor)

@@ -21,7 +21,8 @@ from flowfabric.core.lane import LaneTraffic
 from flowfabric.drawing.text import Screen
 from flowfabric.handlers import run_ends
 from flowfabric.worker import rotation as rotation_module
-from support.factories import NAMESPACE, Engine
+from support.admission import Admission
+from support.factories import NAMESPACE, Engine, Item
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -187,6 +188,21 @@ async def test_pages_over_all_partitions_are_in_order_and_complete(client):
             break
     assert ids == newest[::-1]
     assert (await client.executions.count()).number == 60
+
+
+async def test_the_depth_of_a_lane_counts_all_partitions(client, several):
+    for partition in (0, 2, 7):
+        engine = Engine(several.conn, partition_key=partition)
+        admission = Admission(engine)
+        await engine.submit_many([Item()] * (partition + 1))
+        gate = await admission.quota(concurrency=NUMBER)
+        limited = await engine.register(task="limited")
+        await admission.submit(3, quotas=[gate], route=limited)
+        # One of the three has the share of the partition; the others stand in line.
+        await engine.claim(3, tasks=["limited"])
+    found = await client.lanes.get(LANE)
+    assert (found.waiting, found.in_line) == (1 + 3 + 8, 6)
+    assert [(one.waiting, one.in_line) for one in await client.lanes.list()] == [(12, 6)]
 
 
 async def test_flows_of_all_partitions_are_listed_in_order(client):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flowfabric.cli.ids import complain_unreached
 from flowfabric.cli.options import EXIT_CONFLICT, Change, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, complain, screen
 from flowfabric.client import FlowFabric
@@ -52,6 +53,7 @@ async def ls(
     """List budgets and their usage in the current period."""
     async with database.client() as client:
         found = await client.budgets.list(budget=name)
+        complain_unreached(found.missing)
         _print(printer, found, await client.executions.server_time(), client)
 
 
@@ -160,6 +162,7 @@ def _amounts(texts: Sequence[str]) -> dict[str, Any]:
 
 async def _show(client: FlowFabric, printer: Printer, name: str, key: str) -> None:
     found = await client.budgets.get(name, key=key)
+    complain_unreached(found.missing)
     now = await client.executions.server_time()
     printer.record(found, lambda: record(_facts(found, now).items(), screen()))
 

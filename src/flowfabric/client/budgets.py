@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -11,18 +12,21 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped, lease_addresses
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.outcomes import handle_batch, refusal
+from flowfabric.client.partitions import ask_reachable
 from flowfabric.core.errors import BudgetNotFound, InvalidInput, RetryExhausted
 from flowfabric.core.execution import Claimed
 from flowfabric.core.ids import AnyId, uuid7
 from flowfabric.core.limit import Budget, check_limit_name, dimensions
-from flowfabric.core.quota import BudgetInfo, UsageAnswer
+from flowfabric.core.partition import Found
+from flowfabric.core.quota import MORE_IN_LINE, BudgetInfo, UsageAnswer
 from flowfabric.core.states import BudgetPeriod, OnExceed
 from flowfabric.db import functions
 from flowfabric.db.records import optional, reader
 from flowfabric.db.session import Database
 
 # Defined here because, inside the class, `list` is the method `Budgets.list`.
-BudgetList: TypeAlias = list[BudgetInfo]
+BudgetList: TypeAlias = Found[BudgetInfo]
+Infos: TypeAlias = Sequence[BudgetInfo]
 Report: TypeAlias = tuple[Claimed, Mapping[str, int], str]
 Reports: TypeAlias = list[Report]
 UsageAnswers: TypeAlias = list[UsageAnswer | Exception | Busy]
@@ -35,8 +39,8 @@ _READERS: dict[str, Any] = {
     "hard_limits": json.loads,
     "soft_limits": json.loads,
 }
-_info = reader(BudgetInfo, functions.LIST_BUDGETS, **_READERS)
-_status = reader(BudgetInfo, functions.GET_BUDGET_STATUS, **_READERS)
+_info = reader(BudgetInfo, functions.LIST_BUDGETS, default="missing", **_READERS)
+_status = reader(BudgetInfo, functions.GET_BUDGET_STATUS, default="missing", **_READERS)
 
 # The prefix of the keys that this module makes.
 _MINTED = "one call/"
@@ -78,35 +82,69 @@ class Budgets(Scoped):
         return bool(rows[0]["outcome"] == "created")
 
     async def list(
-        self, *, budget: str | None = None, limit: int = 1000, partition: int = 0
+        self, *, budget: str | None = None, limit: int = 1000, partition: int | None = None
     ) -> BudgetList:
-        """List all budgets, or the budgets of one name, sorted by name and key."""
-        rows = await self._database.call(
-            functions.LIST_BUDGETS,
-            partition_key=partition,
-            namespace=self._namespace,
-            budget=budget,
-            key=None,
-            after_namespace=None,
-            after_budget=None,
-            after_key=None,
-            limit=limit,
-        )
-        return [_info(row) for row in rows]
+        """List all budgets, or the budgets of one name, sorted by name and key.
 
-    async def get(self, budget: str, *, key: str = "", partition: int = 0) -> BudgetInfo:
-        """Return the budget of one key; raise BudgetNotFound if there is none."""
+        `in_line` counts the executions of all partitions, or of `partition`. `missing` names
+        partitions that did not answer.
+        """
+
+        async def read(one: int) -> Infos:
+            rows = await self._database.call(
+                functions.LIST_BUDGETS,
+                partition_key=one,
+                namespace=self._namespace,
+                budget=budget,
+                key=None,
+                after_namespace=None,
+                after_budget=None,
+                after_key=None,
+                limit=limit,
+            )
+            return [_info(row) for row in rows]
+
+        found = await self._everywhere(read, partition)
+        return Found(found[:limit], found.missing)
+
+    async def get(self, budget: str, *, key: str = "", partition: int | None = None) -> BudgetInfo:
+        """Return the budget of one key; raise BudgetNotFound if there is none.
+
+        `in_line` counts the executions of all partitions, or of `partition`.
+        """
         check_limit_name("budget", budget)
-        rows = await self._database.call(
-            functions.GET_BUDGET_STATUS,
-            partition_key=partition,
-            namespace=self._own(),
-            budget=budget,
-            key=key,
-        )
-        if not rows:
+
+        async def read(one: int) -> Infos:
+            rows = await self._database.call(
+                functions.GET_BUDGET_STATUS,
+                partition_key=one,
+                namespace=self._own(),
+                budget=budget,
+                key=key,
+            )
+            return [_status(row) for row in rows]
+
+        found = await self._everywhere(read, partition)
+        if not found:
             raise BudgetNotFound.explained({"budget": budget, "key": key})
-        return _status(rows[0])
+        return replace(found[0], missing=found.missing)
+
+    async def _everywhere(
+        self, read: Callable[[int], Awaitable[Infos]], partition: int | None
+    ) -> BudgetList:
+        """Read budgets in one partition or in all. Only the executions in line differ."""
+        if partition is not None:
+            return Found(await read(partition))
+        answers, missing = await ask_reachable(await self._database.partitions.all(), read)
+        if len(answers) == 1:
+            return Found(answers[0], missing)
+        budgets: dict[int, BudgetInfo] = {}
+        for one in (one for answer in answers for one in answer):
+            known = budgets.get(one.budget_id)
+            lines = one.in_line + (known.in_line if known else 0)
+            budgets[one.budget_id] = replace(one, in_line=min(lines, MORE_IN_LINE))
+        ordered = sorted(budgets.values(), key=lambda one: (one.namespace, one.budget, one.key))
+        return Found(ordered, missing)
 
     async def raise_limits(
         self,

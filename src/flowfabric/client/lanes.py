@@ -73,6 +73,8 @@ class Lanes(Scoped):
         """List the lanes in byte order, from the first name after `after`, each with its state and
         depth.
 
+        One query counts all partitions, so on a cluster it needs all nodes. `traffic` does not.
+
         A client of all namespaces gets one entry for all lanes of the same name.
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):

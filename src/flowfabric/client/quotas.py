@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
@@ -16,7 +16,7 @@ from flowfabric.client.addresses import Scoped
 from flowfabric.client.outcomes import handle_batch
 from flowfabric.client.partitions import ask_reachable
 from flowfabric.client.passes import Due, handle_everywhere
-from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound
+from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound, Unavailable
 from flowfabric.core.ids import uuid7
 from flowfabric.core.limit import Limit, Rate, check_limit_name, check_whole_number
 from flowfabric.core.partition import Found
@@ -35,6 +35,8 @@ _changed = reader(QuotaChange, functions.SET_QUOTA)
 _lifted = reader(QuotaChange, functions.LIFT_QUOTA)
 _admission = reader(Admission, functions.CHECK_ADMISSION)
 
+# The partition of all slots that are held outside executions.
+_HELD_IN = 0
 _LEAST_PAUSE_SECONDS = 0.05
 _MOST_PAUSE_SECONDS = 1.0
 
@@ -111,7 +113,7 @@ class Quotas(Scoped):
             gate = replace(_gate(row), concurrency=row["whole_concurrency"], rate=row["whole_rate"])
             known = gates.get(gate.key)
             gates[gate.key] = gate if known is None else known.plus(gate)
-        ordered = sorted(gates.values(), key=lambda one: one.key.encode())
+        ordered = sorted(gates.values(), key=lambda one: one.key)
         return Found(ordered[:limit], missing)
 
     async def set(
@@ -189,26 +191,46 @@ class Quotas(Scoped):
         key: str | None = None,
         ttl: timedelta = timedelta(minutes=1),
         hold_id: UUID | None = None,
-        partition: int = 0,
     ) -> tuple[Admission, UUID]:
         """Take a slot of a quota for work outside an execution, if there is room.
 
         The slot counts like a running execution until `release_admission`, or until `ttl` is over.
         Return the answer, and an id for this use of the slot. A repeat with the same `hold_id`
         takes no second slot and does not extend the time.
+
+        With several partitions, all these slots are in partition 0, so that a repeat finds its
+        slot. If the share of this partition is used up, the call moves unused shares of other
+        partitions and asks again.
         """
         check_limit_name("quota", quota)
         hold_id = hold_id or uuid7()
+        answer = await self._ask_admission(quota, key, hold_id, ttl)
+        if answer.is_admitted or len(await self._database.partitions.all()) == 1:
+            return answer, hold_id
+        # If a partition cannot be reached, no share can be moved. Then the first answer counts.
+        with suppress(Unavailable):
+            # The first pass takes unused shares away; the second gives them to partition 0. Each
+            # needs the mark that a refused call leaves.
+            for _ in range(2):
+                handled, _ = await self.balance()
+                if not handled:
+                    break
+                answer = await self._ask_admission(quota, key, hold_id, ttl)
+        return answer, hold_id
+
+    async def _ask_admission(
+        self, quota: str, key: str | None, hold_id: UUID, ttl: timedelta
+    ) -> Admission:
         rows = await self._database.call(
             functions.CHECK_ADMISSION,
-            partition_key=partition,
+            partition_key=_HELD_IN,
             namespace=self._own(),
             quota=quota,
             key=key,
             hold_id=hold_id,
             ttl=ttl,
         )
-        return _admission(rows[0]), hold_id
+        return _admission(rows[0])
 
     async def release_admission(
         self,
@@ -217,7 +239,6 @@ class Quotas(Scoped):
         *,
         key: str | None = None,
         is_unused: bool = False,
-        partition: int = 0,
     ) -> None:
         """Give a slot back. A repeat changes nothing.
 
@@ -226,7 +247,7 @@ class Quotas(Scoped):
         check_limit_name("quota", quota)
         await self._database.call(
             functions.RELEASE_ADMISSION,
-            partition_key=partition,
+            partition_key=_HELD_IN,
             namespace=self._own(),
             quota=quota,
             key=key,
@@ -262,7 +283,6 @@ class Quotas(Scoped):
         key: str | None = None,
         ttl: timedelta = timedelta(minutes=1),
         max_wait: timedelta = timedelta(0),
-        partition: int = 0,
     ) -> AsyncIterator[Admission]:
         """Hold a slot of a quota while the block runs: `async with client.quotas.admitted("api")`.
 
@@ -273,9 +293,7 @@ class Quotas(Scoped):
         pause = _LEAST_PAUSE_SECONDS
         hold_id = uuid7()
         while True:
-            answer, _ = await self.check_admission(
-                quota, key=key, ttl=ttl, hold_id=hold_id, partition=partition
-            )
+            answer, _ = await self.check_admission(quota, key=key, ttl=ttl, hold_id=hold_id)
             if answer.is_admitted:
                 break
             left = deadline - monotonic()
@@ -288,7 +306,7 @@ class Quotas(Scoped):
         try:
             yield answer
         finally:
-            await self.release_admission(quota, hold_id, key=key, partition=partition)
+            await self.release_admission(quota, hold_id, key=key)
 
     async def _list(self, quota: str | None, after: str | None, limit: int) -> QuotaList:
         rows = await self._database.call(

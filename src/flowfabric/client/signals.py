@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from heapq import merge
 from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.operations import apply_once
 from flowfabric.client.outcomes import Pass, refusal
-from flowfabric.client.partitions import ask_each, ask_reachable
+from flowfabric.client.partitions import ask_each, ask_reachable, share_of
 from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.client.steps import Steps
 from flowfabric.core.attempts import attempt_number
@@ -395,21 +396,39 @@ class Signals(Scoped):
         return [_record(row) for row in rows]
 
     async def feed(
-        self, cursor: str | None = None, *, partition: int = 0, limit: int = 500
-    ) -> tuple[Sequence[FeedSignal], str]:
-        """Return the next signals of a partition after a cursor, and the cursor after them.
+        self, cursor: str | None = None, *, limit: int = 500
+    ) -> tuple[Found[FeedSignal], str]:
+        """Return the next signals of all partitions after a cursor, and the cursor after them.
 
         No committed signal is skipped. The cursor None reads from the beginning; the cursor `now`
-        reads from this moment on.
+        reads from this moment on. Signals of one execution come in order. A page may be longer than
+        `limit`. A partition that cannot be reached keeps its position and is listed in `missing`.
         """
-        *rows, last = await self._database.call(
-            functions.READ_SIGNALS,
-            partition_key=partition,
-            namespace=self._namespace,
-            cursor=cursor,
-            limit=limit,
-        )
-        return [_feed_signal(partition, row) for row in rows], str(last["next_cursor"])
+        partitions = await self._database.partitions.all()
+        cursors = _split_feed(cursor, len(partitions))
+        share = share_of(limit, len(partitions)) if isinstance(limit, int) else limit
+
+        async def read(partition: int) -> tuple[int, list[FeedSignal], str]:
+            *rows, last = await self._database.call(
+                functions.READ_SIGNALS,
+                partition_key=partition,
+                namespace=self._namespace,
+                cursor=cursor if cursor in (None, "now") else cursors.get(partition),
+                limit=share,
+            )
+            signals = [_feed_signal(partition, row) for row in rows]
+            return partition, signals, str(last["next_cursor"])
+
+        missing: tuple[int, ...] = ()
+        if cursor == "now":
+            # Raise if one cannot be reached: without a position it would be read from the start.
+            pages = await ask_each(partitions, read)
+        else:
+            pages, missing = await ask_reachable(partitions, read)
+        # A merge keeps the order within each partition.
+        found = merge(*(signals for _, signals, _ in pages), key=lambda one: one.accepted_at)
+        cursors |= {partition: after for partition, _, after in pages}
+        return Found(found, missing), _join_feed(cursors)
 
     async def observe(self, held: Claimed) -> Records:
         """Return the signals that ended the latest suspension of an execution."""
@@ -640,6 +659,25 @@ def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
 def _record(row: Any) -> SignalRecord:
     facts = dict(row)
     return SignalRecord(id=facts.pop("signal_id"), **facts)
+
+
+def _join_feed(cursors: Mapping[int, str]) -> str:
+    """Return one cursor of the feed for the positions in partitions: `0=7:9:8/1=3:3:`."""
+    return "/".join(f"{partition}={cursors[partition]}" for partition in sorted(cursors))
+
+
+def _split_feed(cursor: str | None, partitions: int) -> dict[int, str]:
+    """Return the positions in partitions that a cursor of the feed has."""
+    if cursor in (None, "now"):
+        return {}
+    found: dict[int, str] = {}
+    for part in cursor.split("/") if isinstance(cursor, str) else [""]:
+        number, sign, position = part.partition("=")
+        known = number.isascii() and number.isdecimal() and len(number) < 6
+        if not sign or not known or not int(number) < partitions or int(number) in found:
+            raise InvalidInput(field="cursor", problem="is not a cursor of client.signals.feed")
+        found[int(number)] = position
+    return found
 
 
 def _feed_signal(partition: int, row: Any) -> FeedSignal:

@@ -106,7 +106,8 @@ class BudgetInfo:
     """A budget of one key: its usage in this period, and the limits in force.
 
     Money (the dimension `usd`) is in millionths. `raised` names the dimensions whose limit an
-    operator set. While `is_shut`, no execution under the budget starts.
+    operator set. While `is_shut`, no execution under the budget starts. `in_line` is exact up to
+    10 000; 10 001 means more. It does not count the partitions in `missing`, which did not answer.
     """
 
     budget_id: int
@@ -134,6 +135,7 @@ class BudgetInfo:
     changed_by: str | None
     changed_at: datetime | None
     reason: str | None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

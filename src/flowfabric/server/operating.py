@@ -24,7 +24,7 @@ from flowfabric.core.worker import WorkerInfo
 from flowfabric.server.answers import answer, page
 from flowfabric.server.paths import Limit, Name, Reason, why_of
 from flowfabric.server.routing import CurrentCall, Routes
-from flowfabric.server.shapes import PageOf
+from flowfabric.server.shapes import MISSING, PageOf
 from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("operating")
@@ -302,10 +302,12 @@ async def delete_quota(call: CurrentCall, name: Name, reason: str | None = None)
 # Budgets
 
 
-@routes.get("/v1/budgets", Scope.READ, answers=PageOf(BudgetInfo))
+@routes.get("/v1/budgets", Scope.READ, answers=PageOf(BudgetInfo, MISSING))
 async def budgets(call: CurrentCall, request: Request, name: str | None = None) -> Response:
     """List budgets by name and key."""
-    return page(request, await call.client.budgets.list(budget=name), None)
+    found = await call.client.budgets.list(budget=name)
+    missing = {"missing_partitions": found.missing} if found.missing else {}
+    return page(request, found, None, **missing)
 
 
 @routes.post(

@@ -258,14 +258,13 @@ async def _limits(
 ) -> list[tuple[str, GateInfo | None, BudgetInfo | None]]:
     """Return the quotas and budgets of an execution, each with its current use."""
     found: list[tuple[str, GateInfo | None, BudgetInfo | None]] = []
-    partition = info.id.partition_key
     for one in info.limits[:LIMITS_SHOWN]:
         try:
             if one.kind == "quota":
                 gates = await call.client.quotas.gates(one.name, key=one.key)
                 found += [(one.name, gate, None) for gate in gates]
             else:
-                budget = await call.client.budgets.get(one.name, key=one.key, partition=partition)
+                budget = await call.client.budgets.get(one.name, key=one.key)
                 found.append((one.name, None, budget))
         except (QuotaNotFound, BudgetNotFound):
             continue  # It was deleted since the execution was read.
