@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from flowfabric import App, Budget, Context, Limit
+from flowfabric import App, Budget, Context, Limit, Run
+from flowfabric.core.errors import LimitReached
+from flowfabric.core.ids import key_partition
 from flowfabric.doctor import examine
 from worker.apps import working
 from worker.waiting import eventually
@@ -46,6 +48,63 @@ async def limits(app: App) -> None:
     assert most <= 3
     client = await app.client()
     assert (await client.quotas.get("slots")).concurrency == 3
+    (gate,) = await client.quotas.gates("slots")
+    assert (gate.concurrency, gate.in_line) == (3, 0)
+    async with client.quotas.admitted("slots", max_wait=timedelta(seconds=60)):
+        pass
+    assert "default" in {lane.lane for lane in await client.lanes.list()}
+
+
+async def refusals(app: App) -> None:
+    """A quota that refuses: each partition stores one submit more than there is room for."""
+    go = asyncio.Event()
+    started = asyncio.Event()
+
+    @app.task(name="narrow", limit=Limit("narrow", concurrency=1, overflow="refuse"))
+    async def narrow(n: int) -> int:
+        started.set()
+        await go.wait()
+        return n
+
+    client = await app.client()
+    number = (await client.partitions.numbers()).keyed
+    partition = key_partition("default", "narrow 0", number)
+    alike = [f"narrow {n}" for n in range(COUNT * number)]
+    first, second, third, fourth, *_ = [
+        key for key in alike if key_partition("default", key, number) == partition
+    ]
+
+    async def in_line() -> bool:
+        (gate,) = await client.quotas.gates("narrow")
+        return (gate.running, gate.in_line, gate.concurrency) == (1, 1, 1)
+
+    caller = await asyncpg.connect(client.database.url)
+    await caller.execute("create table wish (key text)")
+    async with working(app, concurrency=10):
+        runs = [await narrow.submit(1, key=first)]
+        await asyncio.wait_for(started.wait(), 60)
+        runs.append(await narrow.submit(2, key=second))
+        await eventually(in_line)
+        with pytest.raises(LimitReached):
+            await narrow.submit(3, key=third)
+
+        async def wish(n: int, key: str) -> Run[int]:
+            async with caller.transaction():
+                await caller.execute("insert into wish values ($1)", key)
+                return await narrow.using(via=caller).submit(n, key=key)
+
+        with pytest.raises(LimitReached):
+            await wish(3, third)
+        assert await caller.fetchval("select count(*) from wish") == 0
+        # What exists already is a duplicate, and not refused.
+        async with caller.transaction():
+            again = await narrow.using(via=caller).submit(2, key=second)
+        assert again.id == runs[1].id
+        go.set()
+        assert [await run.result(timeout=120) for run in runs] == [1, 2]
+        assert await (await wish(4, fourth)).result(timeout=120) == 4
+        assert await caller.fetch("select key from wish") == [(fourth,)]
+    await caller.close()
 
 
 async def budgets(app: App) -> None:
@@ -201,6 +260,7 @@ async def minutes(app: App) -> None:
 
 CASES = (
     limits,
+    refusals,
     budgets,
     signals,
     timeouts,

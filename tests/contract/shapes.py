@@ -296,6 +296,31 @@ def empty_tests(text: str, library: Library) -> Iterator[str]:
                 yield f"11: {_words(statement, place, place + 8)}"
 
 
+def reached(names: Iterable[str], bodies: dict[str, str]) -> frozenset[str]:
+    """The functions that some functions call, directly or through others, and these themselves."""
+    found = set(names)
+    while True:
+        called = {one for name in found for one in re.findall(r"\bff\.(\w+)\(", bodies[name])}
+        if not (more := (called & bodies.keys()) - found):
+            return frozenset(found)
+        found |= more
+
+
+def deep_reads(text: str, library: Library) -> Iterator[str]:
+    """Rule 12, for what is always delegated: a partitioned table is read at most two subqueries
+    deep."""
+    for statement in statements(body_of(text)):
+        for place in library.mentions(statement):
+            is_query: list[bool] = []
+            for number, token in enumerate(statement[:place]):
+                if token == "(":
+                    is_query.append(statement[number + 1] == "select")
+                elif token == ")":
+                    is_query.pop()
+            if sum(is_query) > 2:
+                yield f"12: {_words(statement, place - 3, place + 1)}"
+
+
 def composite_parameters(text: str, library: Library) -> Iterator[str]:
     """Rule 6: no parameter is an array of rows."""
     declaration = tokens(text.split("$$")[0])

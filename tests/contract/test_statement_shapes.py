@@ -7,15 +7,18 @@ import re
 
 import pytest
 
+from flowfabric.db.citus import FORCED_FUNCTIONS
 from support.cases import for_each
 
 from .shapes import (
     Library,
     body_of,
+    deep_reads,
     empty_tests,
     immutable_functions,
     problems,
     querying_functions,
+    reached,
     statements,
     tokens,
 )
@@ -38,6 +41,15 @@ def test_a_function_takes_the_statement_shapes(file):
         found = [one for one in found if not one.startswith("1: ")]
         found += empty_tests(file.text, LIBRARY)
     assert found == []
+
+
+BODIES = {file.name: body_of(file.text) for file in FUNCTIONS}
+FORCED = reached(FORCED_FUNCTIONS, BODIES)
+
+
+@for_each("file", [one for one in FUNCTIONS if one.name in FORCED], name=lambda file: file.id)
+def test_a_function_that_is_always_delegated_reads_partitions_near_the_surface(file):
+    assert list(deep_reads(file.text, LIBRARY)) == []
 
 
 @for_each("file", sql_files("shared", "functions"), name=lambda file: file.id)
@@ -150,6 +162,17 @@ def test_a_test_over_all_partitions_selects_something():
     broken = function("if exists (select from ff.flow f) then return; end if", "")
     assert [one.partition(":")[0] for one in empty_tests(broken, SMALL)] == ["11"]
     assert list(empty_tests(broken.replace("select from", "select 1 from"), SMALL)) == []
+
+
+def test_a_table_deep_in_subqueries_is_found():
+    inner = "(select 1 from ff.flow f where f.partition_key = p_partition_key)"
+    near = f"return coalesce((select 1 from ff.lane l where exists {inner}), 0)"
+    deep = f"return coalesce((select 1 from ff.lane l, lateral (select 1 where exists {inner})), 0)"
+    assert list(deep_reads(function(near), SMALL)) == []
+    assert list(deep_reads(function(deep), SMALL)) == ["12: from ff . flow"]
+    assert reached(["f"], {"f": "ff._g(1)", "_g": "ff._h(2)", "_h": "", "_i": ""}) == {
+        "f", "_g", "_h",
+    }  # fmt: skip
 
 
 def test_an_array_of_rows_is_no_parameter():

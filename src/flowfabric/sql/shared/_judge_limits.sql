@@ -19,7 +19,17 @@ as $$
 declare
   v_route_id constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
   v_options  constant jsonb := case when cardinality(p_options) = 1 then p_options[1] end;
+  v_named    constant bigint[] := array(
+    select distinct i.id::bigint
+    from unnest(p_options) o(v)
+    cross join lateral jsonb_array_elements_text(nullif(o.v -> 'quotas', 'null')) i(id));
+  v_gates    jsonb;
 begin
+  -- Read the gates in a statement of their own: a function that is always delegated may read tables
+  -- with partitions only by the partition of its call, and Citus does not find it in a subquery.
+  v_gates := (
+    select jsonb_object_agg(g.gate_id, jsonb_build_array(g.quota, g.key)) from ff.gate g
+    where g.partition_key = p_partition_key and g.gate_id = any (v_named));
   return coalesce((
     select array_agg(row(u.n, u.id, 'invalid', null, null, m.detail)::ff.verdict)
     from unnest(p_execution_ids, p_route_ids, p_options) with ordinality u(id, route_id, options, n)
@@ -40,14 +50,10 @@ begin
         select
         from jsonb_array_elements_text(nullif(
           coalesce(u.options, v_options) -> (l.value ->> 'kind' || 's'), 'null')) i(id)
+        left join ff.budget b on l.value ->> 'kind' = 'budget' and b.budget_id = i.id::bigint
         cross join lateral (
-          select g.quota as name, g.key from ff.gate g
-          where l.value ->> 'kind' = 'quota' and g.partition_key = p_partition_key
-            and g.gate_id = i.id::bigint
-          union all
-          select b.budget, b.key from ff.budget b
-          where l.value ->> 'kind' = 'budget' and b.budget_id = i.id::bigint
-          offset 0) k
+          select coalesce(b.budget, v_gates -> i.id::bigint::text ->> 0) as name,
+                 coalesce(b.key, v_gates -> i.id::bigint::text ->> 1) as key) k
         where k.name = l.value ->> 'name' and (k.key <> '') = (l.value ->> 'is_keyed')::boolean)
       order by l.n
       limit 1) m
