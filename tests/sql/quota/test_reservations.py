@@ -110,6 +110,24 @@ async def test_only_slots_below_the_awaited_gate_are_reserved(admission, engine)
     assert all(gate < awaited for gate in await street.reserved())
 
 
+async def test_an_execution_refused_often_reserves_also_if_another_closed_the_gate(
+    admission, engine
+):
+    """The claim does not put it into line unseen, as it does with others of a closed gate."""
+    street = await Street.build(admission, count=2)
+    count = "select refusal_count from ff.execution where execution_id = $1"
+    for n in range(3):
+        assert not await street.serve(street.gates[n % 2])
+    assert await engine.connection.fetchval(count, street.starved) == 4
+    await engine.unblock(street.starved)
+    # Another route has no closed line that it would join.
+    other = await engine.register(lane="other")
+    await admission.submit(1, quotas=street.gates[1:], priority=9, route=other)
+    await engine.complete(street.running.pop(street.gates[0]))
+    assert await engine.claim(1) == []
+    assert await street.reserved() == street.gates[:1]
+
+
 async def test_two_executions_with_the_same_gates_both_start(admission):
     """One reservation per gate, so the second waits until the first has started."""
     street = await Street.build(admission)

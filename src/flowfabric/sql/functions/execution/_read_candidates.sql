@@ -7,7 +7,7 @@
 -- If p_worker_id is given, executions that are granted to another worker are skipped. If it is
 -- null, there must be no grants. If p_with_lines is true, executions in the open lines of the
 -- routes are read too. Executions that would start an attempt under one of the gates in p_closed
--- are skipped.
+-- are skipped, unless they were refused four times: such an execution may make a reservation.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -63,6 +63,7 @@ begin
           and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
           and case when p_closed is null then true
                    else x.attempt_state = 'attempt_interrupted' or x.deadline_at <= p_now
+                        or x.refusal_count >= 4
                         or (x.quota_ids && p_closed) is not true
                            and (x.budget_ids && p_closed) is not true end
           and case when p_worker_id is null then true else not exists (
@@ -106,6 +107,7 @@ begin
               coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
         and case when p_closed is null then true
                  else e.attempt_state = 'attempt_interrupted' or e.deadline_at <= p_now
+                      or e.refusal_count >= 4
                       or (e.quota_ids && p_closed) is not true
                          and (e.budget_ids && p_closed) is not true end
         and case when p_worker_id is null then true else not exists (

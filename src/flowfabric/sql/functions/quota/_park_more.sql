@@ -3,7 +3,8 @@
 --
 -- The call reads at most 1 000 executions of each route, in claim order, and skips locked ones. It
 -- also skips overdue executions, and executions that resume their attempt. A resumed attempt does
--- not count as a start, so a gate that is closed only by its rate may still admit it.
+-- not count as a start, so a gate that is closed only by its rate may still admit it. Executions that
+-- were refused four times are skipped, too: the claim judges them, and they may make a reservation.
 drop function if exists ff._park_more;
 create function ff._park_more(
   p_partition_key smallint,
@@ -43,6 +44,7 @@ begin
         and e.partition_key = p_partition_key and e.execution_id = c.execution_id
         and case when e.phase = 'runnable' and e.eligibility = 'eligible_now'
                   and e.attempt_state <> 'attempt_interrupted'
+                  and coalesce(e.refusal_count, 0) < 4
                   and coalesce(e.deadline_at > p_now, true)
               then true else false end
       for no key update skip locked) k
