@@ -171,9 +171,9 @@ class Budget:
             if amount < 1:
                 raise InvalidInput(field=f"budget.{name}", problem="must be more than 0")
         if isinstance(self.period, timedelta):
-            if not timedelta(seconds=1) <= self.period <= timedelta(days=3660):
+            if not timedelta(minutes=1) <= self.period <= timedelta(days=3660):
                 raise InvalidInput(
-                    field="budget.period", problem="must be from a second to ten years"
+                    field="budget.period", problem="must be from a minute to ten years"
                 )
         elif self.period is not None and self.period not in ("hour", "day", "week", "month"):
             raise InvalidInput(

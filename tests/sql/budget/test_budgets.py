@@ -218,6 +218,30 @@ async def test_a_raised_limit_opens_the_budget_until_it_is_lifted(admission):
     assert (await admission.status())["is_shut"]
 
 
+@pytest.mark.parametrize("how", ["raise", "lift", "declare"])
+async def test_with_another_limit_what_was_refused_is_forgotten(admission, how):
+    """Each of the refused reports fits now, although their sum does not."""
+    await admission.budget(tokens=100 if how == "lift" else 40)
+    if how == "lift":
+        await admission.one(
+            "raise_budget", budget="monthly", key=None, dimensions=["tokens"], hard_limits=[40]
+        )
+    await report(admission, 30)
+    for _ in range(5):
+        assert (await report(admission, 20))["outcome"] == "hard_breach"
+    assert (await admission.status())["is_shut"]
+    if how == "declare":
+        await admission.budget(tokens=100)
+    elif how == "lift":
+        await admission.one("lift_budget", budget="monthly")
+    else:
+        await admission.one(
+            "raise_budget", budget="monthly", key=None, dimensions=["tokens"], hard_limits=[100]
+        )
+    assert not (await admission.status())["is_shut"]
+    assert (await report(admission, 20))["outcome"] == "ok"
+
+
 async def test_code_does_not_change_a_raised_limit(admission):
     await admission.budget(tokens=100)
     await admission.one(

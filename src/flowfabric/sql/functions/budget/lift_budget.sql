@@ -1,4 +1,5 @@
--- Remove the hard limits that an operator set for a budget. The declared limits apply again.
+-- Remove the hard limits that an operator set for a budget. The declared limits apply again, and the
+-- count of refused usage is cleared.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
@@ -28,7 +29,7 @@ begin
   perform ff._check_actor_and_reason(p_actor, p_reason);
   v_budget := ff._lock_budget(p_namespace, p_budget, coalesce(p_key, ''));
   v_now := ff.now();
-  update ff.budget_dimension d set raised_hard = null
+  update ff.budget_dimension d set raised_hard = null, refused = 0
   where d.budget_id = v_budget.budget_id and d.raised_hard is not null;
   outcome := case when found then 'lifted' else 'unchanged' end;
   if outcome = 'lifted' then

@@ -1,6 +1,6 @@
 -- Store the limits that code declares for a budget, if it declares any. Returns whether the budget
--- exists. A declaration replaces limits that code declared before. It never changes limits that an
--- operator set.
+-- exists. A declaration replaces limits that code declared before, and clears the count of refused
+-- usage. It never changes limits that an operator set.
 drop function if exists ff._declare_budget;
 create function ff._declare_budget(
   p_namespace     text,
@@ -64,7 +64,10 @@ begin
   from jsonb_each(p_gate -> 'limits') l(dimension, amounts)
   order by l.dimension
   on conflict (budget_id, dimension) do update
-    set declared_hard = excluded.declared_hard, declared_soft = excluded.declared_soft;
+    set declared_hard = excluded.declared_hard, declared_soft = excluded.declared_soft,
+        refused = case when d.raised_hard is null
+                         and d.declared_hard is distinct from excluded.declared_hard
+                    then 0 else d.refused end;
   update ff.budget_dimension d set declared_hard = null, declared_soft = null
   where d.budget_id = p_budget_id and not p_gate -> 'limits' ? d.dimension
     and num_nonnulls(d.declared_hard, d.declared_soft) > 0;
