@@ -40,6 +40,7 @@ INNER: list[dict[str, Any]] = MAPPING["inner"]
 DEFECTS: dict[str, list[str] | str] = MAPPING["defects"]
 SIGNALS: dict[str, list[str] | str] = MAPPING["signals"]
 STREAMS: dict[str, list[str] | str] = MAPPING["streams"]
+ADMISSION: dict[str, list[str] | str] = MAPPING["admission"]
 STATUSES = {"done", "later", "not offered"}
 REASONS = {
     **{name: one.reasons for name, one in OPERATIONS.items()},
@@ -178,7 +179,10 @@ def test_a_defect_is_kept_away_by_tests_that_are_there_or_belongs_to_what_is_not
     assert {f"C{n}" for n in range(1, 22)} | {str(n) for n in range(82, 132)} <= SIGNALS.keys()
     streams = {f"D{n}" for n in range(1, 13)} | {f"E{n}" for n in range(1, 12)}
     assert streams | {str(n) for n in range(132, 148)} <= STREAMS.keys()
-    for number, kept in [*DEFECTS.items(), *SIGNALS.items(), *STREAMS.items()]:
+    assert {f"F{n}" for n in range(1, 18)} | {str(n) for n in range(148, 162)} <= ADMISSION.keys()
+    assert sum(number.startswith("trap: ") for number in ADMISSION) == 9
+    tables = (DEFECTS, SIGNALS, STREAMS, ADMISSION)
+    for number, kept in [row for table in tables for row in table.items()]:
         if isinstance(kept, str):
             assert len(kept) > 20, number
             continue
