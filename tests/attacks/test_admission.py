@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from flowfabric.core.limit import gate_id
 from support.admission import Admission
-from support.factories import Engine
+from support.factories import Engine, Item
 
 PASSES = (
     "select * from ff.sweep_gates(0::smallint)",
@@ -81,5 +82,46 @@ async def test_a_bound_login_sweeps_its_own_gates(bound, keeper):
     gate = await admission.quota("own", concurrency=1)
     await admission.submit(1, quotas=[gate])
     await ours.complete(await ours.take())
+    await bound.fetch(PASSES[0])
+    assert await keeper.fetchval("select running from ff.gate where gate_id = $1", gate) == 0
+
+
+async def test_an_open_claim_under_many_full_gates_holds_no_gate_of_another_namespace(
+    bound, admission, keeper, theirs
+):
+    ours = Engine(bound, namespace="ours")
+    gates = [await Admission(ours).quota("tenant", f"k{n}", concurrency=1) for n in range(101)]
+    for _ in range(2):
+        await ours.submit_many([Item(quotas=(gate,)) for gate in gates])
+    await ours.claim(101)
+    assert await ours.claim(10) == []
+    gate = await admission.quota(concurrency=1)
+    await admission.submit(2, quotas=[gate])
+    lease = await theirs.take()
+    assert await theirs.claim(10) == []
+    # A release that no claim has counted, and an execution that waits for it.
+    await theirs.complete(lease)
+    async with bound.transaction():
+        assert await ours.claim(10) == []
+        assert len(await theirs.claim(10)) == 1
+
+
+async def test_a_bound_login_opens_its_lines_behind_many_gates_of_another_namespace(
+    bound, admission, keeper, theirs
+):
+    gates = [await admission.quota("tenant", f"k{n}", concurrency=1) for n in range(101)]
+    for _ in range(2):
+        await theirs.submit_many([Item(quotas=(gate,)) for gate in gates])
+    leases = await theirs.claim(101)
+    assert await theirs.claim(10) == []
+    ours = Engine(bound, namespace="ours")
+    # Its id is higher than most.
+    name = max((f"q{n}" for n in range(500)), key=lambda one: gate_id("quota", "ours", one, ""))
+    gate = await Admission(ours).quota(name, concurrency=1)
+    await Admission(ours).submit(2, quotas=[gate])
+    lease = await ours.take()
+    assert await ours.claim(10) == []
+    await theirs.complete_many(leases)
+    await ours.complete(lease)
     await bound.fetch(PASSES[0])
     assert await keeper.fetchval("select running from ff.gate where gate_id = $1", gate) == 0

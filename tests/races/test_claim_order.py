@@ -9,18 +9,21 @@ back, so nobody else can have held them in between.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from support.admission import Admission
 from support.database import Database
 from support.factories import TTL, Engine, Item, Lease
 
-from .crowd import engines, fill, position, together
+from .crowd import engines, fill, position, together, until_blocked
 
 LANES = ("a", "b", "c")
 SLOW = pytest.mark.slow(short=1)
@@ -182,9 +185,7 @@ async def test_eight_claimers_at_once(db, engine, routes, number):
         waiting = sum(len(other.leases) for other in later)
         if got < min(call.limit, got + waiting):
             problems.setdefault("short", []).append(f"{got} of {call.limit}, {waiting} free")
-        # The quick claim may have locked `limit` rows before it left the rest to the rounds. If
-        # others give back earlier rows meanwhile, the rounds take those; its rows stay locked.
-        if call.locked is not None and not got <= call.locked <= 3 * call.limit:
+        if call.locked is not None and not got <= call.locked <= 2 * call.limit:
             problems.setdefault("locked", []).append(f"{call.locked} for a limit of {call.limit}")
         if positions != sorted(positions):
             problems.setdefault("out of order", []).append(str(positions))
@@ -259,6 +260,40 @@ async def test_rows_over_the_limit_behind_locked_ones_hide_nothing(db, engine, c
     places, locked = await claimed_past(db, engine, clock, kinds, limit=5)
     assert places == [6, 7, 8, 9, 10]
     assert locked <= 10
+
+
+async def test_rows_over_the_limit_never_make_a_claim_lock_too_many(db, engine, clock):
+    places, locked = await claimed_past(db, engine, clock, ["free"] + ["capped"] * 200, limit=50)
+    assert places == [0]
+    assert locked <= 100
+
+
+async def test_rows_that_come_before_locked_ones_meanwhile_are_left_to_the_next_claim(
+    db, engine, clock
+):
+    """The quick claim has locked its rows and waits for their gate. Meanwhile rows arrive that come
+    before them. If the claim took those as well, it would keep three times its limit locked."""
+    # On a busy machine, this test may take longer than the two seconds of the function.
+    await db.execute("alter function ff.claim_executions set lock_timeout = '60s'")
+    await clock.freeze()
+    gate = await Admission(engine).quota("few", concurrency=4)
+    waiting = await fill(engine, [Item(quotas=(gate,))] * 5)
+    claimer, keeper = Engine(await db.connect()), await db.connect()
+    async with claimer.connection.transaction():
+        xid = await xid_of(claimer)
+        async with keeper.transaction():
+            await keeper.execute("select from ff.gate for update")
+            claiming = asyncio.create_task(claimer.claim(5, instance="claimer"))
+            await until_blocked(db, claimer, claiming)
+            # A claim ends executions that are past their deadline.
+            await fill(engine, [Item(priority=9, deadline=timedelta(seconds=1))] * 10)
+            await clock.advance(seconds=2)
+        leases = await claiming
+        assert [lease.execution_id for lease in leases] == sorted(waiting)[:4]
+        assert await locked_by(db, xid) <= 10
+    assert await engine.claim(5) == []
+    ended = await db.fetchval("select count(*) from ff.execution where public_state = 'expired'")
+    assert ended == 10
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -671,3 +671,26 @@ async def test_no_window_has_more_starts_than_the_rate(admission, engine, clock)
     window = timedelta(seconds=10)
     for first, sixth in zip(starts, starts[5:], strict=False):
         assert sixth - first >= window
+
+
+async def test_no_gate_starves_beside_more_gates_than_a_claim_opens(admission, engine):
+    """A claim opens the lines of at most 100 gates. It chooses other gates each time."""
+    gates = [await admission.quota("tenant", f"k{n}", concurrency=1) for n in range(130)]
+    backlog = [Item(quotas=(gate,)) for gate in gates]
+    for _ in range(2):
+        await engine.submit_many(backlog)
+    leases = await engine.claim(130)
+    assert await engine.claim(10) == []
+    waiting = set(gates)
+    for _ in range(100):
+        await engine.complete_many(leases)
+        leases = await engine.claim(130)
+        rows = await engine.connection.fetch(
+            "select unnest(quota_ids) from ff.execution where ownership = 'leased'"
+        )
+        waiting -= {gate for (gate,) in rows}
+        if not waiting:
+            return
+        # As many as were served are behind those that still wait.
+        await engine.submit_many(backlog)
+    raise AssertionError(f"{len(waiting)} gates starved")

@@ -3,11 +3,13 @@
 --
 -- has_turn  false if another claim of the same routes is under way; this call has locked nothing
 -- is_empty  nothing is ready
--- vain      how many rows this call has locked although another claim had just taken them
+-- locked    the executions that this call has locked, in claim order
 -- held      the gates that this call has locked, if they had no room for all executions
 --
 -- If execution_ids is null, nothing was leased. In that case the caller goes on with
 -- ff._claim_in_rounds, unless is_empty is true. All rows that this call has locked stay locked.
+-- The rounds begin with these rows. Executions that come before them in claim order, and became free
+-- only now, are left to the next claim. Otherwise one claim could lock three times its limit.
 --
 -- Claims of the same routes take turns. Without turns they would all lock and skip the same rows. A
 -- claim never waits for its turn.
@@ -38,7 +40,7 @@ create function ff._claim_fresh(
   p_lane_gate          bigint,
   out has_turn             boolean,
   out is_empty             boolean,
-  out vain                 integer,
+  out locked               uuid[],
   out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
@@ -85,10 +87,8 @@ begin
   if v_is_one then
     select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
-           bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more),
-           count(*) filter (where not e.is_open)
-      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
-           vain
+           bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more)
+      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more
     -- Rows that another claim has just taken count too, so the limit is outside the inner query.
     from (
       select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
@@ -114,6 +114,7 @@ begin
           and case when x.partition_key = p_partition_key then true else false end
         for no key update skip locked) e
       limit p_limit) e;
+    locked := v_ids;
     if cardinality(v_ids) = p_limit then
       null;
     else
@@ -132,13 +133,13 @@ begin
     end if;
   else
     -- Take the first window of all routes, if no other claim holds a row of it.
-    select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
-           array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
+    select array_agg(e.place), array_agg(e.execution_id) filter (where e.execution_id is not null),
+           array_agg(e.rank), array_agg(e.order_at), array_agg(e.payload),
+           array_agg(e.flow_id) filter (where e.flow_id is not null),
            bool_and(coalesce(e.is_open and e.is_fresh, false)), bool_or(e.is_gated),
-           bool_or(e.has_more), count(*) filter (where not e.is_open),
-           array_agg(array_position(p_routes, e.route_id)), count(*) = 0
+           bool_or(e.has_more), array_agg(array_position(p_routes, e.route_id)), count(*) = 0
       into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
-           vain, route_nos, is_empty
+           route_nos, is_empty
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, false, v_rank, 0::smallint, v_at, v_id, p_limit, null,
       v_now) c
@@ -153,6 +154,7 @@ begin
       from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = c.execution_id
       for no key update skip locked) e on true;
+    locked := v_ids;
   end if;
   if v_is_fresh is not true then
     return;
@@ -289,7 +291,7 @@ create function ff._claim_fresh(
   p_lane_gate          bigint,
   out has_turn             boolean,
   out is_empty             boolean,
-  out vain                 integer,
+  out locked               uuid[],
   out held                 bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],

@@ -8,7 +8,8 @@
 -- 4. Under the lock each row is checked again. A row is locked in vain (another claim has taken
 --    it), capped (over a limit), or picked. Rows with a grant for another worker are left alone.
 -- 5. Rows locked in vain stay locked. Once there could be more of them than the limit, candidates
---    are locked one by one.
+--    are locked one by one. Besides the rows that it puts into line, the call leaves at most twice
+--    as many rows locked as the limit says.
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
 --    If a gate is closed, later rounds skip its rows, and up to 1 000 of them are put into line.
@@ -18,7 +19,8 @@
 -- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
 --
 -- If p_has_lines is true, candidates also come from open lines. p_held are the gates that the
--- caller has locked, or null.
+-- caller has locked, or null. p_locked are the executions that the caller has locked, or null. They
+-- are the first round, and the second round starts after them.
 drop function if exists ff._claim_in_rounds;
 create function ff._claim_in_rounds(
   p_partition_key      smallint,
@@ -36,7 +38,7 @@ create function ff._claim_in_rounds(
   p_reports_starts     boolean,
   p_slot_claim         uuid,
   p_slot_ids           uuid[],
-  p_vain               integer,
+  p_locked             uuid[],
   p_has_lines          boolean,
   p_held               bigint[],
   p_is_fair            boolean,
@@ -83,7 +85,8 @@ declare
   v_from_id    uuid := coalesce(p_floor_id, '00000000-0000-0000-0000-000000000000');
   v_seen       bigint := 0;
   v_need       integer;
-  v_vain       integer := p_vain;
+  v_vain       integer := 0;
+  v_locked     uuid[] := p_locked;
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
@@ -118,7 +121,8 @@ begin
   end if;
 
   loop
-    v_need := p_limit - cardinality(v_picked);
+    v_need := least(p_limit - cardinality(v_picked),
+                    2 * p_limit - cardinality(v_picked) - cardinality(v_capped) - v_vain);
     if v_vain + v_need <= p_limit then
       select r.picked, r.capped, r.has_past, r.is_gated, r.vain, r.seen, r.is_cut, r.rank, r.turn,
              r.order_at, r.execution_id
@@ -126,14 +130,14 @@ begin
       from ff._pick_candidates(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now, p_has_lines,
-        v_closed) r;
+        v_closed, v_locked) r;
     else
       select r.picked, r.capped, r.has_past, r.is_gated, r.vain, r.seen, r.is_cut, r.rank, r.turn,
              r.order_at, r.execution_id
         into v_round
       from ff._pick_one_by_one(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need, p_limit - v_vain,
+        v_from_id, v_window, v_need, greatest(p_limit - cardinality(v_capped) - v_vain, 0),
         case when v_granted then p_worker_id end, v_now, p_has_lines, v_closed) r;
     end if;
     -- A grant may have been issued between reading a row and locking it. From here on no grant can
@@ -144,8 +148,9 @@ begin
         v_left := ff._not_granted_elsewhere(p_partition_key, v_round.picked, p_worker_id, v_now);
         v_vain := v_vain + cardinality(v_round.picked) - cardinality(v_left);
         v_round.picked := v_left;
-        v_round.capped := ff._not_granted_elsewhere(
-          p_partition_key, v_round.capped, p_worker_id, v_now);
+        v_left := ff._not_granted_elsewhere(p_partition_key, v_round.capped, p_worker_id, v_now);
+        v_vain := v_vain + cardinality(v_round.capped) - cardinality(v_left);
+        v_round.capped := v_left;
       end if;
     end if;
     if p_limited is not null and v_round.picked <> '{}' then
@@ -174,9 +179,10 @@ begin
     v_seen := v_seen + v_round.seen;
     v_vain := v_vain + v_round.vain;
     exit when cardinality(v_picked) = p_limit
-           or cardinality(v_picked) + cardinality(v_capped) >= 2 * p_limit
+           or cardinality(v_picked) + cardinality(v_capped) + v_vain >= 2 * p_limit
            or v_routes is null
-           or (v_round.seen < v_window and not v_round.is_cut);
+           or (v_locked is null and v_round.seen < v_window and not v_round.is_cut);
+    v_locked := null;
     -- If other claims hold a whole window, they probably hold more: widen the window.
     v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
                        then least(v_window * 2, 8000)

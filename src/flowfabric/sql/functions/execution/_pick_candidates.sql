@@ -5,7 +5,8 @@
 -- deadline, over the limit of reclaims, or has crashed three times while it ran alone. It is locked
 -- in vain if another transaction has taken it meanwhile, or if its flow is cancelled.
 --
--- Returns the position of the last row tried.
+-- Returns the position of the last row tried. If p_locked is given, the window consists of these
+-- executions, which the caller has locked.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -21,7 +22,8 @@ create function ff._pick_candidates(
   p_worker_id     text,
   p_now           timestamptz,
   p_with_lines    boolean default false,
-  p_closed        bigint[] default null
+  p_closed        bigint[] default null,
+  p_locked        uuid[] default null
 )
 returns table (
   picked       uuid[],
@@ -50,12 +52,23 @@ declare
 begin
   -- Read the candidates first: a query on partitioned tables must not call a function that reads
   -- them.
-  select array_agg(c.rank) as ranks, array_agg(c.turn) as turns, array_agg(c.order_at) as order_ats,
-         array_agg(c.execution_id) as ids
-    into v_read
-  from ff._read_candidates(
-    p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-    p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c;
+  if p_locked is null then
+    select array_agg(c.rank) as ranks, array_agg(c.turn) as turns,
+           array_agg(c.order_at) as order_ats, array_agg(c.execution_id) as ids
+      into v_read
+    from ff._read_candidates(
+      p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
+      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c;
+  else
+    select array_agg(x.rank order by u.n) as ranks,
+           array_agg(p_turns[array_position(p_routes, x.route_id)] order by u.n) as turns,
+           array_agg(x.order_at order by u.n) as order_ats, array_agg(u.id order by u.n) as ids
+      into v_read
+    from unnest(p_locked) with ordinality u(id, n)
+    cross join lateral (
+      select e.rank, e.route_id, e.order_at from ff.execution e
+      where e.partition_key = p_partition_key and e.execution_id = u.id offset 0) x;
+  end if;
   return query
   with candidate as materialized (
     select c.rank, c.turn, c.order_at, c.execution_id

@@ -117,6 +117,7 @@ declare
   v_is_reclaiming boolean;
   v_is_raised     boolean;
   v_has_lines     boolean;
+  v_is_due        boolean;
   v_held          bigint[];
   v_is_fair       boolean;
   v_covered       record;
@@ -125,7 +126,7 @@ declare
   v_turns         smallint[];
   v_limited       bigint[];
   v_lane_gates    bigint[];
-  v_vain          integer := 0;
+  v_locked        uuid[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_claim(p_worker_id, p_worker_instance_id, p_claim_id, p_capabilities, p_limit,
@@ -169,14 +170,26 @@ begin
           offset 0));
     end if;
     if v_has_lines then
-      v_has_lines := exists (
-        select from unnest(v_routes) r(id)
-        where exists (
-          select from ff.line y
-          where y.partition_key = p_partition_key and y.route_id = r.id offset 0));
+      -- A line that stays closed does not matter to this claim. No line opens if nothing was given
+      -- back and no rate has room again.
+      select exists (
+               select from unnest(v_routes) r(id)
+               where exists (
+                 select from ff.line y
+                 where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open
+                 offset 0)),
+             (exists (select from ff.gate_release g where g.partition_key = p_partition_key)
+              or exists (
+                select from ff.gate g
+                where g.partition_key = p_partition_key and g.opens_at <= v_now))
+             and exists (
+               select from unnest(v_routes) r(id)
+               where exists (
+                 select from ff.line y
+                 where y.partition_key = p_partition_key and y.route_id = r.id offset 0))
+        into v_has_lines, v_is_due;
     end if;
-    if v_has_lines then
-      -- Only lines that are open now matter to this claim.
+    if v_is_due then
       v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
       v_has_lines := exists (
         select from unnest(v_routes) r(id)
@@ -220,7 +233,7 @@ begin
         return next;
         return;
       end if;
-      v_vain := coalesce(v_fresh.vain, 0);
+      v_locked := v_fresh.locked;
       v_held := nullif(v_fresh.held, '{}');
       -- There is nothing to claim. But if this is a repeat, the original may have claimed since the
       -- slot was read.
@@ -244,7 +257,7 @@ begin
   from ff._claim_in_rounds(
     p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
     p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
-    coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_vain,
+    coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_locked,
     v_has_lines, v_held, v_is_fair, v_limited, v_lane_gates) with ordinality c
   having count(*) > 0;
 end;

@@ -3,9 +3,11 @@
 -- time has passed. Returns the gates that this call has locked. Gates that another transaction has
 -- locked are skipped.
 --
--- If p_routes is given and these routes have at most 100 closed lines, only the gates of these
--- lines are read. Otherwise the call reads the first 1 000 gates that have releases. A null
--- namespace means all namespaces.
+-- If p_routes is given, only gates with a closed line of these routes are locked. If the routes
+-- have at most 100 closed lines, only the gates of these lines are read. Otherwise the call reads
+-- up to 1 000 gates that have releases, from a random id on, and locks at most 100 of them. If it
+-- always began with the lowest id, gates with high ids could wait for ever. If p_namespace is
+-- given, only gates of this namespace are locked.
 drop function if exists ff._fold_releases;
 create function ff._fold_releases(
   p_partition_key smallint,
@@ -23,6 +25,7 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
+  v_start  constant bigint := floor(random() * 4611686018427387904)::bigint;
   v_asked  bigint[];
   v_closed bigint[];
   v_locked bigint[];
@@ -49,41 +52,49 @@ begin
           and case when g.opens_at <= p_now then true else false end offset 0));
   else
     v_asked := array(
-      with recursive released(gate_id, n) as (
-        (select r.gate_id, 1 from ff.gate_release r
-         where r.partition_key = p_partition_key
-         order by r.gate_id limit 1)
+      -- After the highest id, it goes on with the lowest.
+      with recursive released(gate_id, n, is_low) as (
+        select v_start, 0, false
         union all
-        select (select r.gate_id from ff.gate_release r
-                where r.partition_key = p_partition_key and r.gate_id > g.gate_id
-                order by r.gate_id limit 1), g.n + 1
+        select coalesce(x.gate_id, case when not g.is_low then (
+                 select r.gate_id from ff.gate_release r
+                 where r.partition_key = p_partition_key
+                 order by r.gate_id limit 1) end),
+               g.n + 1, g.is_low or x.gate_id is null
         from released g
-        where g.gate_id is not null and g.n < 1000
+        cross join lateral (
+          select (select r.gate_id from ff.gate_release r
+                  where r.partition_key = p_partition_key and r.gate_id > g.gate_id
+                  order by r.gate_id limit 1) as gate_id) x
+        where g.gate_id is not null and g.n < 1000 and not (g.is_low and g.gate_id > v_start)
       )
       select w.gate_id
       from (
         select g.gate_id from released g
-        where g.gate_id is not null and exists (
-          select from ff.line y
-          where y.partition_key = p_partition_key and y.gate_id = g.gate_id
-            and case when y.is_open then false else true end offset 0)
+        where g.n > 0 and g.gate_id is not null
+          and case when p_namespace is null then true else exists (
+                select from ff.gate k
+                where k.partition_key = p_partition_key and k.gate_id = g.gate_id
+                  and case when k.namespace = p_namespace then true else false end offset 0) end
+          and exists (
+            select from ff.line y
+            where y.partition_key = p_partition_key and y.gate_id = g.gate_id
+              and case when y.is_open then false else true end
+              and case when p_routes is null then true else y.route_id = any (p_routes) end offset 0)
         limit 100) w
       union
       (select x.gate_id from ff.gate x
        where x.partition_key = p_partition_key and x.opens_at <= p_now
+         and case when p_namespace is null then true else x.namespace = p_namespace end
+         and case when p_routes is null then true else exists (
+               select from ff.line y
+               where y.partition_key = p_partition_key and y.gate_id = x.gate_id
+                 and y.route_id = any (p_routes) offset 0) end
        order by x.opens_at
        limit 100));
   end if;
   if v_asked = '{}' then
     return '{}';
-  end if;
-  if p_namespace is not null then
-    v_asked := array(
-      select u.id from unnest(v_asked) u(id)
-      where exists (
-        select from ff.gate g
-        where g.partition_key = p_partition_key and g.gate_id = u.id
-          and case when g.namespace = p_namespace then true else false end offset 0));
   end if;
   v_locked := ff._lock_gates(p_partition_key, v_asked, false);
   if v_locked = '{}' then
