@@ -54,7 +54,8 @@ def test_a_rate_is_a_number_per_time(text, number, window, shown):
         ("limit.rate", lambda: Limit("api", rate="100")),
         ("limit.rate", lambda: Limit("api", rate="0/min")),
         ("limit.rate", lambda: Limit("api", rate="1/fortnight")),
-        ("limit.rate", lambda: Limit("api", rate="1/400d")),
+        ("limit.rate", lambda: Limit("api", rate="1/32d")),
+        ("limit.name", lambda: Limit("a\ud800")),
         ("limit.key", lambda: Limit("api", key="")),
         ("limit.key", lambda: Limit("api", key=3)),  # type: ignore[arg-type]
         ("limit.overflow", lambda: Limit("api", overflow="drop")),  # type: ignore[arg-type]
@@ -164,6 +165,7 @@ def test_a_key_is_an_argument_or_a_function_of_arguments(key, args, found):
         ("tenant", (None,), "it is None"),
         ("tenant", ("",), "must be 1 to 256 bytes"),
         ("tenant", ("x" * 257,), "must be 1 to 256 bytes"),
+        ("tenant", ("a\nb",), "without control characters"),
         (lambda tenant: [tenant], ("acme",), "it is a list"),
         (lambda tenant: tenant.nothing, ("acme",), "its function raised AttributeError"),
     ],

@@ -39,7 +39,9 @@ _UNITS = {
 }
 _RATE = re.compile(r"([0-9]{1,9})\s*/\s*([0-9]{0,6})\s*([a-z]+)")
 _MOST_RUNNING = 2_000_000_000
-_NAME = re.compile(r"[^\x00-\x20\x7f]+")
+# A lone surrogate has no form in UTF-8.
+_NAME = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
+_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class Rate:
         if number < 1 or count < 1:
             raise InvalidInput(field=name, problem=f"must be at least 1 per time, not {text!r:.60}")
         window = unit * count
-        if window > timedelta(days=366):
-            raise InvalidInput(field=name, problem="must count over a window of at most 366 days")
+        if window > timedelta(days=31):
+            raise InvalidInput(field=name, problem="must count over a window of at most 31 days")
         return cls(number, window)
 
     def __str__(self) -> str:
@@ -281,7 +283,7 @@ def check_limit_name(field: str, name: object) -> None:
     """Refuse an invalid name of a limit, a budget or a dimension, as the engine would."""
     if not isinstance(name, str):
         raise InvalidInput(field=field, problem=f"must be text, not {type(name).__name__}")
-    if not _NAME.fullmatch(name) or len(name.encode("utf-8", "replace")) > MAX_LIMIT_NAME_BYTES:
+    if not _NAME.fullmatch(name) or len(name.encode()) > MAX_LIMIT_NAME_BYTES:
         raise InvalidInput(
             field=field,
             problem=f"must be 1 to {MAX_LIMIT_NAME_BYTES} bytes without whitespace or control "
@@ -385,9 +387,10 @@ def key_text(field: str, value: object) -> str:
             + ("it is None" if value is None else f"it is a {type(value).__name__}"),
         )
     text = value.isoformat() if isinstance(value, date) else str(value)
-    if not text or len(text.encode("utf-8", "replace")) > MAX_LIMIT_KEY_BYTES or "\0" in text:
+    if not _KEY.fullmatch(text) or len(text.encode()) > MAX_LIMIT_KEY_BYTES:
         raise InvalidInput(
-            field=field, problem=f"must be 1 to {MAX_LIMIT_KEY_BYTES} bytes, without zero bytes"
+            field=field,
+            problem=f"must be 1 to {MAX_LIMIT_KEY_BYTES} bytes without control characters",
         )
     return text
 
