@@ -45,6 +45,16 @@ async def test_no_more_run_than_the_limit(admission, engine):
     assert await states(engine) == [("not_applicable", None)] * 2 + [("blocked_by_quota", gate)] * 3
 
 
+async def test_what_a_claim_leases_makes_no_line(admission, engine):
+    first = await admission.quota("tenant", "a", concurrency=1)
+    second = await admission.quota("tenant", "b", concurrency=1)
+    await admission.submit(2, quotas=[first])
+    await admission.submit(1, quotas=[second])
+    assert len(await engine.claim(3)) == 2
+    rows = await engine.connection.fetch("select gate_id from ff.line")
+    assert [row["gate_id"] for row in rows] == [first]
+
+
 async def test_a_freed_slot_admits_the_first_in_line(admission, engine):
     gate = await admission.quota(concurrency=1)
     first, second, third = await admission.submit(3, quotas=[gate])
@@ -694,3 +704,20 @@ async def test_no_gate_starves_beside_more_gates_than_a_claim_opens(admission, e
         # As many as were served are behind those that still wait.
         await engine.submit_many(backlog)
     raise AssertionError(f"{len(waiting)} gates starved")
+
+
+async def test_a_claim_passes_many_full_gates_in_few_rounds(admission, engine):
+    """Otherwise, behind thousands of users whose one slot is taken, a claim takes seconds."""
+    gates = [await admission.quota("user", f"k{n}", concurrency=1) for n in range(150)]
+    await engine.submit_many([Item(quotas=(gate,)) for gate in gates])
+    assert len(await engine.claim(150)) == 150
+    await engine.submit_many([Item(quotas=(gate,)) for gate in gates])
+    free = await engine.submit()
+    async with engine.connection.transaction():
+        await engine.connection.execute("set local track_functions = 'pl'")
+        assert [lease.execution_id for lease in await engine.claim(1)] == [free.id]
+        rounds = await engine.connection.fetchval(
+            "select pg_stat_get_xact_function_calls('ff._pick_candidates'::regproc)"
+        )
+    assert rounds <= 3
+    assert {state for state, _ in (await states(engine))[150:300]} == {"blocked_by_quota"}

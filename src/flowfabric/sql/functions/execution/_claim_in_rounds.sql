@@ -12,7 +12,8 @@
 --    as many rows locked as the limit says.
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
---    If a gate is closed, later rounds skip its rows, and up to 1 000 of them are put into line.
+--    If a gate is closed, later rounds skip its rows, and up to 1 000 rows of this gate and of other
+--    full gates are put into line (_park_more).
 --    If the gate of a lane is closed, later rounds skip the routes of that lane.
 -- 7. Capped rows end: past their deadline (T24), or over the limit of reclaims or crashes (T22).
 -- 8. Picked rows are leased, their events are written, and their grants are deleted.
@@ -92,6 +93,7 @@ declare
   v_has_past   boolean := false;
   v_gates      bigint[] := p_held;
   v_admission  record;
+  v_more       record;
   v_closed     bigint[];
   v_routes     bigint[] := p_routes;
   v_turns      smallint[] := p_turns;
@@ -161,10 +163,12 @@ begin
       v_admission := ff._admit_candidates(p_partition_key, v_round.picked, v_gates, v_now);
       v_gates := v_admission.held;
       v_round.picked := v_admission.admitted;
-      if v_admission.closed <> '{}' and v_closed is null then
-        perform ff._park_more(p_partition_key, v_routes, v_admission.closed, v_now);
+      if v_admission.closed <> '{}' then
+        v_more := ff._park_more(p_partition_key, v_routes, v_picked || v_round.picked,
+                                v_admission.closed, v_gates, v_now);
+        v_closed := v_closed || v_more.closed;
+        v_gates := v_more.held;
       end if;
-      v_closed := nullif(v_closed || v_admission.closed, '{}');
       if p_lane_gates && v_closed then
         select array_agg(u.route_id), array_agg(u.turn) into v_routes, v_turns
         from unnest(v_routes, v_turns) u(route_id, turn)

@@ -1,18 +1,31 @@
--- Put more waiting executions into the lines of closed gates, so that later claims need not read
--- these executions. The caller has locked the gates; budgets are not locked.
+-- Put more waiting executions into the lines of closed gates, so that later claims and rounds need
+-- not read these executions. Budgets are not locked.
 --
 -- The call reads at most 1 000 executions of each route, in claim order, and skips locked ones. It
 -- also skips overdue executions, and executions that resume their attempt. A resumed attempt does
--- not count as a start, so a gate that is closed only by its rate may still admit it. Executions that
--- were refused four times are skipped, too: the claim judges them, and they may make a reservation.
+-- not count as a start, so a gate that is closed only by its rate may still admit it. Executions
+-- that were refused four times are skipped, too: the claim judges them, and they may make a
+-- reservation.
+--
+-- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
+-- and budgets that refused a candidate, and p_held are the gates that this transaction has locked,
+-- or null. Other gates of the executions that have no slot free are locked, too, unless another
+-- transaction has locked them: `closed` and `held` contain both. Without this, a claim that meets
+-- thousands of full gates would judge their executions a few at a time.
+--
+-- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;
 create function ff._park_more(
   p_partition_key smallint,
   p_routes        bigint[],
+  p_picked        uuid[],
   p_closed        bigint[],
-  p_now           timestamptz
+  p_held          bigint[],
+  p_now           timestamptz,
+  out closed      bigint[],
+  out held        bigint[]
 )
-returns void
+returns record
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -22,12 +35,15 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_ids  uuid[];
-  v_whys bigint[];
+  v_full    bigint[];
+  v_waiting uuid[];
+  v_ids     uuid[];
+  v_whys    bigint[];
 begin
-  select array_agg(l.execution_id), array_agg(l.why) into v_ids, v_whys
-  from (
-    select k.execution_id, k.why
+  closed := p_closed;
+  held := p_held;
+  with waiting as materialized (
+    select c.execution_id, c.quota_ids, c.budget_ids
     from unnest(p_routes) r(id)
     cross join lateral (
       select e.execution_id, e.quota_ids, e.budget_ids from ff.execution e
@@ -35,17 +51,61 @@ begin
         and e.phase = 'runnable' and e.eligibility = 'eligible_now'
       order by e.rank, e.order_at, e.execution_id
       limit 1000) c
+  ),
+  full_gate as materialized (
+    select distinct g.id
+    from waiting w
+    cross join lateral unnest(w.quota_ids) g(id)
+    cross join lateral (
+      select from ff.gate x
+      where x.partition_key = p_partition_key and x.gate_id = g.id
+        and case when x.running >= x.max_running then true else false end offset 0) x
+    where g.id <> all (p_closed)
+  ),
+  shut as materialized (
+    select p_closed || array(select f.id from full_gate f) as ids
+  )
+  select array(select f.id from full_gate f),
+         array(
+           select w.execution_id from waiting w
+           cross join shut s
+           where coalesce(w.quota_ids || w.budget_ids, w.quota_ids, w.budget_ids) && s.ids
+             and w.execution_id <> all (p_picked))
+    into v_full, v_waiting;
+  if v_full <> '{}' then
+    held := nullif(p_held || ff._lock_gates(p_partition_key, array(
+      select u.id from unnest(v_full) u(id)
+      where u.id <> all (coalesce(p_held, '{}'))), false), '{}');
+    -- This is a new statement, after the locks. A gate with a release may have room.
+    v_full := array(
+      select u.id from unnest(v_full) u(id)
+      cross join lateral (
+        select from ff.gate x
+        where x.partition_key = p_partition_key and x.gate_id = u.id
+          and case when x.running >= x.max_running then true else false end offset 0) x
+      where u.id = any (held) and not exists (
+        select from ff.gate_release y
+        where y.partition_key = p_partition_key and y.gate_id = u.id offset 0));
+    update ff.line y set is_open = false, served_at = p_now
+    from (select p_partition_key as pk, u.id from unnest(v_full) u(id) offset 0) t
+    where y.partition_key = t.pk and y.gate_id = t.id and y.is_open;
+    closed := closed || v_full;
+  end if;
+  select array_agg(l.execution_id), array_agg(l.why) into v_ids, v_whys
+  from (
+    select k.execution_id, k.why
+    from unnest(v_waiting) u(id)
     cross join lateral (
       select e.execution_id,
              (select min(g.id) from unnest(e.quota_ids || e.budget_ids) g(id)
-              where g.id = any (p_closed)) as why
+              where g.id = any (closed)) as why
       from ff.execution e
-      where coalesce(c.quota_ids || c.budget_ids, c.quota_ids, c.budget_ids) && p_closed
-        and e.partition_key = p_partition_key and e.execution_id = c.execution_id
+      where e.partition_key = p_partition_key and e.execution_id = u.id
         and case when e.phase = 'runnable' and e.eligibility = 'eligible_now'
                   and e.attempt_state <> 'attempt_interrupted'
                   and coalesce(e.refusal_count, 0) < 4
                   and coalesce(e.deadline_at > p_now, true)
+                  and coalesce(e.quota_ids || e.budget_ids, e.quota_ids, e.budget_ids) && closed
               then true else false end
       for no key update skip locked) k
     limit 1000) l;
