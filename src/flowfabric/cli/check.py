@@ -1,4 +1,4 @@
-"""`flowfabric check`: before a deploy, find unfinished executions that the new code would hold."""
+"""`flowfabric check`: before a deploy, find executions that the new code cannot continue."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class FlowCancelling(Scoped):
         return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
-        """Cancel members until none is left; return the members that stay locked."""
+        """Cancel all members except those that stay locked; return these."""
         started = moved = monotonic()
         pauses = iter(_PAUSES)
         while True:

@@ -78,7 +78,7 @@ class Route:
 
 
 class OnConflict(StrEnum):
-    """What a submit does if the same task used its key before, with other arguments."""
+    """What a submit does if its key was used before, for the same task with other arguments."""
 
     RAISE = "raise"
     EXISTING = "existing"

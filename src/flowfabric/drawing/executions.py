@@ -97,7 +97,7 @@ def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """Return the reason of a state as plain data, with the other reasons below it."""
+    """Return the first reason of a state as plain data, with all other reasons listed in it."""
     facts = {
         "dimension": why.dimension,
         "code": why.code,

@@ -831,11 +831,11 @@ class Context(HandlerContext):
     ) -> Any:
         """Ask several approvers a question, and wait until they have decided.
 
-        `need` approvers must approve (default: all). After `deny` denials the approval is denied
-        (default: as many as make `need` impossible); `deny=1` is a veto. Each approver answers
-        once, with their own token. `ask` is called for each approver, as a step, to send the token.
-        Which approver answers is decided by the token, never by the text of the answer. An operator
-        can answer for an approver with `flowfabric approvals approve`.
+        `need` approvers must approve (default: all). If `deny` approvers refuse, the question is
+        denied; by default, when too few are left to reach `need`. With `deny=1`, one refusal is
+        enough. Each approver answers once, with their own token. The token decides which approver
+        answers, never the text of the answer. `ask` is called for each approver, as a step, to send
+        the token. An operator can answer for an approver with `flowfabric approvals approve`.
 
         After `timeout` the call returns `default`, or raises WaitTimeout.
         """

@@ -104,7 +104,7 @@ NAMES = {
 
 
 class CallMetrics:
-    """Counts the calls of one process: its meters report each call."""
+    """Counts the calls of database functions that this process makes. Meters report them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(

@@ -1,7 +1,7 @@
 """Errors as problem+json (RFC 9457): the only mapping from our errors to HTTP.
 
 `type` is stable: `urn:flowfabric:` and the name of the error. `field` names what is wrong in the
-request. No answer of the framework itself reaches a client.
+request. Errors that FastAPI finds itself get this form, too.
 """
 
 from __future__ import annotations

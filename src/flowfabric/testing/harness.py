@@ -462,7 +462,10 @@ class Harness:
     async def _settle(
         self, session: _Session, run: Run[Any] | None = None, state: PublicState | None = None
     ) -> bool:
-        """Wait until no handler runs or a run has left a state. Return False if no handler ran."""
+        """Wait until no handler runs, or until `run` is no longer in `state`.
+
+        Return False if no handler ran.
+        """
         __tracebackhide__ = True
         if not session.is_working:
             return False

@@ -8,7 +8,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
--- Locks:    the row of the token, when the time of use is written; never waiting
+-- Locks:    the row of the token, when the time of use is written; without waiting
 -- Repeat:   the same answer
 -- Rights:   app
 drop function if exists ff.use_api_token;

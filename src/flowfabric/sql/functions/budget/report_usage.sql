@@ -17,7 +17,7 @@
 --           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid · hard_breach
--- Locks:    executions in id order, never waiting (a single item waits up to 2 s with p_wait); then
+-- Locks:    executions in id order, without waiting (with p_wait and one item, up to 2 s); then
 --           their budgets in id order, waiting up to 2 s; then lines
 -- Repeat:   `already_applied` if the item has a key; without a key, the usage is added again. If
 --           the first answer was `suspended`, so is the second

@@ -1,7 +1,7 @@
 -- Reset budgets whose period has ended. A reconciler calls this.
 --
--- The call also deletes expired reports and the ledger entries of past periods, because usage of a
--- past period is never taken back. A login that is bound to a namespace resets only the budgets of
+-- The call also deletes expired reports, and the ledger entries of past periods: usage of a past
+-- period cannot be taken back, so nobody reads them again. A login that is bound to a namespace resets only the budgets of
 -- that namespace. due_in is the time until the next period ends.
 --
 -- Moves:    nothing

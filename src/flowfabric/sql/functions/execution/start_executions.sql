@@ -3,8 +3,9 @@
 -- marked.
 --
 -- A worker that claimed with p_reports_starts must make this call before it runs an execution whose
--- crash_count is not 0. If the lease is lost later, the crash counts against the executions whose
--- start was reported. If the start was not reported, only the first crash in a row counts.
+-- crash_count is not 0. When a worker loses a lease without a word, that is a crash. The first of
+-- several crashes in a row counts for every execution that the worker held. A later one counts only
+-- for executions whose start was reported.
 --
 -- If the worker later starts other work beside an execution that ran alone, it calls again and
 -- reports that the execution no longer runs alone.
@@ -12,11 +13,11 @@
 -- For an execution that crashed before and was claimed with p_reports_starts, the attempt timeout
 -- counts from the first call of this function.
 --
--- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
+--           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
 -- Repeat:   idempotent
 -- Rights:   app
 drop function if exists ff.start_executions;

@@ -27,7 +27,7 @@
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
 --           · key_reused · parent_ended · busy · unknown_gate (gate_ids)
 --           · limit_reached (gate_id, quota, key)
--- Locks:    the parents of bound children in id order, and keys; never waiting
+-- Locks:    the parents of bound children in id order, and keys; without waiting
 -- Repeat:   `duplicate`, with the id of the first execution
 -- Rights:   app
 drop function if exists ff.submit_executions;

@@ -10,7 +10,7 @@
 --           T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
 -- Repeat:   with the lease that was given up, the answer is `released` again
 -- Rights:   app
 drop function if exists ff.release_leases;

@@ -5,11 +5,11 @@
 -- stays as it is, so it may be earlier than the expiry. A reconciler that reads such a row moves
 -- its due_at forward. Only a renewal that shortens the lease changes due_at.
 --
--- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
+--           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, never waiting; a busy lease is renewed by the next heartbeat
+-- Locks:    executions in id order, without waiting; a busy lease is renewed by the next heartbeat
 -- Repeat:   idempotent
 -- Rights:   app
 drop function if exists ff.renew_leases;

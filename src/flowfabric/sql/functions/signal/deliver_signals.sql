@@ -32,7 +32,7 @@
 --           · payload_too_large (64 KiB) · invalid_token · token_expired · waitpoint_closed
 --           · already_answered (decision) · schema_required (schema_id, document)
 --           · invalid (field, problem)
--- Locks:    executions in id order, never waiting
+-- Locks:    executions in id order, without waiting
 -- Repeat:   `duplicate`, with the id of the stored signal
 -- Rights:   app
 drop function if exists ff.deliver_signals;

@@ -1,6 +1,5 @@
--- Register types of signal values as JSON Schema and return their ids. The condition of a wait
--- names the id of its type. ff.deliver_signals then tells the sender which type the value must
--- have.
+-- Register types of signal values as JSON Schema and return their ids. A wait names the id of the
+-- type that it expects, and ff.deliver_signals tells senders this type.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -13,7 +13,7 @@
 -- Moves:    as record_steps
 -- Refuses:  WF001 invalid_input · as outcome: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid (field, problem)
--- Locks:    the execution, never waiting
+-- Locks:    the execution, without waiting
 -- Repeat:   `exists`, with what the first call stored
 -- Rights:   app
 drop function if exists ff.record_step_json;

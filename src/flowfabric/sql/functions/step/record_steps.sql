@@ -13,12 +13,12 @@
 -- workers that serve the version claim it. `unknown_route` asks the caller to register that route
 -- first.
 --
--- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
+--           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
--- Locks:    executions in id order, never waiting; a single item waits up to 2 s with p_wait
+-- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
 -- Repeat:   `exists`, with what the first call stored
 -- Rights:   app
 drop function if exists ff.record_steps;

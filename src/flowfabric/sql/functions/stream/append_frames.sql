@@ -18,8 +18,8 @@
 -- the frames of the same generation with position p_bases or higher. If the stream has such frames,
 -- the first append of the new lease writes a rewind.
 --
--- Moves:    nothing; the first append of a lease marks an expired lease (T19) and settles an
---           overdue execution as ff.expire_executions does (T24, T23, T5, T4, T18)
+-- Moves:    only if the first append of a lease is late: its expired lease is marked (T19), or its
+--           overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · gap (last_no) · payload_too_large (64 KiB a frame)
 --           · stream_full (bytes, limit) · invalid (field, problem)

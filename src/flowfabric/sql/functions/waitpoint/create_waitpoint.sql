@@ -5,8 +5,8 @@
 -- the token are kept for the wait. If no wait for the waitpoint is opened, the waitpoint expires
 -- after p_expires_in.
 --
--- Moves:    nothing; an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
+--           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · WF246 no_signing_key · as outcome: not_found · not_active
 --           · lease_revoked · lease_expired · stale_lease · waitpoint_exists · invalid
 -- Locks:    the execution, waiting up to 2 s
