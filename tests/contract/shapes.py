@@ -306,19 +306,21 @@ def reached(names: Iterable[str], bodies: dict[str, str]) -> frozenset[str]:
         found |= more
 
 
-def deep_reads(text: str, library: Library) -> Iterator[str]:
-    """Rule 12, for what is always delegated: a partitioned table is read at most two subqueries
-    deep."""
+def mixed_reads(text: str, library: Library) -> Iterator[str]:
+    """Rule 12, for what is always delegated: a query on partitioned tables reads no other table."""
     for statement in statements(body_of(text)):
-        for place in library.mentions(statement):
-            is_query: list[bool] = []
-            for number, token in enumerate(statement[:place]):
-                if token == "(":
-                    is_query.append(statement[number + 1] == "select")
-                elif token == ")":
-                    is_query.pop()
-            if sum(is_query) > 2:
-                yield f"12: {_words(statement, place - 3, place + 1)}"
+        if not library.is_touched(statement):
+            continue
+        for place in range(3, len(statement)):
+            name = statement[place].strip('"')
+            is_called = statement[place + 1 : place + 2] == ["("] and statement[place - 3] != "into"
+            if (
+                statement[place - 3] in ("from", "join", "update", "into", "using", "only", ",")
+                and statement[place - 2 : place] == ["ff", "."]
+                and name not in library.partitioned
+                and not is_called
+            ):
+                yield f"12: ff.{name} with partitioned tables"
 
 
 def composite_parameters(text: str, library: Library) -> Iterator[str]:

@@ -13,9 +13,9 @@ from support.cases import for_each
 from .shapes import (
     Library,
     body_of,
-    deep_reads,
     empty_tests,
     immutable_functions,
+    mixed_reads,
     problems,
     querying_functions,
     reached,
@@ -48,8 +48,8 @@ FORCED = reached(FORCED_FUNCTIONS, BODIES)
 
 
 @for_each("file", [one for one in FUNCTIONS if one.name in FORCED], name=lambda file: file.id)
-def test_a_function_that_is_always_delegated_reads_partitions_near_the_surface(file):
-    assert list(deep_reads(file.text, LIBRARY)) == []
+def test_a_function_that_is_always_delegated_reads_partitioned_tables_alone(file):
+    assert list(mixed_reads(file.text, LIBRARY)) == []
 
 
 @for_each("file", sql_files("shared", "functions"), name=lambda file: file.id)
@@ -164,15 +164,16 @@ def test_a_test_over_all_partitions_selects_something():
     assert list(empty_tests(broken.replace("select from", "select 1 from"), SMALL)) == []
 
 
-def test_a_table_deep_in_subqueries_is_found():
-    inner = "(select 1 from ff.flow f where f.partition_key = p_partition_key)"
-    near = f"return coalesce((select 1 from ff.lane l where exists {inner}), 0)"
-    deep = f"return coalesce((select 1 from ff.lane l, lateral (select 1 where exists {inner})), 0)"
-    assert list(deep_reads(function(near), SMALL)) == []
-    assert list(deep_reads(function(deep), SMALL)) == ["12: from ff . flow"]
-    assert reached(["f"], {"f": "ff._g(1)", "_g": "ff._h(2)", "_h": "", "_i": ""}) == {
-        "f", "_g", "_h",
-    }  # fmt: skip
+def test_a_table_beside_partitioned_tables_is_found():
+    alone = "select from ff.execution e join ff.flow f on true, ff._count(1)"
+    joined = "select from ff.execution e join ff.route r on r.route_id = e.route_id"
+    hidden = "return (select 1 from ff.task t where exists (select from ff.flow f))"
+    assert list(mixed_reads(function(alone), SMALL)) == []
+    assert list(mixed_reads(function("select from ff.route r"), SMALL)) == []
+    assert list(mixed_reads(function(joined), SMALL)) == ["12: ff.route with partitioned tables"]
+    assert list(mixed_reads(function(hidden), SMALL)) == ["12: ff.task with partitioned tables"]
+    called = {"f": "ff._g(1)", "_g": "ff._h(2)", "_h": "", "_i": ""}
+    assert reached(["f"], called) == {"f", "_g", "_h"}
 
 
 def test_an_array_of_rows_is_no_parameter():

@@ -25,8 +25,7 @@ declare
     cross join lateral jsonb_array_elements_text(nullif(o.v -> 'quotas', 'null')) i(id));
   v_gates    jsonb;
 begin
-  -- Read the gates in a statement of their own: a function that is always delegated may read tables
-  -- with partitions only by the partition of its call, and Citus does not find it in a subquery.
+  -- Read the gates in a statement of their own (statement shape 12).
   v_gates := (
     select jsonb_object_agg(g.gate_id, jsonb_build_array(g.quota, g.key)) from ff.gate g
     where g.partition_key = p_partition_key and g.gate_id = any (v_named));

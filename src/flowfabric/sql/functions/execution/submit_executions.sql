@@ -75,6 +75,7 @@ declare
   v_stored      record;
   v_ids         uuid[];
   v_known_ids   uuid[];
+  v_routes      bigint[];
   v_known_tasks text[];
   v_taken_ids   uuid[];
   v_our_ids     uuid[];
@@ -211,11 +212,14 @@ begin
     select r.execution_id from unnest(v_refused) r
     where r.word in ('lane_closed', 'parent_ended', 'key_reused', 'limit_reached'));
   if cardinality(v_ids) > 0 then
-    select array_agg(e.execution_id), array_agg(o.task) into v_known_ids, v_known_tasks
+    select array_agg(e.execution_id), array_agg(e.route_id) into v_known_ids, v_routes
     from ff.execution e
-    join ff.route o on o.route_id = e.route_id
     where e.partition_key = p_partition_key and e.execution_id = any (v_ids)
       and e.namespace = p_namespace;
+    v_known_tasks := array(
+      select o.task from unnest(v_routes) with ordinality u(id, n)
+      join ff.route o on o.route_id = u.id
+      order by u.n);
   end if;
   select array_agg(e.execution_id),
          array_agg(e.execution_id) filter (where e.namespace = p_namespace)
