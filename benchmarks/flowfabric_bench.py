@@ -17,6 +17,7 @@ from pathlib import Path
 import asyncpg
 
 from flowfabric import App
+from flowfabric.core.errors import Unavailable
 from flowfabric.db.connection import open_connection
 from flowfabric.db.migrate import migrate
 
@@ -67,8 +68,12 @@ async def count_minutes() -> None:
     long.
     """
     minutes = getattr(await app.client(), "minutes", None)  # an older revision has none
-    while minutes is not None and (await minutes.roll_up())[0]:
-        pass
+    while minutes is not None:
+        try:
+            if not (await minutes.roll_up())[0]:
+                return
+        except Unavailable:
+            continue  # A pass of the worker had the lock for longer than a call may take.
 
 
 async def main() -> None:
