@@ -12,7 +12,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.minute import Counted, together
 from flowfabric.core.states import EventKind
-from support.factories import NAMESPACE, Engine, refused
+from support.factories import NAMESPACE, Engine, Item, refused
 from support.proofs import drawn
 
 MINUTE = timedelta(minutes=1)
@@ -36,7 +36,8 @@ async def roll_up(engine: Engine, limit: int = 5000) -> int:
 
 async def counted(engine: Engine) -> Counter[str]:
     rows = await engine.connection.fetch(
-        "select kind::text, sum(event_count)::integer as number from ff.minute group by kind"
+        "select kind::text, sum(event_count)::integer as number from ff.minute "
+        "where minutes = 1 group by kind"
     )
     return Counter({row["kind"]: row["number"] for row in rows})
 
@@ -136,7 +137,7 @@ async def test_counts_are_kept_for_thirty_days(engine, clock, db):
     await clock.advance(timedelta(days=30, minutes=2))
     await engine.submit()
     await roll_up(engine)
-    rows = await db.fetch("select event_count from ff.minute")
+    rows = await db.fetch("select event_count from ff.minute where minutes = 1")
     assert [row[0] for row in rows] == [1]
 
 
@@ -160,6 +161,113 @@ async def test_a_lost_position_is_told_and_counting_goes_on(engine, db):
     await engine.submit()
     assert await roll_up(engine) == 1
     assert await counted(engine) == {"submitted": 2}
+
+
+async def test_sums_and_minutes_give_the_same_answer_for_every_window(engine, clock, client, db):
+    """Two days of events, some of them counted or committed late, are read by window and step."""
+    chance = drawn("windows of sums")
+    await clock.freeze()
+    other = await db.connect()
+    late = engine.on(other)
+    for turn in range(40):
+        for _ in range(chance.randint(0, 2)):
+            await engine.submit()
+        if turn % 10 == 3:
+            transaction = other.transaction()
+            await transaction.start()
+            await late.submit()
+        if turn % 10 == 7:
+            await transaction.commit()
+        for held in await engine.claim(limit=chance.randint(1, 3)):
+            await clock.advance(timedelta(seconds=chance.uniform(0, 50)))
+            await engine.complete(held)
+        await clock.advance(timedelta(minutes=chance.choice((1, 3, 17, 60, 190))))
+        if chance.random() < 0.6:
+            await engine._tick("ff.roll_up_events", chance.choice((1, 4, 500)))
+    await roll_up(engine)
+    assert await counted(engine) == await logged(engine)
+    rows = await engine.connection.fetch("select * from ff.minute where minutes = 1")
+    now = await client.executions.server_time()
+    for _ in range(60):
+        until = now - timedelta(minutes=chance.choice((0, 0, chance.randint(1, 2000))))
+        window = timedelta(minutes=chance.choice((5, 60, 360, 1440, chance.randint(1, 4000))))
+        step = chance.choice((None, timedelta(minutes=chance.randint(3, 400))))
+        found = await client.minutes.read(window, until=until, step=step)
+        assert shape(found) == shape(expected(rows, window, until, step)), (window, until, step)
+    lengths = await db.fetch("select distinct minutes from ff.minute order by 1")
+    assert [row[0] for row in lengths] == [1, 10, 60, 360]
+
+
+def expected(rows, window, until, step) -> list[Counted]:
+    """Add up the minutes of a window, one by one."""
+    last = until.replace(second=0, microsecond=0) + MINUTE
+    parts: dict[tuple, list[Counted]] = {}
+    for row in rows:
+        if last - window <= row["starts_at"] < last:
+            passed = row["starts_at"] - (last - window)
+            start = last - window + (step * (passed // step) if step else timedelta(0))
+            facts = (start, row["lane"], row["task"], EventKind(row["kind"]))
+            one = Counted(*facts, row["event_count"], row["buckets"], row["counts"])
+            parts.setdefault(facts, []).append(one)
+    return [together(parts[key]) for key in sorted(parts)]
+
+
+def shape(counts) -> list[tuple]:
+    return [
+        (one.starts_at, one.task, one.kind, one.event_count, list(one.buckets), list(one.counts))
+        for one in counts
+    ]
+
+
+async def test_a_pass_adds_at_most_an_hour_to_the_sums(engine, clock, db):
+    await clock.freeze()
+    for _ in range(4):
+        await engine.submit()
+        await engine._tick("ff.roll_up_events", 500)
+        await clock.advance(timedelta(minutes=45))
+    # As if minutes had been counted for three hours, and never added to the sums.
+    await db.execute("delete from ff.minute where minutes > 1")
+    await db.execute("update ff.minute_position set summed_at = '-infinity'")
+    passes = 0
+    while (await engine._tick("ff.roll_up_events", 500))[1] is not None:
+        passes += 1
+    assert passes >= 2
+    sums = await db.fetch("select minutes, sum(event_count)::integer from ff.minute group by 1")
+    assert {row[0]: row[1] for row in sums} == {1: 4, 10: 4, 60: 4, 360: 4}
+
+
+async def test_many_events_are_counted_exactly_and_timed_by_a_sample(engine, clock, client):
+    await clock.freeze()
+    for _ in range(5):
+        await engine.submit_many([Item() for _ in range(500)])
+    await clock.advance(timedelta(seconds=30))
+    assert len(await engine.claim(limit=500)) == 500
+    await clock.advance(timedelta(seconds=10))
+    claimed = 500
+    while held := await engine.claim(limit=500):
+        claimed += len(held)
+    assert claimed == 2500
+    await roll_up(engine, 10_000)
+    (waits,) = [one for one in await client.minutes.read() if one.kind == "claimed"]
+    assert (waits.event_count, sum(waits.counts)) == (2500, 2500)
+    assert waits.percentile(0.15).total_seconds() == pytest.approx(30, rel=0.05)
+    assert waits.percentile(0.6).total_seconds() == pytest.approx(40, rel=0.05)
+
+
+async def test_an_unfinished_transaction_is_looked_for_until_it_is_counted(engine, db):
+    """Its partition is due at once, and only once in the answer."""
+    await engine.submit()
+    other = await db.connect()
+    transaction = other.transaction()
+    await transaction.start()
+    await engine.on(other).submit()
+    await engine.submit()
+    await roll_up(engine)
+    await transaction.commit()
+    due = await db.fetch("select partition_key, due_in from ff.find_due(array['minute'])")
+    assert [tuple(row) for row in due] == [(0, timedelta(0))]
+    assert await roll_up(engine) == 1
+    assert await counted(engine) == {"submitted": 3}
 
 
 async def test_minutes_are_read_in_parts_by_task_and_by_lane(engine, clock, client):

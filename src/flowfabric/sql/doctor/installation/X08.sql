@@ -1,11 +1,10 @@
 -- Events are counted minute by minute, and no event was lost before it was counted.
 --
 -- Percentiles on the dashboard and in GET /v1/minutes come from these counts. A reconciler of each
--- worker counts at most 5000 events a second in each partition. So under a long high load the
--- counts are late.
+-- worker counts them. It counts faster than one server can run executions, so counts that stay late
+-- mean that no worker runs.
 --
--- Remedy:  If counts are late: start a worker, or more workers. Events that were lost stay
---          uncounted.
+-- Remedy:  If counts are late: start a worker. Events that were lost stay uncounted.
 select 'warning' as level,
        format('partition %s: no event after %s is counted; percentiles are too old', p.partition_key,
               e.occurred_at) as problem

@@ -164,22 +164,23 @@ begin
   end if;
   if 'minute' = any (p_kinds) then
     return query
-    select 'minute', p.partition_key, interval '0'
+    select 'minute', p.partition_key, case
+        when d.is_due then interval '0'
+        -- Minutes are added to the sums even if nothing happens any more.
+        else greatest(m.summed_at, v_now - interval '1 day') + interval '20 minutes' - v_now end
     from ff.partition p
     left join ff.minute_position m on m.partition_key = p.partition_key
     cross join lateral (
-      select from ff.event e
-      where e.partition_key = p.partition_key
-        and (e.generation, e.xid) > (coalesce(split_part(m.cursor_text, ':', 6), '0')::integer,
-                                     coalesce(split_part(m.cursor_text, ':', 7), '0')::xid8)
-      limit 1) d;
-    return query
-    -- If the position names unfinished transactions, look again soon: their events are not counted
-    -- yet.
-    select 'minute', p.partition_key, interval '5 seconds'
-    from ff.partition p
-    join ff.minute_position m on m.partition_key = p.partition_key
-    where split_part(m.cursor_text, ':', 8) <> '';
+      select
+        -- The position names a transaction that was unfinished when other events were counted.
+        coalesce(split_part(m.cursor_text, ':', 8) <> '', false)
+        or exists (
+          select 1 from ff.event e
+          where e.partition_key = p.partition_key
+            and (e.generation, e.xid) > (coalesce(split_part(m.cursor_text, ':', 6), '0')::integer,
+                                         coalesce(split_part(m.cursor_text, ':', 7), '0')::xid8)
+          offset 0) as is_due) d
+    where d.is_due or m.cursor_text is not null;
   end if;
 end;
 $$;

@@ -1,0 +1,104 @@
+-- Find the next page of events after a cursor, without reading it: the transactions after last_xid
+-- and up to cut, and the unfinished ones that have become visible since. Also return the cursor
+-- after the page.
+--
+-- The page has whole transactions. An event may come before an earlier event of its execution,
+-- which matters to a reader (ff._read_events), but not for counting.
+drop function if exists ff._find_page;
+create function ff._find_page(
+  p_partition_key smallint,
+  p_cursor        text,
+  p_limit         integer,
+  out is_lost     boolean,
+  out generation  integer,
+  out last_xid    xid8,
+  out cut         xid8,
+  out unfinished  xid8[],
+  out own         xid8,
+  -- null in an older generation, which is complete
+  out snapshot    pg_snapshot,
+  out trimmed     text,
+  out next_cursor text,
+  out has_more    boolean
+)
+returns record
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  v_cursor record;
+  v_end    xid8;
+  v_anchor record;
+begin
+  v_cursor := ff._read_cursor(p_partition_key, p_cursor, p_refuses => false);
+  is_lost := v_cursor.is_lost;
+  if is_lost then
+    return;
+  end if;
+  snapshot := pg_current_snapshot();
+  generation := v_cursor.generation;
+  last_xid := v_cursor.last_xid;
+  unfinished := v_cursor.unfinished;
+  trimmed := v_cursor.trimmed;
+  own := coalesce(pg_current_xact_id_if_assigned(), '0');
+  -- If the generation of the cursor has no events left, go on with the next one.
+  if generation < v_cursor.current and not exists (
+      select from ff.event e
+      where e.partition_key = p_partition_key and e.generation = generation and e.xid > last_xid)
+    and not exists (
+      select from unnest(unfinished) u(xid)
+      cross join lateral (
+        select from ff.event x
+        where x.partition_key = p_partition_key and x.generation = generation and x.xid = u.xid
+        limit 1) e)
+  then
+    generation := coalesce((
+      select min(e.generation) from ff.event e
+      where e.partition_key = p_partition_key and e.generation > v_cursor.generation
+        and e.generation <= v_cursor.current), v_cursor.current);
+    last_xid := '0';
+    unfinished := '{}';
+  end if;
+  if generation < v_cursor.current then
+    snapshot := null;
+    own := '0';
+  end if;
+  v_end := coalesce(pg_snapshot_xmax(snapshot), '18446744073709551615');
+  select e.xid into cut
+  from ff.event e
+  where e.partition_key = p_partition_key and e.generation = generation and e.xid > last_xid
+    and e.xid < v_end and e.xid <> own
+    and (snapshot is null or pg_visible_in_snapshot(e.xid, snapshot))
+  order by e.xid, e.event_id
+  offset p_limit - 1 limit 1;
+  has_more := cut is not null and exists (
+      select from ff.event e
+      where e.partition_key = p_partition_key and e.generation = generation and e.xid > cut
+        and e.xid < v_end and e.xid <> own
+        and (snapshot is null or pg_visible_in_snapshot(e.xid, snapshot)))
+    or snapshot is null;
+  cut := coalesce(cut, v_end);
+  -- The anchor is the highest event of the page. Without a new event, the anchor stays.
+  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
+  from ff.event e
+  where e.partition_key = p_partition_key and e.generation = generation and e.xid > last_xid
+    and e.xid <= cut and e.xid < v_end and e.xid <> own
+    and (snapshot is null or pg_visible_in_snapshot(e.xid, snapshot))
+  order by e.xid desc, e.event_id desc
+  limit 1;
+  next_cursor := case
+    when v_anchor.xid is not null then
+      ff._format_cursor(p_partition_key, generation, v_anchor.xid, snapshot, v_anchor.event_id,
+                        v_anchor.occurred_at, ff._hash_id(v_anchor.execution_id), trimmed)
+    when exists (
+        select from unnest(unfinished) u(xid)
+        where u.xid <> own and (snapshot is null or pg_visible_in_snapshot(u.xid, snapshot))) then
+      ff._format_cursor(p_partition_key, generation, last_xid, snapshot, v_cursor.anchor_id,
+                        v_cursor.anchor_at, v_cursor.anchor_of, trimmed)
+    else p_cursor end;
+end;
+$$;
