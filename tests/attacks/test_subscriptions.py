@@ -4,7 +4,7 @@ out, and learns no secret."""
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
+from base64 import b64decode, b64encode
 
 import pytest
 
@@ -136,3 +136,47 @@ async def test_a_hint_of_a_stream_tells_no_id(login, theirs):
     assert payload.startswith("0 ")
     for form in (b64encode(execution.id.bytes).decode(), execution.id.hex, str(execution.id)):
         assert form.rstrip("=") not in payload
+
+
+async def test_the_secret_of_a_webhook_is_in_two_columns_and_in_no_answer(login, keeper, cursor):
+    """The secret is shown once. Search every table and every list for it and for its blocks."""
+    name = f"w-{new_id()}"
+    shown = await keeper.fetchval(ADD, OURS, name, new_id(), cursor)
+    signed = await keeper.fetchrow(
+        "select outcome from ff.sign_webhook($1, $2, null, null, array['id'], array['x'::bytea])",
+        OURS,
+        name,
+    )
+    assert signed["outcome"] == "signed"
+    blocks = await keeper.fetchrow(
+        "select inner_block, outer_block from ff.subscription where name = $1", name
+    )
+    secret = b64decode(shown.removeprefix("whsec_"))
+    needles = [
+        shown.removeprefix("whsec_"),
+        *(one.hex() for one in (secret, bytes(blocks[0]), bytes(blocks[1]))),
+    ]
+    tables = await keeper.fetch(
+        "select c.relname from pg_class c where c.relnamespace = 'ff'::regnamespace "
+        "and c.relkind in ('r', 'p', 'v')"
+    )
+    found = set()
+    for table in (row["relname"] for row in tables):
+        for row in await keeper.fetch(f"select t::text as text from ff.{table} t"):
+            found |= {table for one in needles if one in row["text"]}
+    assert found == {"subscription"}
+    answers = [
+        ("operator", "select * from ff.list_webhooks($1)"),
+        ("operator", "select * from ff.list_subscriptions($1)"),
+        ("operator", "select * from ff.list_audit($1)"),
+        ("application", "select * from ff.list_subscriptions($1)"),
+        ("bound", "select * from ff.list_subscriptions($1)"),
+    ]
+    for user, call in answers:
+        text = str(await (await login(user)).fetch(call, OURS))
+        assert name in text or "list_webhooks" not in call
+        assert not [one for one in needles if one in text], (user, call)
+    for user in ("bound", "application", "operator", "stranger"):
+        for column in ("inner_block", "outer_block"):
+            with refused("42501"):
+                await (await login(user)).fetch(f"select {column} from ff.subscription")

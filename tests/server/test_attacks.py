@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import resource
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -161,15 +162,35 @@ async def test_a_body_of_two_lengths_is_never_two_requests(serving, lines):
 
 
 async def test_connections_that_never_finish_their_request_harm_nobody(serving):
+    await hold_open(serving, 200)
+
+
+@pytest.mark.slow
+async def test_ten_thousand_connections_that_never_finish_their_request_harm_nobody(serving, sized):
+    """Both ends are in this process, so each connection needs two files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        # A machine with a lower limit shows as many as it can.
+        await hold_open(serving, min(sized(10_000, short=2_000), (hard - 1_000) // 2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def hold_open(serving: str, number: int) -> None:
+    """Open connections that send a part of a request. Meanwhile others are answered."""
     place = urlsplit(serving)
     slow = []
     try:
-        for _ in range(200):
+        for _ in range(number):
             reader, writer = await asyncio.open_connection(place.hostname, place.port)
             writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
             slow.append((reader, writer))
-        answer = await raw(serving, b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
-        assert answer.startswith(b"HTTP/1.1 200 ")
+        for _ in range(20):
+            async with asyncio.timeout(30):
+                answer = await raw(serving, b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        assert not any(reader.at_eof() for reader, _ in slow), "all of them are still open"
     finally:
         for _, writer in slow:
             writer.close()

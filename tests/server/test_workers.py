@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -12,8 +15,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from flowfabric.server import workers
-from server.stage import THEIRS
+from flowfabric.server import routing
+from server.stage import OURS, THEIRS
+from worker.apps import working
 from worker.waiting import eventually
 
 WORKER = {"worker_id": "js", "worker_instance_id": "js-1"}
@@ -164,10 +168,34 @@ async def test_a_worker_that_hangs_up_takes_nothing(world, work, serving):
         body = {**WORKER, "tasks": ["upper"], "wait_seconds": 30}
         with pytest.raises(httpx.ReadTimeout):
             await gone.post("/v1/workers/claim", json=body, timeout=httpx.Timeout(60, read=0.5))
-    await eventually(lambda: not workers._polling._waiters and workers._polling._value == 32)
+    await eventually(lambda: not world.served.state.backend.long_polls)
     uuid = await submitted(work)
     (held,) = await claimed(work, worker_instance_id="js-2")
     assert held["uuid"] == uuid
+
+
+async def test_one_caller_cannot_have_all_long_polls(world, work, monkeypatch):
+    """Of four, one caller gets two and the next gets one. The answer to a third is 429."""
+    monkeypatch.setattr(routing, "LONG_POLLS", 4)
+    polls = world.served.state.backend.long_polls
+    other = await world.caller("work", namespace=THEIRS)
+    body = {**WORKER, "tasks": ["upper"], "wait_seconds": 30}
+    waiting = []
+    try:
+        for caller, total in ((work, 1), (work, 2), (other, 3)):
+            waiting.append(asyncio.create_task(caller.post("/v1/workers/claim", json=body)))
+            await eventually(lambda total=total: polls.total() == total)
+        for caller, number in ((work, 2), (other, 1)):
+            refused = await caller.post("/v1/workers/claim", json=body)
+            assert (refused.status_code, refused.json()["waiting"]) == (429, number)
+            assert refused.json()["type"] == "urn:flowfabric:too_many_polls"
+            assert refused.headers["retry-after"]
+        assert await claimed(work) == [], "a claim that does not wait is answered"
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    await eventually(lambda: not polls)
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workers"
@@ -183,24 +211,34 @@ async def registered(client):
     return any(one.task == "upper" for one in await client.tasks.list())
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-async def test_an_example_worker_runs_executions_to_their_end(world, serving, program):
+def example(program: str) -> str:
+    """Return the interpreter of an example; skip the test if the machine has none."""
     interpreter = shutil.which(PROGRAMS[program])
     if interpreter is None:
         pytest.skip(f"{PROGRAMS[program]} is not installed")
     if program == "worker.sh" and (not shutil.which("curl") or not shutil.which("jq")):
         pytest.skip("curl or jq is not installed")
-    environment = {
+    return interpreter
+
+
+async def environment(world, serving) -> dict[str, str]:
+    return {
         "PATH": "/usr/bin:/bin:/usr/local/bin",
         "FLOWFABRIC_URL": serving,
         "FLOWFABRIC_TOKEN": await world.token("work"),
     }
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_an_example_worker_runs_executions_to_their_end(world, serving, program):
+    interpreter = example(program)
+    settings = await environment(world, serving)
     submit = await world.caller("submit")
     client = await world.client()
     command = [interpreter, str(EXAMPLES / program)]
     results = []
     for text in ("hello", "again"):  # the second process follows a killed one
-        process = await asyncio.create_subprocess_exec(*command, env=environment)
+        process = await asyncio.create_subprocess_exec(*command, env=settings)
         try:
             await eventually(lambda: registered(client))
             uuid = await submitted(submit, text)
@@ -210,6 +248,95 @@ async def test_an_example_worker_runs_executions_to_their_end(world, serving, pr
             process.kill()
             await process.wait()
     assert [one["result"] for one in results] == ["HELLO", "AGAIN"]
+
+
+# The handler of each example, and one that says when it runs and waits until it may go on.
+BREAKPOINTS = {
+    "worker.mjs": (
+        "upper: async ({ text }) => text.toUpperCase(),",
+        """upper: async ({ text }) => {
+    const { existsSync, writeFileSync } = await import("node:fs");
+    writeFileSync("held", "");
+    while (!existsSync("go")) await new Promise((resolve) => setTimeout(resolve, 20));
+    return text.toUpperCase() + " late";
+  },""",
+    ),
+    "worker.sh": (
+        "upper() { jq '.text | ascii_upcase'; }",
+        "upper() { touch held; until [ -e go ]; do sleep 0.02; done; jq '.text + \" late\"'; "
+        "touch done; }",
+    ),
+}
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_a_python_worker_takes_over_from_an_example_worker_in_the_middle_of_its_execution(
+    world, serving, make_app, clock, tmp_path, program, end
+):
+    """The first worker is killed, or stopped for so long that its lease expires. A stopped worker
+    goes on later, and its result is refused."""
+    command = example(program)
+    old, new = BREAKPOINTS[program]
+    text = (EXAMPLES / program).read_text()
+    assert old in text
+    place = tmp_path / program
+    place.write_text(text.replace(old, new))
+    submit = await world.caller("submit")
+    client = await world.client()
+    app = make_app(namespace=OURS)
+
+    @app.task(name="upper")
+    async def upper(text: str) -> str:
+        return text.upper()
+
+    with (tmp_path / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            command,
+            str(place),
+            env=await environment(world, serving),
+            cwd=tmp_path,
+            start_new_session=True,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            await eventually(lambda: registered(client))
+            uuid = await submitted(submit, "hello")
+            await eventually((tmp_path / "held").exists)
+            os.killpg(process.pid, end)
+            await clock.advance(timedelta(minutes=2))
+            await client.leases.expire()
+            async with working(app):
+                answer = await submit.get(
+                    f"/v1/executions/{uuid}/result", headers={"prefer": "wait=30"}
+                )
+            assert answer.json()["result"] == "HELLO"
+            if end == signal.SIGSTOP:
+                (tmp_path / "go").touch()
+                os.killpg(process.pid, signal.SIGCONT)
+                await eventually(lambda: refusals(world) > 0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    state = (await submit.get(f"/v1/executions/{uuid}/result")).json()
+    assert state["result"] == "HELLO"
+    events = [one.kind for one in await client.executions.events(await only(client))]
+    assert events == ["submitted", "claimed", "lease_expired", "reclaimed", "completed"]
+
+
+def refusals(world) -> float:
+    """Return how many completions the server has refused because the lease was lost."""
+    labels = {"method": "POST", "route": "/v1/leases/complete", "status": "409"}
+    registry = world.served.state.backend.metrics.registry
+    return registry.get_sample_value("flowfabric_http_requests_total", labels) or 0
+
+
+async def only(client):
+    """Return the id of the only execution."""
+    (found,) = (await client.executions.list()).executions
+    return found.id
 
 
 async def test_frames_are_appended_once_and_read_in_order(work):

@@ -90,6 +90,7 @@ class Backend:
         self.report: Report | None = None
         # How many streams each caller has open.
         self.open_streams: Counter[str] = Counter()
+        self.long_polls: Counter[str] = Counter()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
         """Return a task of the app, for submissions to a namespace, or None."""

@@ -33,6 +33,8 @@ BATCH, LARGE, MEDIUM, CONTROL = 16 * 1_048_576, 1_048_576, 262_144, 65_536
 BODY_SECONDS = 30.0
 # How many streams of server-sent events one caller may have open at a time, in one process.
 MAX_STREAMS = 200
+# How many claims may wait for work at a time, in one process. Each listens on its own connection.
+LONG_POLLS = 32
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
@@ -103,6 +105,29 @@ class Call:
             open_streams[who] -= 1
             if not open_streams[who]:
                 del open_streams[who]
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Count a claim while it waits. Raise a Problem if the caller has as many as are free.
+
+        So one caller may have half of them, the next a quarter, and there is always one left for a
+        caller that has none.
+        """
+        who, polls = self.principal.identity, self.backend.long_polls
+        if polls[who] >= LONG_POLLS - polls.total():
+            raise Problem(
+                429,
+                "too_many_polls",
+                f"{polls[who]} claims of this token are already waiting for work. Wait with fewer.",
+                waiting=polls[who],
+            )
+        polls[who] += 1
+        try:
+            yield
+        finally:
+            polls[who] -= 1
+            if not polls[who]:
+                del polls[who]
 
 
 class GuardedRoute(APIRoute):

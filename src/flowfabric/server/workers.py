@@ -30,10 +30,6 @@ from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("workers")
 LONGEST_WAIT = 30.0
-# Each long poll listens on its own connection. If this many long polls wait, further claims answer
-# at once.
-LONG_POLLS = 32
-_polling = asyncio.Semaphore(LONG_POLLS)
 
 Names = Annotated[list[str], Field(max_length=256)]
 
@@ -296,8 +292,8 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
         "claim_id": _claim_id(given),
     }
     held = await call.client.executions.claim(**asked)
-    if not held and body.wait_seconds and not _polling.locked():
-        async with _polling:
+    if not held and body.wait_seconds:
+        with call.polling():
             asked |= {"claim_id": None, "max_wait": timedelta(seconds=body.wait_seconds)}
             held = await _while_connected(request, call, call.client.executions.claim(**asked))
     key = await call.backend.lease_key()
