@@ -7,7 +7,8 @@ is read by cursor, at least once, in order for each execution (H10).
 
 Not here: the part of H7 about signals, which test_signals.py checks beside this; and H11, the
 effects in a user's own table, which tests/steps/test_transactions.py checks. Flows and budgets are
-in no rule. A share of the work is under quotas: doctor counts their slots throughout.
+in no rule: test_flows.py and test_budgets.py check them. A share of the work is under quotas:
+doctor counts their slots throughout.
 """
 
 from __future__ import annotations
