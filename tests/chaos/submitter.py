@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from random import Random
@@ -47,8 +46,10 @@ async def _submit(stage: Stage, verbs: Verbs, numbers: Iterator[int]) -> None:
         if random.random() < 0.1:
             await _wait_for_room(verbs)
         submission = _some_work(random, next(numbers), verbs)
-        with suppress(Unavailable):
+        try:
             await verbs.client.executions.place([submission])
+        except Unavailable:
+            continue  # without its partition a key would be looked for in the wrong one
         while True:
             try:
                 await verbs.submit(submission)
