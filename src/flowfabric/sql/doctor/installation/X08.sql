@@ -1,8 +1,8 @@
 -- Events are counted minute by minute, and no event was lost before it was counted.
 --
 -- Percentiles on the dashboard and in GET /v1/minutes come from these counts. A reconciler of each
--- worker counts them. It counts faster than one server can run executions, so counts that stay late
--- mean that no worker runs.
+-- worker counts them. Under a high load the counts may be late. Counts that stay late mean that no
+-- worker runs.
 --
 -- Remedy:  If counts are late: start a worker. Events that were lost stay uncounted.
 select 'warning' as level,
