@@ -22,6 +22,18 @@ async def bound(login):
 
 
 @pytest.fixture
+async def ours(bound, keeper):
+    """The namespace of the bound login. Nothing is left in it for the claims of other tests."""
+    ours = Engine(bound, namespace="ours")
+    yield ours
+    unfinished = (
+        "select execution_id from ff.execution where namespace = 'ours' and outcome = 'none'"
+    )
+    for row in await keeper.fetch(unfinished):
+        await ours.cancel(row["execution_id"])
+
+
+@pytest.fixture
 def admission(theirs):
     return Admission(theirs)
 
@@ -76,8 +88,7 @@ async def test_an_open_reset_holds_no_budget_of_another_namespace(bound, admissi
         assert answer["outcome"] == "ok"
 
 
-async def test_a_bound_login_sweeps_its_own_gates(bound, keeper):
-    ours = Engine(bound, namespace="ours")
+async def test_a_bound_login_sweeps_its_own_gates(bound, keeper, ours):
     admission = Admission(ours)
     gate = await admission.quota("own", concurrency=1)
     await admission.submit(1, quotas=[gate])
@@ -87,9 +98,8 @@ async def test_a_bound_login_sweeps_its_own_gates(bound, keeper):
 
 
 async def test_an_open_claim_under_many_full_gates_holds_no_gate_of_another_namespace(
-    bound, admission, keeper, theirs
+    bound, admission, ours, keeper, theirs
 ):
-    ours = Engine(bound, namespace="ours")
     gates = [await Admission(ours).quota("tenant", f"k{n}", concurrency=1) for n in range(101)]
     for _ in range(2):
         await ours.submit_many([Item(quotas=(gate,)) for gate in gates])
@@ -107,14 +117,13 @@ async def test_an_open_claim_under_many_full_gates_holds_no_gate_of_another_name
 
 
 async def test_a_bound_login_opens_its_lines_behind_many_gates_of_another_namespace(
-    bound, admission, keeper, theirs
+    bound, admission, ours, keeper, theirs
 ):
     gates = [await admission.quota("tenant", f"k{n}", concurrency=1) for n in range(101)]
     for _ in range(2):
         await theirs.submit_many([Item(quotas=(gate,)) for gate in gates])
     leases = await theirs.claim(101)
     assert await theirs.claim(10) == []
-    ours = Engine(bound, namespace="ours")
     # Its id is higher than most.
     name = max((f"q{n}" for n in range(500)), key=lambda one: gate_id("quota", "ours", one, ""))
     gate = await Admission(ours).quota(name, concurrency=1)
