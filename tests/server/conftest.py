@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import uvicorn
 
+from flowfabric.server.protocol import BoundedProtocol
 from server.stage import OURS, World, make_tasks
 from worker.apps import app, folder, make_app, plain_environment, start_worker
 from worker.waiting import eventually
@@ -32,7 +33,9 @@ async def http(world):
 @pytest.fixture
 async def serving(world):
     """The address of the server on a real socket."""
-    config = uvicorn.Config(world.served, port=0, log_config=None, lifespan="off")
+    config = uvicorn.Config(
+        world.served, port=0, log_config=None, lifespan="off", http=BoundedProtocol
+    )
     running = uvicorn.Server(config)
     task = asyncio.create_task(running._serve())
     await eventually(lambda: running.started)

@@ -6,15 +6,18 @@ import asyncio
 import json
 import re
 import resource
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from flowfabric.core.errors import StaleLease
 from flowfabric.core.execution import Claimed
 from flowfabric.core.token import Scope
+from flowfabric.server import protocol
 from flowfabric.server.answers import stored_json
 from flowfabric.server.leases import sign, verify
 from flowfabric.server.principals import Principal
@@ -161,13 +164,83 @@ async def test_a_body_of_two_lengths_is_never_two_requests(serving, lines):
     assert b"openapi" not in answer
 
 
-async def test_connections_that_never_finish_their_request_harm_nobody(serving):
+async def test_headers_that_never_end_are_cut(serving, monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    whole = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    assert await raw(serving) == b"", "it sends nothing"
+    assert await raw(serving, whole) == b""
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [
+        (b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /livez HTTP/1.1\r\n"),
+        # The body that no route reads has no end.
+        (b"PUT /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n", b"12"),
+    ],
+)
+async def test_a_second_request_that_never_ends_is_cut(serving, monkeypatch, first, rest):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 3600.0)
+    place = urlsplit(serving)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    try:
+        writer.write(first)
+        assert b"HTTP/1.1 " in await asyncio.wait_for(reader.readuntil(b"}"), 60)
+        monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+        writer.write(rest)
+        assert await asyncio.wait_for(reader.read(), 60) == b""
+    finally:
+        writer.close()
+
+
+async def test_a_request_that_is_being_answered_is_not_cut(http, serving, monkeypatch):
+    made = []
+    begin = protocol.BoundedProtocol.connection_made
+
+    def record(self, transport):
+        made.append(self)
+        begin(self, transport)
+
+    monkeypatch.setattr(protocol.BoundedProtocol, "connection_made", record)
+    known = {"authorization": http.headers["authorization"], "accept": "text/event-stream"}
+    async with (
+        httpx.AsyncClient(base_url=serving, headers=known) as client,
+        client.stream("GET", "/v1/events") as answer,
+    ):
+        assert answer.status_code == 200
+        (one,) = made
+        assert one._closing is None
+
+
+@pytest.mark.parametrize("line", [b"X-Long: ", b"X-Many: 1\r\n"])
+async def test_headers_without_end_take_no_memory(serving, line):
+    place = urlsplit(serving)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    try:
+        writer.write(b"GET /livez HTTP/1.1\r\n" + line)
+        with suppress(ConnectionError):
+            for _ in range(1000):
+                writer.write(line * 10_000)
+                await writer.drain()
+            pytest.fail("the server took megabytes of headers")
+        with suppress(ConnectionError):
+            answer = await asyncio.wait_for(reader.read(), 60)
+            assert answer.startswith(b"HTTP/1.1 431 ") or not answer
+    finally:
+        writer.close()
+
+
+async def test_connections_that_never_finish_their_request_harm_nobody(serving, monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 3600.0)
     await hold_open(serving, 200)
 
 
 @pytest.mark.slow
-async def test_ten_thousand_connections_that_never_finish_their_request_harm_nobody(serving, sized):
+async def test_ten_thousand_connections_that_never_finish_their_request_harm_nobody(
+    serving, sized, monkeypatch
+):
     """Both ends are in this process, so each connection needs two files."""
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 3600.0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

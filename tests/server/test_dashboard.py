@@ -63,6 +63,28 @@ async def test_a_wrong_filter_is_told_beside_the_field(person):
     assert 'value="colour=red"' in answer.text
 
 
+@pytest.mark.parametrize(
+    "path", ["/events?skip=-1", "/audit?before=x", "/executions/{id}/stream?since=x"]
+)
+async def test_a_wrong_address_is_told_on_a_page(world, person, path):
+    visitor = await person("read", "admin")
+    run = await world.app.tasks["add"].submit(1)
+    page = await visitor.look(path.replace("{id}", str(run.id.uuid)), 422)
+    assert "That did not work" in page.text
+
+
+async def test_a_form_whose_value_is_no_object_submits_nothing(world, person):
+    worker = await world.caller("work")
+    task = {"name": "loose", "arguments": {"properties": {"a": {}}}}
+    body = {"worker_id": "x", "worker_instance_id": "x", "tasks": [task]}
+    assert (await worker.post("/v1/workers/register", json=body)).status_code == 200
+    visitor = await person("read", "submit")
+    for value, status in (("5", 422), ('{"a": 1}', 303)):
+        form = {"task": "loose", "value": value}
+        answer = await visitor.post("/dashboard/tasks/submit", data=form, headers=OWN)
+        assert answer.status_code == status
+
+
 async def test_a_page_of_executions_leads_to_the_older_ones(world, person):
     await world.app.tasks["add"].submit_many([(n,) for n in range(60)])
     visitor = await person("read")

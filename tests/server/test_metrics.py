@@ -168,6 +168,9 @@ async def test_percentiles_of_hours_are_read_over_http(world, http):
     assert 'flowfabric_latency_seconds{kind="completed",lane="default",quantile="0.95"' in text
     answer = await http.get("/v1/minutes", params={"window": "90d"})
     assert (answer.status_code, answer.json()["field"]) == (422, "window")
+    for until in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"):
+        answer = await http.get("/v1/minutes", params={"until": until})
+        assert (answer.status_code, answer.json()["field"]) == (422, "until")
     parts = (await http.get("/v1/minutes", params={"step": "1m", "task": "nobody"})).json()
     assert parts["items"] == []
 

@@ -198,6 +198,36 @@ async def test_one_caller_cannot_have_all_long_polls(world, work, monkeypatch):
     await eventually(lambda: not polls)
 
 
+async def test_the_callers_of_one_namespace_cannot_have_all_long_polls(world, monkeypatch):
+    """Of four, they get three, with any number of tokens. One is left for another namespace."""
+    monkeypatch.setattr(routing, "LONG_POLLS", 4)
+    polls = world.served.state.backend.long_polls
+    body = {**WORKER, "tasks": ["upper"], "wait_seconds": 30}
+    ours = [await world.caller("work") for _ in range(3)]
+    theirs = await world.caller("work", namespace=THEIRS)
+    waiting = []
+    try:
+        for total, caller in enumerate((ours[0], ours[0], ours[1]), 1):
+            waiting.append(asyncio.create_task(caller.post("/v1/workers/claim", json=body)))
+            await eventually(lambda total=total: polls.total() == total)
+        refused = await ours[2].post("/v1/workers/claim", json=body)
+        assert (refused.status_code, refused.json()["waiting"]) == (429, 0)
+        waiting.append(asyncio.create_task(theirs.post("/v1/workers/claim", json=body)))
+        await eventually(lambda: polls.total() == 4)
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    await eventually(lambda: not polls)
+
+
+async def test_a_schema_that_no_form_can_read_is_refused(work):
+    for field in ("arguments", "result"):
+        task = {"name": "upper", field: {"properties": {"a": {"enum": 5}}}}
+        answer = await work.post("/v1/workers/register", json={**WORKER, "tasks": [task]})
+        assert (answer.status_code, answer.json()["field"]) == (422, f"tasks.0.{field}")
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workers"
 PROGRAMS = {"worker.mjs": "node", "worker.sh": "bash"}
 

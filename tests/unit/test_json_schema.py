@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from flowfabric.core.json_schema import find_problem
+from flowfabric.core.json_schema import find_flaw, find_problem
 from support.proofs import drawn
 
 
@@ -76,3 +76,39 @@ def test_what_a_type_writes_always_fits_its_schema():
     for _ in range(200):
         value = {str(n): [one() for _ in range(chance.randrange(4))] for n in range(3)}
         assert find_problem(schema, json.loads(adapter.dump_json(value))) is None
+
+
+def test_a_choice_between_references_to_itself_ends():
+    """Without the kept results this would take 2 to the power of 32 steps."""
+    twice = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
+    for value in (1, "x", {}):
+        assert find_problem({"$defs": {"a": twice}, **twice}, value) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "flaw"),
+    [
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}}, None),
+        ({"properties": {"a": True}, "additionalProperties": False, "x-other": 5}, None),
+        ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, None),
+        (5, "must be a schema"),
+        ({"properties": 5}, "properties: must be an object"),
+        ({"properties": {"a": 5}}, "properties.a: must be a schema"),
+        ({"properties": {"a": {"enum": 5}}}, "properties.a.enum: must be a list"),
+        ({"anyOf": [{}, {"required": [{}]}]}, "anyOf.1.required: must be a list of names"),
+        ({"items": {"type": 5}}, "items.type: must be a type, or a list of types"),
+        ({"$defs": [1]}, "$defs: must be an object"),
+        ({"minimum": "x"}, "minimum: must be a number"),
+        ({"maxLength": -1}, "maxLength: must be a whole number"),
+        ({"minItems": True}, "minItems: must be a whole number"),
+    ],
+)
+def test_a_flaw_of_a_schema_is_found(schema, flaw):
+    assert find_flaw(schema) == flaw
+
+
+def test_a_schema_that_is_nested_too_deeply_has_a_flaw():
+    schema: dict[str, object] = {}
+    for _ in range(100):
+        schema = {"items": schema}
+    assert "is nested too deeply" in str(find_flaw(schema))

@@ -84,6 +84,7 @@ def serve(
 
         from flowfabric.server import server
         from flowfabric.server.principals import is_loopback
+        from flowfabric.server.protocol import BoundedProtocol
     except ModuleNotFoundError as error:
         raise InvalidInput(
             field="serve", problem=f"needs {error.name}; run: pip install 'flowfabric[server]'"
@@ -112,7 +113,7 @@ def serve(
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=10,
-        h11_max_incomplete_event_size=65_536,
+        http=BoundedProtocol,
     )
     # After it has stopped, uvicorn sends itself the signal again.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -41,14 +41,18 @@ class Minutes(Scoped):
             rows = await self._database.call(functions.SERVER_TIME)
             until = rows[0]["server_time"]
         # Read whole minutes: the present minute and the minutes before it.
-        last = until.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        try:
+            last = until.replace(second=0, microsecond=0) + timedelta(minutes=1)
+            since = last - window
+        except OverflowError as error:
+            raise InvalidInput(field="until", problem="is outside the calendar") from error
 
         async def read_one(partition: int) -> Sequence[Counted]:
             rows = await self._database.call(
                 functions.READ_MINUTES,
                 partition_key=partition,
                 namespace=self._namespace,
-                since=last - window,
+                since=since,
                 until=last,
                 step=step,
                 task=task,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Deeper parts are not checked here: the handler checks the whole value when it takes it.
@@ -17,6 +17,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
+# Keywords whose schemas apply to the same value.
+_BRANCHES = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+# What the keywords that are read here must hold.
+_SCHEMAS_BY_NAME = ("$defs", "properties")
+_LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SCHEMAS = ("additionalProperties", "items")
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems")
 # How Python writes numbers that JSON does not have.
 _NO_JSON_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _WORDS = {
@@ -31,17 +39,19 @@ _WORDS = {
 
 
 class _Root:
-    """The definitions of a document, and the results so far, by the ids of schema and value.
+    """The definitions of a document, and the results so far, by schema and by the
+    place of the value.
 
     The results are kept because values inside nested choices (`anyOf`) would otherwise be checked
-    again for every choice around them.
+    again for every choice around them: a choice between two references to itself would double the
+    work at each depth.
     """
 
     def __init__(self, document: Any) -> None:
         self.parts: Mapping[str, Any] = (
             document.get("$defs", {}) if isinstance(document, dict) else {}
         )
-        self.found: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self.found: dict[tuple[int, str], tuple[str, str] | None] = {}
 
 
 def find_problem(document: Any, value: Any) -> str | None:
@@ -57,12 +67,65 @@ def find_problem(document: Any, value: Any) -> str | None:
     return f"{path.lstrip('.')}: {words}" if path else words
 
 
+def find_flaw(schema: Any, path: str = "", depth: int = 0) -> str | None:
+    """Return the first keyword of a schema that has no valid value, and why; None if there is none.
+
+    A program in another language may register any JSON as a schema. Forms and checks read only
+    schemas without flaws.
+    """
+    if depth > _MAX_DEPTH:
+        return f"{path}: is nested too deeply"
+    if isinstance(schema, bool) and path:
+        return None
+    if not isinstance(schema, dict):
+        return f"{path}: must be a schema".removeprefix(": ")
+    for name, value in schema.items():
+        inside = f"{path}.{name}".lstrip(".")
+        if (wanted := _wanted(name, value)) is not None:
+            return f"{inside}: must be {wanted}"
+        parts: Iterable[tuple[str, Any]] = ()
+        if name in _SCHEMAS_BY_NAME:
+            parts = value.items()
+        elif name in _LISTS_OF_SCHEMAS:
+            parts = ((str(n), one) for n, one in enumerate(value))
+        elif name in _SCHEMAS:
+            parts = (("", value),)
+        for part, one in parts:
+            if (found := find_flaw(one, f"{inside}.{part}".rstrip("."), depth + 1)) is not None:
+                return found
+    return None
+
+
+def _wanted(name: str, value: Any) -> str | None:
+    """Return what the value of a keyword must be, if it is something else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in _SCHEMAS_BY_NAME:
+        return None if isinstance(value, dict) else "an object"
+    if name in _LISTS_OF_SCHEMAS or name == "enum":
+        return None if isinstance(value, list) else "a list"
+    if name == "required":
+        return None if _are_texts(value) else "a list of names"
+    if name == "type":
+        return None if isinstance(value, str) or _are_texts(value) else "a type, or a list of types"
+    if name == "$ref":
+        return None if isinstance(value, str) else "a text"
+    if name in _NUMBERS:
+        return None if is_number else "a number"
+    if name in _SIZES:
+        return None if is_number and isinstance(value, int) and value >= 0 else "a whole number"
+    return None
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
 def _problem(schema: Any, value: Any, root: _Root, path: str, depth: int) -> tuple[str, str] | None:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
-    if not isinstance(value, dict | list):
+    if not isinstance(value, dict | list) and schema.keys().isdisjoint(_BRANCHES):
         return _look(schema, value, root, path, depth)
-    mark = (id(schema), id(value))
+    mark = (id(schema), path)
     if mark not in root.found:
         root.found[mark] = _look(schema, value, root, path, depth)
     return root.found[mark]

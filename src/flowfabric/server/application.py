@@ -90,7 +90,8 @@ class Backend:
         self.report: Report | None = None
         # How many streams each caller has open.
         self.open_streams: Counter[str] = Counter()
-        self.long_polls: Counter[str] = Counter()
+        # How many claims of each caller wait for work, by namespace and identity.
+        self.long_polls: Counter[tuple[str, str]] = Counter()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
         """Return a task of the app, for submissions to a namespace, or None."""
@@ -252,7 +253,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return answer(from_validation(error.errors()), request_id_of(request.scope))
+    return _shown(request, from_validation(error.errors()))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -108,17 +108,22 @@ class Call:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Count a claim while it waits. Raise a Problem if the caller has as many as are free.
+        """Count a claim while it waits. Raise a Problem if the caller has as many as are free, or
+        its namespace three times as many.
 
-        So one caller may have half of them, the next a quarter, and there is always one left for a
-        caller that has none.
+        So one caller may have half of them, the next a quarter. All callers of a namespace together
+        may have three quarters, because an administrator of a namespace can make any number of
+        tokens.
         """
-        who, polls = self.principal.identity, self.backend.long_polls
-        if polls[who] >= LONG_POLLS - polls.total():
+        space, polls = self.principal.namespace, self.backend.long_polls
+        who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
+        together = sum(number for (other, _), number in polls.items() if other == space)
+        if polls[who] >= free or together >= 3 * free:
             raise Problem(
                 429,
                 "too_many_polls",
-                f"{polls[who]} claims of this token are already waiting for work. Wait with fewer.",
+                f"{polls[who]} claims of this token and {together} of its namespace are already "
+                "waiting for work. Wait with fewer.",
                 waiting=polls[who],
             )
         polls[who] += 1

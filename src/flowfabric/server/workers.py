@@ -16,6 +16,7 @@ from starlette.responses import Response
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, Failure
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.json_schema import find_flaw
 from flowfabric.core.signal import Wait
 from flowfabric.core.states import FailureClass, StreamMode
 from flowfabric.core.step import Step
@@ -253,6 +254,7 @@ class Waited(TypedDict):
 @routes.post("/v1/workers/register", Scope.WORK, answers=Registered)
 async def register(call: CurrentCall, body: Register) -> Response:
     """Register a worker and its tasks. Repeat it when a heartbeat says so."""
+    _check_schemas(body.tasks)
     tasks = [
         TaskDeclaration(task=t.name, arguments=t.arguments, result=t.result) for t in body.tasks
     ]
@@ -412,6 +414,14 @@ async def wait(call: CurrentCall, body: NewWait) -> Response:
         found = await call.client.signals.ask(held, asked)
         return answer({"outcome": found.word, "value": stored_json(found.value)})
     return answer({"outcome": "suspended"})
+
+
+def _check_schemas(tasks: Sequence[NewTask]) -> None:
+    for n, task in enumerate(tasks):
+        for field, schema in (("arguments", task.arguments), ("result", task.result)):
+            if schema is not None and (flaw := find_flaw(schema)) is not None:
+                problem = f"is no JSON Schema: {flaw[:200]}"
+                raise InvalidInput(field=f"tasks.{n}.{field}", problem=problem)
 
 
 async def _while_connected(

@@ -23,6 +23,7 @@ from flowfabric.core.limit import amount_text
 from flowfabric.core.quota import BudgetInfo, GateInfo
 from flowfabric.core.signal import Signal
 from flowfabric.core.states import Eligibility, PublicState
+from flowfabric.core.stream import parse_id
 from flowfabric.core.token import Scope
 from flowfabric.dashboard.details import copies_of, differences, links_of
 from flowfabric.server.bulk import act_on, bulk_where, matching
@@ -279,6 +280,8 @@ async def stream(call: CurrentCall, request: Request, id: Id, since: str | None 
         raise Problem(403, "hidden", "Payloads are hidden from visitors who may only read.")
     call.check_may_stream()
     after = request.headers.get("last-event-id") or since
+    # Refuse a wrong position now: the answer cannot change once the stream has begun.
+    parse_id(after)
     follow = call.client.streams.follow(found, since=after)
     frames = call.counted(frame_events(request, follow))
     return StreamingResponse(frames, media_type=MEDIA_TYPE)

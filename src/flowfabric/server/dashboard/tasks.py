@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.core.errors import TaskNotFound
+from flowfabric.core.errors import InvalidInput, TaskNotFound
 from flowfabric.core.execution import ExecutionFilter
 from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
@@ -82,6 +82,8 @@ async def submit(call: CurrentCall, request: Request) -> Response:
     given["lane"], given["delay"] = text_in(form, "lane"), text_in(form, "delay")
     if schema.get("properties"):
         given["arguments"] = value_of(schema, form)
+        if not isinstance(given["arguments"], dict):
+            raise InvalidInput(field="value", problem="must be an object, with names")
     item = await submission(call, Submit(**given))
     await call.client.executions.place([item])
     done = await call.client.executions.submit(item)

@@ -1,0 +1,75 @@
+"""The HTTP protocol of `flowfabric serve`: uvicorn's, with bounds for requests that never become
+complete.
+
+uvicorn waits for ever for the end of the headers and keeps any number of them. So anybody could
+take all connections or all memory of the server, without a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+# A connection is closed if the headers of its request are not complete after this time.
+HEAD_SECONDS = 30.0
+# The largest line of a request with its headers, in bytes.
+HEAD_BYTES = 65_536
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Closes a connection that sends too many headers, or sends them too slowly.
+
+    The time runs while no request of the connection is being answered. uvicorn itself closes a
+    connection that sends nothing after an answer.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._is_in_head = True
+        self._head_bytes = 0
+        self._closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+                return
+        if self.cycle is None or self.cycle.response_complete:
+            self._start()
+
+    def on_message_begin(self) -> None:
+        self._is_in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._stop()
+        super().on_headers_complete()
+
+    def _start(self) -> None:
+        if self._closing is None:
+            self._closing = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
