@@ -164,6 +164,23 @@ async def test_a_body_of_two_lengths_is_never_two_requests(serving, lines):
     assert b"openapi" not in answer
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ({"namespace": [[]]}, 403),
+        ({"namespace": {"decimal": "sNaN"}}, 422),
+        ({"namespace": ["theirs"]}, 403),
+        ({"before": {"decimal": "NaN"}}, 422),
+        # As an integer it has a thousand million digits.
+        ({"before": {"decimal": "1e999999999"}}, 422),
+        ({"before": {"decimal": "1" * 5000}}, 422),
+    ],
+)
+async def test_no_argument_of_a_call_breaks_or_stops_the_server(http, arguments, status):
+    answer = await http.post("/v1/calls/admin/list_audit", json={"arguments": arguments})
+    assert answer.status_code == status
+
+
 async def test_headers_that_never_end_are_cut(serving, monkeypatch):
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     whole = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -85,6 +85,33 @@ async def test_a_form_whose_value_is_no_object_submits_nothing(world, person):
         assert answer.status_code == status
 
 
+async def test_a_form_that_is_sent_twice_acts_once(world, person):
+    async with working(world.app):
+        pass  # It registers the tasks.
+    visitor = await person("read", "submit", "operate")
+
+    async def send(page: str, place: str, **fields: str) -> str:
+        inputs = (await visitor.look(page)).all("input")
+        fields["once"] = str(next(one["value"] for one in inputs if one.get("name") == "once"))
+        first, second = [
+            await visitor.post(f"/dashboard{place}", data=fields, headers=OWN) for _ in range(2)
+        ]
+        assert (first.status_code, second.status_code) == (303, 303)
+        assert first.headers["location"] == second.headers["location"]
+        return first.headers["location"].removeprefix("/dashboard")
+
+    form = {"task": "add", "value.x": "1"}
+    one = await send("/tasks/one?name=add", "/tasks/submit", **form)
+    assert one != await send("/tasks/one?name=add", "/tasks/submit", **form), (
+        "the page was opened twice"
+    )
+    await send(one, f"{one}/signal", name="go", value="1")
+    client = await world.client()
+    assert len((await client.executions.list()).executions) == 2
+    found = await client.executions.find(one.rpartition("/")[2])
+    assert len(await client.signals.list(found)) == 1
+
+
 async def test_a_page_of_executions_leads_to_the_older_ones(world, person):
     await world.app.tasks["add"].submit_many([(n,) for n in range(60)])
     visitor = await person("read")

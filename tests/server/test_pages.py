@@ -190,7 +190,10 @@ async def test_a_schedule_is_shown_in_words_and_steered(world, operator, reader,
     await operator.act("/schedules/resume", **form, reason="back")
     await reader.act("/schedules/run", 403, **form)
     await operator.act("/schedules/burn", 404, **form, reason="x")
-    ran = await operator.act("/schedules/run", **form)
+    once = next(one["value"] for one in page.all("input") if one.get("name") == "once")
+    ran = await operator.act("/schedules/run", **form, once=once)
+    assert await operator.act("/schedules/run", **form, once=once) == ran, "a double click"
+    await operator.act("/schedules/run", 422, **form, once="x")
     assert ran.startswith("/dashboard/executions/")
     assert "report" in (await operator.look(ran.removeprefix("/dashboard"))).text
     await clock.advance(timedelta(days=8))

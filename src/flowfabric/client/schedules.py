@@ -170,12 +170,16 @@ class Schedules:
         app: str | None = None,
         namespace: str | None = None,
         actor: str | None = None,
+        uuid: UUID | None = None,
     ) -> ExecutionId:
-        """Submit the task of a schedule now; raise ScheduleOrphaned if no worker declares it."""
+        """Submit the task of a schedule now; raise ScheduleOrphaned if no worker declares it.
+
+        A repeat with the same `uuid` submits nothing and returns the same id.
+        """
         check_words(actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         minted = (await self._database.partitions.current()).minted
-        id = mint_for_schedule(found.schedule_id, minted)
+        id = mint_for_schedule(found.schedule_id, minted, uuid)
         await self._database.call(
             functions.RUN_SCHEDULE,
             partition_key=id.partition_key,

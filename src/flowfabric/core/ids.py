@@ -254,10 +254,12 @@ def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> Execution
     return ExecutionId.of(partition, _derived(millisecond, b"firing", identity))
 
 
-def mint_for_schedule(schedule_id: UUID, partitions: int = 1) -> ExecutionId:
+def mint_for_schedule(
+    schedule_id: UUID, partitions: int = 1, uuid: UUID | None = None
+) -> ExecutionId:
     """Make an id for a manual firing of a schedule, in the partition of its other firings."""
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
-    return ExecutionId.of(partition, uuid7())
+    return ExecutionId.of(partition, uuid or uuid7())
 
 
 def _derived(millisecond: int, kind: bytes, identity: bytes) -> UUID:

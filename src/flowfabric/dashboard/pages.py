@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from flowfabric.core.ids import uuid7
 from flowfabric.core.states import PublicState
 from flowfabric.dashboard.timeline import draw_gantt, draw_timeline, times_spent
 from flowfabric.drawing.plain import body_text
@@ -159,4 +160,5 @@ _environment.globals |= {
     "draw_timeline": draw_timeline,
     "times_spent": times_spent,
     "menu": MENU,
+    "once": uuid7,
 }

@@ -19,12 +19,23 @@ from flowfabric.core.errors import InvalidInput
 MAX_DEPTH = 4
 _MICROSECOND = timedelta(microseconds=1)
 
+# A number with more digits would take seconds to become an integer.
+_MOST_DIGITS = 1000
+
+
+def _decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    if not number.is_finite() or max(len(text), abs(number.adjusted())) > _MOST_DIGITS:
+        raise ValueError("the number is too long, or none")
+    return number
+
+
 _READERS: Mapping[str, tuple[type, Callable[[Any], Any]]] = {
     "uuid": (str, UUID),
     "at": (str, datetime.fromisoformat),
     "us": (int, lambda number: timedelta(microseconds=number)),
     "base64": (str, lambda text: b64decode(text, validate=True)),
-    "decimal": (str, Decimal),
+    "decimal": (str, _decimal),
 }
 
 

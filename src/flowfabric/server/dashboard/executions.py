@@ -35,6 +35,7 @@ from flowfabric.server.dashboard.page import (
     back_to,
     form_of,
     listed,
+    once_in,
     reason_in,
     root,
     show,
@@ -370,7 +371,7 @@ _ACTS: dict[str, Act] = {
 
 
 async def _signal(call: Call, id: ExecutionId, form: Mapping[str, str]) -> None:
-    name = form.get("name", "").strip()
+    name, once = form.get("name", "").strip(), once_in(form)
     try:
         value = json.loads(form.get("value", "").strip() or "null")
     except (ValueError, RecursionError) as error:
@@ -379,6 +380,7 @@ async def _signal(call: Call, id: ExecutionId, form: Mapping[str, str]) -> None:
     signal = Signal(
         name=name,
         payload=call.backend.app.encode_signal(context.task if context else "", name, value),
+        key=None if once is None else f"form {once}",
         source_type="operator",
         source_identity=call.principal.name[:256],
     )

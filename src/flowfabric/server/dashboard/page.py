@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
 from fastapi import Path
 from starlette.requests import Request
@@ -159,6 +160,18 @@ def whole_in(form: Mapping[str, str], name: str) -> int:
 def text_in(form: Mapping[str, str], name: str) -> str | None:
     """Return a field without blanks around it; None if it is empty."""
     return form.get(name, "").strip() or None
+
+
+def once_in(form: Mapping[str, str]) -> UUID | None:
+    """Return the id that the form got with its page; None if it has none.
+
+    A form that is sent twice, for example by a double click, sends the same id twice. It acts once.
+    """
+    text = text_in(form, "once")
+    try:
+        return None if text is None else UUID(text)
+    except ValueError as error:
+        raise InvalidInput(field="once", problem="is not an id") from error
 
 
 def is_page(request: Request) -> bool:

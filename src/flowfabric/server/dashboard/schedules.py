@@ -21,6 +21,7 @@ from flowfabric.server.dashboard.page import (
     Id,
     back_to,
     form_of,
+    once_in,
     reason_in,
     show,
 )
@@ -82,7 +83,7 @@ async def change(call: CurrentCall, request: Request, act: Id) -> Response:
     form = await form_of(request)
     name, app, actor = form.get("name", ""), form.get("app", ""), call.principal.name
     if act == "run":
-        made = await call.client.schedules.run(name, app=app, actor=actor)
+        made = await call.client.schedules.run(name, app=app, actor=actor, uuid=once_in(form))
         return back_to(request, f"/executions/{made.uuid}")
     if act not in ("pause", "resume"):
         raise Problem(404, "unknown_path", "There is no such act.")

@@ -9,11 +9,20 @@ from starlette.responses import Response
 
 from flowfabric.core.errors import InvalidInput, TaskNotFound
 from flowfabric.core.execution import ExecutionFilter
+from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
 from flowfabric.dashboard.forms import fields_of, value_of
 from flowfabric.server.dashboard.overview import speeds_of
-from flowfabric.server.dashboard.page import PREFIX, back_to, form_of, listed, show, text_in
+from flowfabric.server.dashboard.page import (
+    PREFIX,
+    back_to,
+    form_of,
+    listed,
+    once_in,
+    show,
+    text_in,
+)
 from flowfabric.server.routing import LARGE, CurrentCall, Routes
 from flowfabric.server.submissions import Submit, submission
 
@@ -85,6 +94,11 @@ async def submit(call: CurrentCall, request: Request) -> Response:
         if not isinstance(given["arguments"], dict):
             raise InvalidInput(field="value", problem="must be an object, with names")
     item = await submission(call, Submit(**given))
-    await call.client.executions.place([item])
+    once = once_in(form)
+    if once is None or item.key is not None:
+        await call.client.executions.place([item])
+    else:
+        minted = (await call.client.database.partitions.current()).minted
+        item.id = ExecutionId.of(partition_of(once.bytes, minted), once)
     done = await call.client.executions.submit(item)
     return back_to(request, f"/executions/{done.id.uuid}")
