@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Context, InvalidInput, PublicState, answer, at_least, every, signal
+from flowfabric import (
+    Context,
+    ExecutionFailed,
+    InvalidInput,
+    PublicState,
+    answer,
+    at_least,
+    every,
+    signal,
+)
 from steps.stage import until, until_held
 from worker.apps import working
 
@@ -103,6 +112,17 @@ async def test_a_condition_that_times_out_returns_its_default(app, clock):
     run = await both.submit()
     async with working(app, concurrency=1):
         assert await run.result(timeout=60) == "nobody"
+
+
+async def test_a_condition_without_a_default_says_what_did_not_come(app):
+    @app.task
+    async def both(ctx: Context) -> None:
+        await ctx.wait_for(every(signal("a"), signal("b")), timeout=timedelta(0))
+
+    run = await both.submit()
+    async with working(app, concurrency=1):
+        with pytest.raises(ExecutionFailed, match=r"No complete answer to ctx\.wait_for: none"):
+            await run.result(timeout=60)
 
 
 async def test_a_value_that_does_not_fit_holds_the_execution(app, db):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
+import socket
 import sys
 from dataclasses import replace
 from enum import StrEnum
@@ -94,6 +96,7 @@ def serve(
             field="--auth",
             problem=f"none is allowed only on loopback addresses such as 127.0.0.1, not on {host}",
         )
+    _check_port(host, port)
     settings = Settings.from_environment()
     install_logging(settings.log_format, settings.log_level)
     served = server(
@@ -119,6 +122,18 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     uvicorn.Server(config).run()
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse a port that another program has: the message of uvicorn does not say what to do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            return  # uvicorn meets the same error, and logs it
+        problem = f"{port} is taken, perhaps by `flowfabric dev`; choose another port"
+        raise InvalidInput(field="--port", problem=problem) from None
 
 
 def _serve_metrics(metrics: ServerMetrics, host: str, port: int) -> None:

@@ -263,7 +263,8 @@ class UnknownGate(NotFound, code="WF308", name="unknown_gate"):
 
 
 class ApiTokenNotFound(NotFound, code="WF315", name="api_token_not_found"):
-    """There is no such token in this namespace; `flowfabric token ls` lists them."""
+    """There is no such token in this namespace; `flowfabric token ls --all-namespaces` shows the
+    namespace of every token."""
 
 
 class SubscriptionNotFound(NotFound, code="WF312", name="subscription_not_found"):
@@ -288,7 +289,8 @@ class KeyReused(Conflict, code="WF401", name="key_reused"):
             f"The key {facts.get('key')!r} was used before with other arguments: it belongs to "
             f"{getattr(id, 'uuid', id)}, "
             f"{f'an execution of {task}' if task else 'which was trimmed'}. Use another key. (A "
-            "submit of the same task with on_conflict='existing' gets that run.)",
+            "submit of the same task with on_conflict='existing' gets that run; on the command "
+            "line: --on-conflict existing.)",
             **facts,
         )
 

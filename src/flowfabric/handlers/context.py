@@ -717,12 +717,14 @@ class Context(HandlerContext):
             if (name := one.to_json().get("signal")) is not None:
                 check_declared(name, self._run.spec.signals, task=self._run.spec.name)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")
-        return await self._wait_until(condition, _CONDITION, limit, default)
+        what = "complete answer to ctx.wait_for"
+        return await self._wait_until(condition, _CONDITION, what, limit, default)
 
     async def _wait_until(
         self,
         condition: Condition[Any],
         step: str,
+        what: str,
         limit: timedelta | None,
         default: Any,
         reason_code: str = "waiting_for_signal",
@@ -738,7 +740,7 @@ class Context(HandlerContext):
             reason_code=reason_code,
         )
         if answer.taken_as != "signals" or not isinstance(answer, WaitAnswer):
-            return default_or_error(step, answer, default)
+            return default_or_error(what, answer, default)
         signals = await durable.query(
             durable.client.signals.list(self.execution_id, signal_ids=answer.signal_ids)
         )
@@ -918,6 +920,7 @@ class Context(HandlerContext):
         return await self._wait_until(
             opened.condition,
             f"{_DECISION}{opened.title}",
+            f"decision of the approval {opened.title!r}",
             limit,
             default,
             reason_code="waiting_for_approval",

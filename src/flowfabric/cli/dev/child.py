@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, get_origin
 
 import typer
 
@@ -60,7 +60,7 @@ def main() -> None:
 
     try:
         app = load_app(request["app"])
-        facts = _app_facts(app, request["app"])
+        facts = app_facts(app, request["app"])
     except typer.BadParameter as error:
         send(usage=error.message)
         sys.exit(EXIT_BROKEN)
@@ -164,7 +164,7 @@ async def _watch(send: Callable[..., None]) -> None:
                 return
 
 
-def _app_facts(app: App, reference: str) -> dict[str, Any]:
+def app_facts(app: App, reference: str) -> dict[str, Any]:
     """Return the facts about the app that the command needs."""
     if not app.tasks:
         raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
@@ -191,8 +191,13 @@ def _example(app: App, module_name: str) -> str | None:
 def _arguments(task: Task[..., Any, Any]) -> dict[str, Any]:
     hints = inspect.get_annotations(task.spec.function, eval_str=True)
     return {
-        name: "Ada" if name == "name" else _EXAMPLES.get(hints.get(name), "…")
+        name: "Ada" if name == "name" else _value(hints.get(name))
         for name, parameter in task.spec.signature.parameters.items()
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
+
+
+def _value(hint: Any) -> Any:
+    """Return a value for a parameter; "…" if the user has to write one."""
+    return _EXAMPLES.get(get_origin(hint) or hint, "…")
