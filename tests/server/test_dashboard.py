@@ -85,6 +85,19 @@ async def test_a_form_whose_value_is_no_object_submits_nothing(world, person):
         assert answer.status_code == status
 
 
+async def test_half_of_a_surrogate_pair_is_shown_as_its_escape(world, person):
+    caller = await world.caller("work", "submit")
+    body = {"worker_id": "x", "worker_instance_id": "x", "tasks": [{"name": "loose"}]}
+    assert (await caller.post("/v1/workers/register", json=body)).status_code == 200
+    made = await caller.post(
+        "/v1/executions",
+        content=rb'{"task": "loose", "arguments": {"a": "\ud800"}}',
+        headers={"content-type": "application/json"},
+    )
+    page = await (await person("read")).look(f"/executions/{made.json()['uuid']}")
+    assert r"\ud800" in page.text
+
+
 async def test_a_form_that_is_sent_twice_acts_once(world, person):
     async with working(world.app):
         pass  # It registers the tasks.
