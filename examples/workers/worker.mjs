@@ -40,11 +40,13 @@ async function register() {
   await call("/v1/workers/register", { ...worker, tasks: names });
 }
 
-await register();
-setInterval(async () => {
+async function beat() {
   const body = { worker_instance_id: worker.worker_instance_id };
   if ((await call("/v1/workers/heartbeat", body)).register) await register();
-}, 20_000).unref();
+}
+
+await register();
+setInterval(() => beat().catch(console.error), 20_000).unref();
 
 for (;;) {
   try {

@@ -15,6 +15,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from flowfabric.client import executions
 from flowfabric.server import routing
 from server.stage import OURS, THEIRS
 from worker.apps import working
@@ -22,6 +23,13 @@ from worker.waiting import eventually
 
 WORKER = {"worker_id": "js", "worker_instance_id": "js-1"}
 TASKS = [{"name": "upper", "arguments": {"type": "object", "required": ["text"]}}]
+
+CLAIM = (
+    "select execution_ids from ff.claim_executions(p_partition_key => 0::smallint, "
+    "p_namespace => $1, p_worker_id => 'w', p_worker_instance_id => 'w-2', p_claim_id => $2, "
+    "p_lanes => null, p_tasks => null, p_capabilities => '{}', p_limit => 1, "
+    "p_lease_ttl => '30 s', p_gives_way => true)"
+)
 
 
 @pytest.fixture
@@ -219,6 +227,20 @@ async def test_the_callers_of_one_namespace_cannot_have_all_long_polls(world, mo
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
     await eventually(lambda: not polls)
+
+
+async def test_a_claim_gives_way_to_another_claim(world, work, db, monkeypatch):
+    """Many claims at once would otherwise lock each other out, and some would get 503."""
+    monkeypatch.setattr(executions, "_GIVE_WAY_SECONDS", 3600.0)
+    await submitted(work)
+    await submitted(work)
+    other = await db.connect()
+    async with other.transaction():
+        (first,) = await other.fetchval(CLAIM, OURS, uuid4())
+        assert first
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await claimed(work)
 
 
 async def test_a_schema_that_no_form_can_read_is_refused(work):

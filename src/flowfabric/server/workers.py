@@ -31,6 +31,8 @@ from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("workers")
 LONGEST_WAIT = 30.0
+# How often a claim waits for another claim of the same tasks, as claims of Python workers do.
+GIVES_WAY = 6
 
 Names = Annotated[list[str], Field(max_length=256)]
 
@@ -292,6 +294,7 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
         "limit": body.limit,
         "lease_ttl": timedelta(seconds=body.lease_seconds),
         "claim_id": _claim_id(given),
+        "gives_way": GIVES_WAY,
     }
     held = await call.client.executions.claim(**asked)
     if not held and body.wait_seconds:
