@@ -545,6 +545,18 @@ async def test_the_system_is_examined_from_its_page(world, operator):
     assert "checks in" in (await administrator.look("/system")).words
 
 
+async def test_a_finding_about_no_execution_tells_nothing_of_another_namespace(world):
+    administrator = await sign_in(world, "admin")
+    problem = "budget llm, key bob@example.org is open"
+    found = Finding(name="B01", level=Level.ERROR, problem=problem)
+    second = timedelta(seconds=1)
+    verdict = Verdict(name="B01", title="x", findings=(found,), duration=second)
+    world.served.state.backend.report = Report(verdicts=(verdict,), duration=second)
+    words = (await administrator.look("/system")).words
+    assert "B01" in words
+    assert "bob" not in words
+
+
 async def test_a_replay_with_an_edited_input_is_recorded_as_such(world, operator):
     run = await world.app.tasks["add"].submit(1)
     await finish(world, run)
@@ -621,7 +633,9 @@ async def test_the_overview_shows_throughput_and_latency(world, reader):
 
 async def test_what_the_doctor_found_needs_attention(world, reader):
     administrator = await sign_in(world, "admin")
-    finding = Finding(name="L05", level=Level.ERROR, problem="epoch 0 after 1 attempts")
+    run = await world.app.tasks["add"].submit(1)
+    problem = "epoch 0 after 1 attempts"
+    finding = Finding(name="L05", level=Level.ERROR, problem=problem, execution=run.id)
     verdict = Verdict(name="L05", title="x", findings=(finding,), duration=timedelta(0))
     world.served.state.backend.report = Report(verdicts=(verdict,), duration=timedelta(seconds=1))
     assert "The doctor found 1 error" in (await reader.look("")).words
