@@ -20,6 +20,8 @@ from .history import FENCED, STEERED, UNKNOWN, Call, Event, Row
 
 ACTIVE = ("leased", "expired", "revoked")
 WAITING = ("runnable", "blocked")
+# Why an execution stands in a line.
+LINES = ("waiting_for_quota", "waiting_for_budget")
 # The words by which the engine remembers how a lease ended, by the event that ended it.
 _LEASE_ENDS = {
     "completed": "complete",
@@ -175,6 +177,9 @@ def moved(state: State, event: Event) -> State | None:
         case "unblocked":
             if phase == "blocked":
                 return replace(after, phase="runnable")
+            # It stood in the line of a gate: the engine puts it there and takes it out quietly.
+            if phase == "runnable" and event.detail.get("blocking_reason") in LINES:
+                return after
         case "lease_expired":
             if phase == "leased" and event.lease == state.lease:
                 return replace(after, phase="expired")

@@ -378,6 +378,22 @@ def test_h12_finds_a_transition_that_is_none() -> None:
     assert "H12" in broken(history)
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_found"), [("waiting_for_quota", False), ("paused_by_policy", True)]
+)
+def test_h12_lets_an_operator_take_an_execution_out_of_a_line(reason: str, found: set[str]) -> None:
+    """It got into the line quietly, so the log does not say when. A hold would stand in the log."""
+    history = History(
+        calls=[submit(0), steer("retry", 1, "p/1", "unblocked", 2, "waiting")],
+        rows={X: Row(public_state="waiting", version=2, epoch=0)},
+        events={X: log(
+            ("submitted",),
+            ("unblocked", None, None, None, {"reason": "p/1", "blocking_reason": reason}),
+        )},
+    )  # fmt: skip
+    assert ("H12" in broken(history)) is is_found
+
+
 def test_h12_finds_a_row_that_the_log_does_not_lead_to() -> None:
     history = good()
     history.rows[X] = replace(history.rows[X], epoch=4)
