@@ -381,7 +381,7 @@ def test_h12_finds_a_transition_that_is_none() -> None:
 @pytest.mark.parametrize(
     ("reason", "is_found"), [("waiting_for_quota", False), ("paused_by_policy", True)]
 )
-def test_h12_lets_an_operator_take_an_execution_out_of_a_line(reason: str, found: set[str]) -> None:
+def test_h12_lets_an_operator_take_an_execution_out_of_a_line(reason: str, is_found: bool) -> None:
     """It got into the line quietly, so the log does not say when. A hold would stand in the log."""
     history = History(
         calls=[submit(0), steer("retry", 1, "p/1", "unblocked", 2, "waiting")],
