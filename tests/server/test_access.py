@@ -49,7 +49,7 @@ async def test_every_route_refuses_every_token_without_its_scope(world):
             continue
         place = filled(path)
         allowed = [scope for scope in Scope if access.scope in allowed_scopes([scope])]
-        # Its own scope, and in turn one of those that include it.
+        # Try the scope of the route, and one scope that includes it: another one for each route.
         tried = {access.scope, allowed[number % len(allowed)]}
         unknown = await nobody.request(method, place)
         if path.startswith(PREFIX):

@@ -232,7 +232,7 @@ class FlowCancelling(Scoped):
         return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
-        """Cancel all members except those that stay locked; return these."""
+        """Cancel every member that is not locked. Return the locked members."""
         started = moved = monotonic()
         pauses = iter(_PAUSES)
         while True:

@@ -701,7 +701,7 @@ async def test_no_gate_starves_beside_more_gates_than_a_claim_opens(admission, e
         waiting -= {gate for (gate,) in rows}
         if not waiting:
             return
-        # As many as were served are behind those that still wait.
+        # Submit the backlog again: its executions are behind those that still wait.
         await engine.submit_many(backlog)
     raise AssertionError(f"{len(waiting)} gates starved")
 
