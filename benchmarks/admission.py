@@ -1,11 +1,22 @@
-"""Server CPU of claims and completes under quotas and budgets: `admission.py`.
+"""Measures quotas, budgets and fairness: `admission.py [cost | first-start | idle | fairness]`.
 
-Four scenarios take turns, for BENCH_RUNS rounds: no limits; all executions in one hot bucket; each
-execution in one of 1 000 buckets; each in one of 1 000 buckets and one of 1 000 budgets. Then it
-measures how long another tenant waits for its first start behind 100 000 executions of a full
-bucket. Last it measures how much 100 000 waiting executions slow down a claim that finds nothing:
-claims of their lane and of an empty lane take turns. Prints one JSON line. The time of a scenario
-is the smallest of its rounds; the times of claims that find nothing are medians.
+Without an argument it measures these four, one after the other; `admission.py ungated [REV]` is the
+fifth. Each prints its figures as a JSON line, and a table of bars and verdicts. The exit code is 1
+if a bar is missed.
+
+cost         Server CPU of a claim and a complete. Four scenarios take turns, for BENCH_RUNS rounds:
+             no limits; all executions in one hot bucket; each in one of 1 000 buckets; each in one
+             of 1 000 buckets and one of 1 000 budgets. A figure is the smallest of its rounds.
+first-start  How long another tenant waits for its first start behind 100 000 executions of a full
+             bucket: the median of BENCH_RUNS databases.
+idle         How much 100 000 executions in lines slow down a claim that finds nothing. Claims of
+             their lane and of an empty lane take turns. The sweep of gates is measured before and
+             after.
+fairness     Three tenants submit 100 000, 100 and 1 executions, all at once, or the small tenants
+             after a thousand starts of the large one. Counts by how many starts a tenant is behind
+             its turn.
+ungated      Work without limits, in this tree and in the commit before admission (or REV): claims
+             and completes by batch size, and drains of a worker.
 """
 
 from __future__ import annotations
@@ -13,14 +24,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
+from collections.abc import Awaitable, Callable
 from statistics import mean, median, stdev
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import asyncpg
 
+import calls
+import revisions
 from flowfabric.db.migrate import migrate
-from harness import database, say, server
+from harness import Rule, Verdict, conclude, database, say, server
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 SIZE = int(os.environ.get("BENCH_SIZE", "100"))
@@ -28,6 +44,14 @@ EXECUTIONS = int(os.environ.get("BENCH_EXECUTIONS", "5000"))
 SATURATED = int(os.environ.get("BENCH_SATURATED", "100000"))
 IDLE_TURNS = int(os.environ.get("BENCH_IDLE_TURNS", "200"))
 SCENARIOS = ("ungated", "one bucket", "1 of 1000 buckets", "1 of 1000 buckets and budgets")
+# The most that each scenario may cost, as a multiple of the first.
+COSTS = {"one bucket": 1.25, "1 of 1000 buckets": 1.5, "1 of 1000 buckets and budgets": 1.5}
+BEFORE_ADMISSION = "f26af537^"
+# By how much an unloaded machine may blur the difference of two idle claims, in percent of a claim.
+MOST_BLUR = 5
+T = TypeVar("T")
+
+TENANTS = {"large": SATURATED, "middle": 100, "small": 1}
 
 
 def cpu(backend: int) -> float:
@@ -52,19 +76,21 @@ async def register(connection: asyncpg.Connection, gates: list[dict[str, object]
 
 async def submit(
     connection: asyncpg.Connection, route_id: int, options: list[dict[str, object]]
-) -> None:
+) -> list[UUID]:
+    ids = [uuid4() for _ in options]
     for start in range(0, len(options), 1000):
         part = options[start : start + 1000]
         rows = await connection.fetch(
             "select * from ff.submit_executions(0::smallint, 'bench', $1::uuid[], $2, $3, "
             "p_options => $4::jsonb[], p_hint => false)",
-            [uuid4() for _ in part],
+            ids[start : start + 1000],
             [route_id],
             [b"1"],
             [json.dumps(one) for one in part] if any(part) else None,
         )
         if rows:
             raise SystemExit(f"not stored: {rows[0]}")
+    return ids
 
 
 async def claim(
@@ -116,7 +142,7 @@ async def drain(connection: asyncpg.Connection, lane: str) -> tuple[float, float
         completes += cpu(backend) - start
 
 
-async def measure(connection: asyncpg.Connection) -> dict[str, list[float]]:
+async def cost(connection: asyncpg.Connection) -> list[Verdict]:
     hot = await register(connection, [{"kind": "quota", "name": "hot", "concurrency": 10**6}])
     buckets = await register(
         connection,
@@ -153,10 +179,17 @@ async def measure(connection: asyncpg.Connection) -> dict[str, list[float]]:
                 f"{name}: claim {claims / EXECUTIONS * 1e6:.1f} us, "
                 f"complete {completes / EXECUTIONS * 1e6:.1f} us"
             )
-    return found
+    base = min(found["ungated"])
+    ratios = {name: min(times) / base for name, times in found.items()}
+    print(json.dumps({f"{name}, us": round(min(times), 1) for name, times in found.items()}))
+    return [
+        Rule(f"claim and complete, {name}", bar, None, at_most=True).judge(ratios[name])
+        for name, bar in COSTS.items()
+    ]
 
 
-async def saturated(connection: asyncpg.Connection) -> dict[str, float]:
+async def stand_in_line(connection: asyncpg.Connection) -> None:
+    """Submit the executions of a full bucket, and behind them one of another tenant."""
     full, free = await register(
         connection,
         [
@@ -169,17 +202,33 @@ async def saturated(connection: asyncpg.Connection) -> dict[str, float]:
     await submit(connection, route_id, [{"quotas": [str(free)]}])
     # The first claim takes the one slot of the full bucket.
     await claim(connection, "front", 1)
+
+
+async def first_start(connection: asyncpg.Connection) -> list[float]:
+    """Return the milliseconds until the other tenant starts, their CPU, and the claims it took."""
+    await stand_in_line(connection)
     backend = connection.get_server_pid()
-    started = cpu(backend)
-    start = time.perf_counter()
-    tries = 0
-    while True:
+    started, start, tries, ids = cpu(backend), time.perf_counter(), 0, []
+    while not ids:
         tries += 1
         _, ids, _ = await claim(connection, "front", 1)
-        if ids:
-            break
-    waited = time.perf_counter() - start
-    spent = cpu(backend) - started
+    return [(time.perf_counter() - start) * 1000, (cpu(backend) - started) * 1000, tries]
+
+
+async def first_starts(url: str) -> list[Verdict]:
+    found = []
+    for _ in range(RUNS):
+        found.append(await in_new_database(url, first_start))
+        say(f"first start after {found[-1][0]:.0f} ms")
+    waited, spent, tries = (median(one) for one in zip(*found, strict=True))
+    print(json.dumps({"ms": round(waited, 1), "cpu_ms": round(spent, 1), "claims": tries}))
+    subject = f"first start behind {SATURATED} executions of a full bucket"
+    return [Rule(subject, 200, None, at_most=True, unit="ms").judge(waited)]
+
+
+async def idle(connection: asyncpg.Connection) -> list[Verdict]:
+    sweep_before = await sweep(connection)
+    await stand_in_line(connection)
     while await connection.fetchval(
         "select exists (select from ff.execution where eligibility = 'eligible_now')"
     ):
@@ -187,17 +236,94 @@ async def saturated(connection: asyncpg.Connection) -> dict[str, float]:
     await connection.execute("vacuum analyze ff.execution")
     await route(connection, "empty")
     with_lines, without = await in_turn(connection, "front", "empty")
-    differences = [a - b for a, b in zip(with_lines, without, strict=True)]
-    return {
-        "first_start_ms": waited * 1000,
-        "first_start_cpu_ms": spent * 1000,
-        "claims_until_first_start": tries,
-        "idle_claim_us_with_lines": median(with_lines) * 1e6,
-        "idle_claim_us_without": median(without) * 1e6,
-        "idle_claim_us_difference": mean(differences) * 1e6,
-        # Half of the interval in which the mean difference is with a confidence of 95 %.
-        "idle_claim_us_plus_minus": 1.96 * stdev(differences) / len(differences) ** 0.5 * 1e6,
+    differences = [(a - b) * 1e6 for a, b in zip(with_lines, without, strict=True)]
+    # Half of the interval in which the mean difference is with a confidence of 95 %.
+    blur = 1.96 * stdev(differences) / len(differences) ** 0.5
+    figures = {
+        "claim_us_with_lines": median(with_lines) * 1e6,
+        "claim_us_without": median(without) * 1e6,
+        "difference_us": mean(differences),
+        "plus_minus_us": blur,
+        "sweep_us_with_lines": await sweep(connection),
+        "sweep_us_without": sweep_before,
     }
+    print(json.dumps({name: round(value, 1) for name, value in figures.items()}))
+    return [
+        Rule("idle claim beside lines: least difference", 0, None, at_most=True, unit="us").judge(
+            mean(differences) - blur
+        ),
+        Rule("its uncertainty, of a claim", MOST_BLUR, None, at_most=True, unit="%").judge(
+            100 * blur / (median(without) * 1e6)
+        ),
+    ]
+
+
+async def sweep(connection: asyncpg.Connection) -> float:
+    """Return the CPU of a sweep that finds nothing, in us."""
+    backend = connection.get_server_pid()
+    times = []
+    for _ in range(50):
+        start = cpu(backend)
+        await connection.fetch("select * from ff.sweep_gates(0::smallint)")
+        times.append(cpu(backend) - start)
+    return median(times) * 1e6
+
+
+async def fairness(connection: asyncpg.Connection) -> list[Verdict]:
+    verdicts = []
+    for lane, before in (("together", 0), ("late", 1000)):
+        behind = most_behind(await take_turns(connection, lane, before))
+        print(json.dumps({"lane": lane, "starts behind": behind}))
+        verdicts += [
+            Rule(
+                f"{lane}: {tenant} ({TENANTS[tenant]}) behind its turn", SIZE, None, True, ""
+            ).judge(n)
+            for tenant, n in behind.items()
+        ]
+    return verdicts
+
+
+async def take_turns(connection: asyncpg.Connection, lane: str, before: int) -> list[str]:
+    """Let the large tenant start so often, then add the others. Return who started from then on."""
+    route_id = await route(connection, lane)
+    tenants: dict[UUID, str] = {}
+
+    async def add(tenant: str) -> None:
+        ids = await submit(connection, route_id, [{"fair_key": tenant}] * TENANTS[tenant])
+        tenants.update(dict.fromkeys(ids, tenant))
+
+    async def start(number: int) -> list[str]:
+        order: list[str] = []
+        while len(order) < number:
+            claim_id, ids, epochs = await claim(connection, lane, SIZE)
+            if not ids:
+                raise SystemExit(f"nothing to claim after {len(order)} of {number}")
+            await complete(connection, claim_id, ids, epochs)
+            order += [tenants[one] for one in ids]
+        return order
+
+    await add("large")
+    await start(before)
+    await add("middle")
+    await add("small")
+    return await start(10 * SIZE)
+
+
+def most_behind(order: list[str]) -> dict[str, int]:
+    """Return by how many starts each tenant was behind, compared with tenants that take turns."""
+    left, ideal = dict(TENANTS), []
+    while len(ideal) < len(order):
+        for tenant in [one for one, number in left.items() if number]:
+            ideal.append(tenant)
+            left[tenant] -= 1
+    behind = dict.fromkeys(TENANTS, 0)
+    for tenant in TENANTS:
+        wanted = [place for place, one in enumerate(ideal) if one == tenant]
+        got = [place for place, one in enumerate(order) if one == tenant]
+        # What has not started yet is behind by more than everything that has.
+        got += [len(order)] * (len(wanted) - len(got))
+        behind[tenant] = max(b - a for a, b in zip(wanted, got, strict=False))
+    return behind
 
 
 async def in_turn(
@@ -217,18 +343,51 @@ async def in_turn(
     return found[first], found[second]
 
 
-async def main() -> None:
-    async with server() as url, database(url, "bench_admission") as dsn:
+async def in_new_database(url: str, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+    async with database(url, "bench_admission") as dsn:
         connection = await asyncpg.connect(dsn)
-        await migrate(connection)
-        found = await measure(connection)
-        figures: dict[str, object] = {name: round(min(times), 1) for name, times in found.items()}
-        base = min(found["ungated"])
-        figures |= {f"{name}, ratio": round(min(t) / base, 2) for name, t in found.items()}
-        figures |= {name: round(value, 1) for name, value in (await saturated(connection)).items()}
-        await connection.close()
-        print(json.dumps(figures))
+        try:
+            await migrate(connection)
+            return await work(connection)
+        finally:
+            await connection.close()
+
+
+async def ungated(before: str) -> list[Verdict]:
+    both = [before, revisions.WORKING_TREE]
+    figures = await calls.measure(both)
+    drains = await revisions.measure(both, RUNS)
+    old, new = (drains[revision] for revision in both)
+    pairs = [b["drain_cpu_us"] / a["drain_cpu_us"] for a, b in zip(old, new, strict=True)]
+    print(json.dumps({"drain_ratios": [round(pair, 3) for pair in pairs]}))
+    ratios = {
+        name: after / earlier
+        for name, (earlier, after) in figures.items()
+        if not name.startswith("submit")
+    }
+    return [
+        Rule(f"{name}, without limits", 1.03, None, at_most=True).judge(ratio)
+        for name, ratio in {**ratios, "drain": median(pairs)}.items()
+    ]
+
+
+async def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["ungated"]:
+        return conclude(await ungated((arguments[1:] or [BEFORE_ADMISSION])[0]))
+    parts = {"cost": cost, "idle": idle, "fairness": fairness}
+    names = arguments or ["cost", "first-start", "idle", "fairness"]
+    if unknown := set(names) - {*parts, "first-start"}:
+        raise SystemExit(f"no such figure: {', '.join(unknown)}")
+    verdicts = []
+    async with server() as url:
+        for name in names:
+            say(f"{name} (load {os.getloadavg()[0]:.1f})")
+            if name == "first-start":
+                verdicts += await first_starts(url)
+            else:
+                verdicts += await in_new_database(url, parts[name])
+    return conclude(verdicts)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(asyncio.run(main(sys.argv[1:])))

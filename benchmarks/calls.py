@@ -137,7 +137,8 @@ def run_once(src: Path, url: str) -> dict[str, float]:
     return found
 
 
-async def measure(revisions: list[str]) -> None:
+async def measure(revisions: list[str]) -> dict[str, list[float]]:
+    """Print the figures of the revisions side by side, and return them."""
     runs = int(os.environ.get("BENCH_RUNS", "3"))
     found: dict[str, list[dict[str, float]]] = {revision: [] for revision in revisions}
     with tempfile.TemporaryDirectory(prefix="ffrev-") as folder:
@@ -151,13 +152,17 @@ async def measure(revisions: list[str]) -> None:
                     say(f"run {run + 1} of {runs}: {revision} (load {os.getloadavg()[0]:.1f})")
                     async with database(admin, "bench_calls") as url:
                         found[revision].append(run_once(sources[revision], url))
+    figures: dict[str, list[float]] = {}
     print(f"{'us of server CPU a call':<26}" + "".join(f"{revision:>16}" for revision in revisions))
     for operation in OPERATIONS:
         for size in SIZES:
             name = f"{operation} {size}"
-            best = [min(one[name] for one in found[revision]) for revision in revisions]
+            best = figures[name] = [
+                min(one[name] for one in found[revision]) for revision in revisions
+            ]
             ratio = f"{best[-1] / best[0]:>8.2f}" if len(best) > 1 else ""
             print(f"{name:<26}" + "".join(f"{value:>16.0f}" for value in best) + ratio)
+    return figures
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ if _typing.TYPE_CHECKING:
     from flowfabric.app.app import App
     from flowfabric.app.flow import Flow
     from flowfabric.app.flow_run import FlowRun
-    from flowfabric.app.gathering import (
+    from flowfabric.app.gather import (
         first,
         first_sync,
         gather,
@@ -22,7 +22,7 @@ if _typing.TYPE_CHECKING:
     from flowfabric.app.task import Task
     from flowfabric.client import FlowFabric
     from flowfabric.client.consumer import SubscribedEvent, Subscription
-    from flowfabric.core.ended import Ended, EndedError
+    from flowfabric.core.ended_execution import Ended, EndedError
     from flowfabric.core.errors import (
         BudgetExceeded,
         CursorExpired,
@@ -139,13 +139,13 @@ _MODULES = {
     "app.app": "App",
     "app.flow": "Flow",
     "app.flow_run": "FlowRun",
-    "app.gathering": "first first_sync gather gather_sync quorum_of quorum_of_sync",
+    "app.gather": "first first_sync gather gather_sync quorum_of quorum_of_sync",
     "app.nodes": "Node all_of any_of first_of quorum",
     "app.run": "Run",
     "app.task": "Task",
     "client": "FlowFabric",
     "client.consumer": "SubscribedEvent Subscription",
-    "core.ended": "Ended EndedError",
+    "core.ended_execution": "Ended EndedError",
     "core.errors": "BudgetExceeded CursorExpired ExecutionCancelled ExecutionExpired "
     "ExecutionFailed ExecutionSkipped FlowFabricError InvalidInput KeyReused LeaseLost "
     "LimitReached NotFound ResultTimeout SchemaMismatch StepFailed SubscriptionLost TooManySteps "

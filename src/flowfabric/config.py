@@ -74,7 +74,8 @@ class Settings:
     public_url: str | None = None
     # Whether the dashboard hides payloads, results and values from visitors who may only read.
     dashboard_hide_payloads: bool = False
-    # The hosts that a worker may post events to, and the private networks in which they may be.
+    # The hosts that a worker may post events to, and the private networks in which these hosts may
+    # be.
     webhook_hosts: str = ""
     webhook_networks: str = ""
     log_format: str = "text"

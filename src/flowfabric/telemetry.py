@@ -57,7 +57,7 @@ class Operation:
     rows: int = 0
 
 
-# What `Meter.count` counts, and with which labels.
+# The counters that `Meter.count` accepts, with the labels of each.
 COUNTED = {
     "flowfabric_frames": ["mode"],
     "flowfabric_quota_refusals": ["quota"],
@@ -95,7 +95,7 @@ class Meter:
 
 
 def about(execution: Running) -> dict[str, object]:
-    """Return the fields that a log record has about an execution, for `extra=`."""
+    """Return the log fields that describe an execution, for `extra=`."""
     return {
         "execution_id": str(execution.id),
         "attempt": execution.attempt,

@@ -83,8 +83,8 @@ def send_span(
 
 
 def sent(span: Span | None, execution_id: str) -> None:
-    """Add the id of the execution to the span. This is a new execution, or an earlier one that
-    already has the key.
+    """Add the id of the execution to the span. The execution is new, or it is an earlier one with
+    the same key.
     """
     if span is not None:
         span.set_attributes({MESSAGE_ID: execution_id, EXECUTION: execution_id})

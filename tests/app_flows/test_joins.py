@@ -23,7 +23,6 @@ from flowfabric import (
     quorum_of,
     quorum_of_sync,
 )
-from flowfabric.app import gathering
 from flowfabric.core.ids import mint
 from flowfabric.handlers import run_ends, waits
 from steps.stage import HOUR, journal, skip, until
@@ -298,7 +297,7 @@ class TestInAHandler:
 
     async def test_more_than_can_be_waited_for_at_once(self, app, db, stage, monkeypatch):
         monkeypatch.setattr(waits, "MAX_TARGETS", 2)
-        monkeypatch.setattr(gathering, "MAX_TARGETS", 2)
+        monkeypatch.setattr("flowfabric.app.gather.MAX_TARGETS", 2)
         monkeypatch.setattr(run_ends, "_READ_AT_ONCE", 2)
 
         @app.task

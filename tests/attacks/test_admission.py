@@ -134,3 +134,39 @@ async def test_a_bound_login_opens_its_lines_behind_many_gates_of_another_namesp
     await ours.complete(lease)
     await bound.fetch(PASSES[0])
     assert await keeper.fetchval("select running from ff.gate where gate_id = $1", gate) == 0
+
+
+async def test_open_changes_of_a_bound_login_stop_no_pass_over_gates(bound, ours, keeper, theirs):
+    mine = Admission(ours)
+    gate = await mine.quota("held", concurrency=2)
+    budget = await mine.budget("held", tokens=100)
+    await mine.submit(3, quotas=[gate], budgets=[budget])
+    await keeper.execute(
+        "update ff.budget set period = 'hour', period_zone = 'UTC', "
+        "next_reset_at = now() - interval '1 s' where budget_id = $1",
+        budget,
+    )
+    await keeper.execute("set lock_timeout = '1s'")
+    async with bound.transaction():
+        leases = await ours.claim(10)
+        assert len(leases) == 2
+        await mine.report(leases[0], {"tokens": 100})
+        await mine.one("set_quota", quota="held", concurrency=1)
+        await ours.complete_many(leases)
+        for one in PASSES:
+            await keeper.fetch(one)
+        await theirs.submit()
+        assert len(await theirs.claim(10)) == 1
+
+
+async def test_a_foreign_gate_is_unknown_whether_it_is_full_or_not(admission, ours, theirs):
+    full, free = [
+        await admission.quota(name, concurrency=1, overflow="refuse") for name in ("full", "free")
+    ]
+    budget = await admission.budget(tokens=5)
+    await admission.submit(1, quotas=[full])
+    await theirs.take()
+    items = [Item(quotas=(full,)), Item(quotas=(free,)), Item(budgets=(budget,))]
+    assert [(await ours.submit(one)).word for one in items] == ["unknown_gate"] * 3
+    assert (await admission.gate("full"))["in_line"] == 0
+    assert (await admission.status())["usage"] == '{"tokens": 0}'

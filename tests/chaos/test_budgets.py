@@ -11,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from faults.server import Server
-from faults.workers import Fleet
+from faults.workers import Fleet, load
 from flowfabric import App
 from flowfabric.core.errors import BudgetNotFound
 
+from .patience import insist, until_all_ended
 from .run import Doctor
-from .test_signals import insist, until_all_ended
 
 SEED = 20261119
 LEASE_SECONDS = 2.0
@@ -73,10 +72,7 @@ async def test_every_report_counts_once_through_kills_cuts_and_crashes(
     durable: Server, tmp_path: Path, sized: Callable[..., Scale]
 ) -> None:
     scale: Scale = sized(LONG, short=SHORT)
-    module: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(TASKS, "shop.py", "exec"), module)
-    app: App = module["app"]
-    app.settings = replace(app.settings, database_url=durable.url)
+    app, module = load(durable.url, TASKS)
     doctor = Doctor(durable)
     fleet = Fleet(
         tmp_path, durable.url, scale.workers, concurrency=10, lease=LEASE_SECONDS, tasks=TASKS

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 
 import pytest
 
 from faults.server import Server
-from faults.workers import Fleet
+from faults.workers import Fleet, load
 from flowfabric import App, Run
 from flowfabric.core.errors import FlowFabricError, Unavailable
 
+from .patience import until_all_ended
+
 SEED = 20261117
 LEASE_SECONDS = 2.0
-STUCK_SECONDS = 120.0
 TASKS = """
 from __future__ import annotations
 
@@ -96,10 +96,7 @@ async def test_a_thousand_ends_call_their_hooks_through_kills_and_a_crash(
 
 async def survive(server: Server, folder: Path, scale: Scale) -> None:
     random = Random(SEED)
-    module: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(TASKS, "shop.py", "exec"), module)
-    app: App = module["app"]
-    app.settings = replace(app.settings, database_url=server.url)
+    app, module = load(server.url, TASKS)
     fleet = Fleet(
         folder, server.url, scale.workers, concurrency=10, lease=LEASE_SECONDS, tasks=TASKS
     )
@@ -166,19 +163,6 @@ async def break_things(server: Server, fleet: Fleet, random: Random, scale: Scal
         if ended >= scale.ends * kills / scale.kills:
             fleet.kill(random.randrange(scale.workers))
             kills += 1
-        fleet.supervise()
-        await asyncio.sleep(0.1)
-
-
-async def until_all_ended(server: Server, fleet: Fleet) -> None:
-    left, moved = -1, monotonic()
-    while True:
-        rows = await server.fetch("select count(*) from ff.execution where phase <> 'terminal'")
-        if rows[0][0] == 0:
-            return
-        if rows[0][0] != left:
-            left, moved = rows[0][0], monotonic()
-        assert monotonic() - moved < STUCK_SECONDS, f"{left} executions do not end"
         fleet.supervise()
         await asyncio.sleep(0.1)
 

@@ -6,32 +6,24 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 
 import asyncpg
 import pytest
 
 from faults.server import Server
-from faults.workers import Fleet
-from flowfabric import App, Run
-from flowfabric.core.errors import TargetNotSignalable, Unavailable
+from faults.workers import Fleet, load
+from flowfabric import Run
+
+from .patience import insist, until_all_ended
 
 SEED = 20261118
 LEASE_SECONDS = 2.0
-STUCK_SECONDS = 120.0
 NAMES = ("a", "b", "c")
-AWAY = (
-    Unavailable,
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
 # How many signals are sent in a transaction that stays open, some longer than a lease.
 IN_TRANSACTIONS = 0.4
 TASKS = """
@@ -74,10 +66,7 @@ async def test_every_signal_is_taken_once_through_kills_and_crashes(
 ) -> None:
     scale: Scale = sized(LONG, short=SHORT)
     random = Random(SEED)
-    module: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(TASKS, "shop.py", "exec"), module)
-    app: App = module["app"]
-    app.settings = replace(app.settings, database_url=durable.url)
+    app, module = load(durable.url, TASKS)
     fleet = Fleet(
         tmp_path, durable.url, scale.workers, concurrency=20, lease=LEASE_SECONDS, tasks=TASKS
     )
@@ -137,22 +126,6 @@ async def send(
         await insist(deliver)
 
 
-async def insist(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Call again until the server answers; a signal that was sent twice has the same key."""
-    while True:
-        try:
-            return await call()
-        except TargetNotSignalable:
-            # The other copy of the signal was taken, and the execution has ended.
-            return None
-        except AWAY:
-            await asyncio.sleep(0.05)
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # The end of a lost transaction has swallowed the cancellation.
-                raise asyncio.CancelledError from None
-
-
 async def break_things(server: Server, fleet: Fleet, random: Random, scale: Scale) -> None:
     """Kill workers while signals are taken, and crash the server in between."""
     kills = crashes = 0
@@ -167,21 +140,6 @@ async def break_things(server: Server, fleet: Fleet, random: Random, scale: Scal
         if taken >= whole * kills / (scale.kills + 1):
             fleet.kill(random.randrange(scale.workers))
             kills += 1
-        fleet.supervise()
-        await asyncio.sleep(0.1)
-
-
-async def until_all_ended(server: Server, fleet: Fleet) -> None:
-    left, moved = -1, monotonic()
-    while True:
-        ((now_left,),) = await server.fetch(
-            "select count(*) from ff.execution where phase <> 'terminal'"
-        )
-        if now_left == 0:
-            return
-        if now_left != left:
-            left, moved = now_left, monotonic()
-        assert monotonic() - moved < STUCK_SECONDS, f"{left} executions do not end"
         fleet.supervise()
         await asyncio.sleep(0.1)
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -18,13 +18,13 @@ import pytest
 
 from faults.proxy import Proxy, proxied
 from faults.server import Server
-from faults.workers import Crew, Fleet
-from flowfabric import App, ExecutionFailed, Frame, Rewind, Run
+from faults.workers import Crew, Fleet, load
+from flowfabric import ExecutionFailed, Frame, Rewind, Run
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.stream import parse_id
 
 from .consumer import FILE, read_mirror
-from .test_signals import insist, until_all_ended
+from .patience import insist, until_all_ended
 
 SEED = 20261119
 LEASE_SECONDS = 2.0
@@ -71,11 +71,8 @@ async def test_streams_and_a_subscription_through_kills_cuts_and_crashes(
     durable: Server, tmp_path: Path, sized: Callable[..., Scale]
 ) -> None:
     scale: Scale = sized(LONG, short=SHORT)
-    module: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(TASKS, "shop.py", "exec"), module)
-    app: App = module["app"]
+    app, module = load(durable.url, TASKS)
     async with proxied(durable.url) as proxy:
-        app.settings = replace(app.settings, database_url=durable.url)
         for home in ("workers", "consumers"):
             (tmp_path / home).mkdir()
         fleet = Fleet(

@@ -217,6 +217,35 @@ async def test_a_follower_does_not_notice_that_a_shard_moves(cluster_database, c
     assert out_of_order(seen) == []
 
 
+async def test_the_feed_of_signals_goes_on_after_a_shard_has_moved(cluster_database, coordinator):
+    app, quick, *_ = make_app(cluster_database.url)
+    async with app:
+        client = await app.client()
+        runs = await quick.using(delay=timedelta(hours=1)).submit_many([(n,) for n in range(32)])
+
+        async def send(number: int) -> set[str]:
+            for run in runs:
+                await run.signal("note", number)
+            return {run.id for run in runs}
+
+        async def read(cursor: str | None) -> tuple[list[str], str]:
+            found = []
+            while (page := await client.signals.feed(cursor))[0]:
+                found += [str(signal.execution_id) for signal in page[0]]
+                cursor = page[1]
+            return found, cursor
+
+        first = await send(1)
+        found, cursor = await read(None)
+        assert (len(found), set(found)) == (32, first)
+        if await move_a_shard(coordinator) is None:
+            pytest.skip("the cluster has one node")
+        second = await send(2)
+        found, _ = await read(cursor)
+        assert (len(found), set(found)) == (32, second)
+        assert len((await read(None))[0]) == 64
+
+
 async def test_an_execution_is_in_the_partition_of_its_id(cluster_database):
     app, quick, *_ = make_app(cluster_database.url)
     async with app:

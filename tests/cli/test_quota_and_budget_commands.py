@@ -88,7 +88,14 @@ async def test_numbers_are_set_for_a_key_lifted_and_the_quota_removed(ff, client
     line = (await ff(*set_, "--reason", "big import", "--actor", "ann")).line
     assert [gate["concurrency"] for gate in line["gates"]] == [4]
     assert line["keys_set"] == 1
+    facts = [(gate["is_set"], gate["reason"], gate["changed_by"]) for gate in line["gates"]]
+    assert facts == [(True, "big import", "ann")]
     assert await claim(client) == 4
+    await submit(client, "beta")
+    table = (await ff("quota", "show", "tenant", "-o", "table")).out.splitlines()
+    acme, beta = (line.split() for line in table[-2:])
+    assert (acme[0], acme[-5:]) == ("acme", ["ago", "by", "ann", "big", "import"])
+    assert (beta[0], beta[-1]) == ("beta", "-")
     line = (await ff("quota", "set", "tenant", "--rate", "5/s", "--no-concurrency")).line
     assert (line.get("concurrency"), line["rate"], line["is_set"]) == (None, 5, True)
     await ff("quota", "lift", "tenant")
@@ -172,3 +179,20 @@ async def test_a_budget_is_raised_lifted_and_reset(ff, client):
     assert (line["hard_limits"]["tokens"], line["raised"]) == (1000, [])
     line = (await ff("budget", "reset", *acme, "--reason", "goodwill")).line
     assert (line["usage"]["tokens"], line["reason"]) == (0, "goodwill")
+
+
+@pytest.mark.parametrize("words", [("show",), ("reset",), ("lift",), ("raise", "usd=80.00")])
+async def test_a_budget_with_keys_says_that_it_needs_one(ff, client, words):
+    await submit(client)
+    verb, *amounts = words
+    found = await ff("budget", verb, "monthly", *amounts)
+    assert found.code == 3
+    assert "The budget monthly has a key: give one with --for, for example acme." in found.err
+    other = await ff("budget", "show", "monthly", "--for", "zeta")
+    assert "has no key zeta" in other.err
+
+
+async def test_a_key_without_submissions_is_said_to_have_none(ff, client):
+    await submit(client)
+    found = await ff("quota", "set", "tenant", "-c", "3", "--for", "zeta", "-o", "table")
+    assert found.out.splitlines()[-1] == "nothing was submitted with the key zeta yet"

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from flowfabric.db.kept import KeptConnections, _is_open
+from flowfabric.db.kept_connections import KeptConnections, _is_open
 from support.database import Database
 from worker.waiting import eventually
 
@@ -54,7 +54,7 @@ async def test_a_kept_connection_that_broke_is_replaced(kept, conn):
 
 
 async def test_kept_connections_return_to_the_pool_after_a_while(kept, pool, monkeypatch):
-    monkeypatch.setattr("flowfabric.db.kept.KEEP_SECONDS", 0.01)
+    monkeypatch.setattr("flowfabric.db.kept_connections.KEEP_SECONDS", 0.01)
     await asyncio.gather(ask(kept), ask(kept))
     await eventually(lambda: pool.get_idle_size() == SIZE)
     assert await ask(kept)

@@ -66,8 +66,8 @@ PLANT_BUDGET = (
 )
 
 PLANT_SPEND = (
-    "; insert into ff.budget_ledger (budget_id, execution_id, dimension, period_no, amount) "
-    "values (4611686018427387911, gen_random_uuid(), 'tokens', 0, 11)"
+    "; insert into ff.budget_ledger "
+    "values (4611686018427387911, gen_random_uuid(), 'tokens', 0, 11, ff.now())"
 )
 
 PLANT_MANY_HOOKS = (

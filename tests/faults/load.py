@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -14,17 +14,14 @@ from flowfabric.core.errors import Unavailable
 from flowfabric.core.ids import ExecutionId
 
 from .server import Server
-from .workers import TASKS
+from .workers import load
 
 KINDS = ("quick", "nap", "block", "flaky", "doomed")
 
 
 def tasks_on(url: str) -> tuple[App, dict[str, Any]]:
     """The tasks of the workers, to be submitted from here."""
-    module: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(TASKS, "shop.py", "exec"), module)
-    app: App = module["app"]
-    app.settings = replace(app.settings, database_url=url)
+    app, module = load(url)
     return app, {kind: module[kind] for kind in KINDS}
 
 

@@ -2171,7 +2171,7 @@ async def test_there_is_a_scenario_for_every_function_that_writes(db: Database) 
     # It is called on connections of users: tests/steps/test_transactions.py cuts those.
     on_others = {"record_step_json", "deliver_signal_json"}
     # They write only where a partition has moved: tests/events/test_generations.py.
-    readers = {"open_cursor", "read_events"}
+    readers = {"open_cursor", "read_events", "read_signals"}
     # tests/sql/api_token/test_api_tokens.py repeats them.
     tokens = {"create_api_token", "revoke_api_token", "use_api_token", "read_server_key"}
     elsewhere = logins | on_others | keys | raising | tokens

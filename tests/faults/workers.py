@@ -9,8 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from flowfabric import App
 
 # A result names the attempt that gave it, so that a result of a stale holder would show.
 TASKS = """
@@ -55,6 +59,15 @@ async def doomed(n: int) -> None:
     raise ValueError(f"{n} always fails")
 """
 MODULE = "shop"
+
+
+def load(url: str, tasks: str = TASKS) -> tuple[App, dict[str, Any]]:
+    """Return the app and the names of a module of tasks, to submit them from this process."""
+    module: dict[str, Any] = {"__name__": MODULE}
+    exec(compile(tasks, f"{MODULE}.py", "exec"), module)
+    app: App = module["app"]
+    app.settings = replace(app.settings, database_url=url)
+    return app, module
 
 
 class Crew:

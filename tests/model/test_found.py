@@ -165,6 +165,20 @@ async def test_an_execution_that_runs_is_not_blocked_since_it_stood_in_line(engi
     assert (row["blocked_at"], row["line_id"], row["refusal_count"]) == (None, None, None)
 
 
+@in_one_partition
+async def test_what_ended_in_line_has_no_refusals(engine):
+    """One claim may put a child into line, and then end it with its parent."""
+    admission = Admission(engine)
+    gates = sorted([await admission.quota(name, concurrency=1) for name in ("a", "b")])
+    (first,) = await admission.submit(1, quotas=gates[:1])
+    await engine.take(first.id)
+    (second,) = await admission.submit(1, quotas=gates)
+    assert await engine.claim(1) == []
+    assert (await engine.row(second.id))["refusal_count"] == 1
+    await engine.cancel(second.id)
+    assert (await engine.row(second.id))["refusal_count"] is None
+
+
 async def _child(engine, parent, *, lane, **item):
     """A child that ends with its parent."""
     route = await engine.register(lane=lane)

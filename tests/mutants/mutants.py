@@ -948,9 +948,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/signal/read_signals.sql",
         "tests/sql/signal/test_read_signals.py::test_a_cursor_moves_only_to_what_was_delivered",
         (
-            "select r.xid::text::bigint as xid from pg_snapshot_xip(v_now) r(xid)",
-            "select r.xid::text::bigint as xid from pg_snapshot_xip(v_now) r(xid) where false",
+            "from pg_snapshot_xip(v_now) r(xid)\n        where not v_is_old",
+            "from pg_snapshot_xip(v_now) r(xid)\n        where false",
         ),
+    ),
+    _mutant(
+        "the feed reads a new generation by the snapshot of the old one",
+        "functions/signal/read_signals.sql",
+        "tests/sql/signal/test_read_signals.py::test_a_reader_goes_on_after_a_move",
+        ("limit 1), v_current);\n      v_seen := '3:3:';", "limit 1), v_current);"),
     ),
     _mutant(
         "a token may be spelled in several ways",

@@ -133,7 +133,9 @@ async def test_the_feed_of_signals_has_those_of_all_partitions(client, monkeypat
     assert (await client.signals.feed(cursor))[0] == []
 
 
-@pytest.mark.parametrize("cursor", ["", "3:3:", "0=3:3:/0=3:3:", "8=3:3:", "x=3:3:", "0=x", 7])
+@pytest.mark.parametrize(
+    "cursor", ["", "0.3:3:", "0=0.3:3:/0=0.3:3:", "8=0.3:3:", "x=0.3:3:", "0=x", 7]
+)
 async def test_a_cursor_that_is_not_of_the_feed_is_refused(client, cursor):
     with pytest.raises(InvalidInput, match="cursor"):
         await client.signals.feed(cursor)

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from server.stage import OURS, THEIRS, Caller, make_tasks, routes_of
 from worker.waiting import eventually
 
 SUBMIT = {"task": "add", "arguments": {"x": 2}}
+WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
 
 
 def filled(path: str) -> str:
@@ -137,6 +139,7 @@ async def test_no_route_finds_what_belongs_to_another_namespace(world):
         stem = path.partition("/{")[0]
         place = path.replace("{id}", names.get(stem, "x")).replace("{name}", "x")
         place = place.replace("{waitpoint_id}", str(uuid4())).replace("{act}", "cancel")
+        place = place.replace("{rest:path}", "x/y")
         assert "{" not in place, f"the matrix does not know {path}"
         body = json.loads(json.dumps(FITTING.get(path)).replace("{execution}", uuid))
         sent: dict[str, Any] = {"json": body}
@@ -201,6 +204,82 @@ async def test_an_expired_and_a_revoked_token_are_refused(world, clock, monkeypa
     assert entry["revoked_reason"] == "left"
     acts = [one["act"] for one in (await admin.get("/v1/audit")).json()["items"]]
     assert acts[:2] == ["revoke_api_token", "create_api_token"]
+
+
+async def revoked_while_waiting(world, monkeypatch, scope, method, path, look, end, **request):
+    """Return the answer to a request that waits, whose token is revoked before the wait ends.
+
+    `look` is the call by which the request finds that it has to wait.
+    """
+    monkeypatch.setattr(principals, "CACHE_SECONDS", 0.0)
+    client = await world.client()
+    made = await client.tokens.create("waiting", [scope])
+    meter = (await world.served.state.backend.app.client()).database.meter
+    looked = asyncio.Event()
+
+    def note(name, *_):
+        if name == look:
+            looked.set()
+
+    monkeypatch.setattr(meter, "listeners", [*meter.listeners, note])
+    caller = world.with_token(made.token)
+    waiting = asyncio.create_task(caller.request(method, path, **request))
+    await asyncio.wait_for(looked.wait(), 60)
+    await client.tokens.revoke(made.id)
+    await end()
+    return await waiting
+
+
+async def test_a_request_that_waits_gets_nothing_after_its_token_is_revoked(
+    world, http, monkeypatch
+):
+    """It got the result, up to 30 seconds later."""
+    uuid = (await http.post("/v1/executions", json=SUBMIT)).json()["uuid"]
+    wait = {"prefer": "wait=30"}
+
+    async def end():
+        await http.post(f"/v1/executions/{uuid}/cancel")
+
+    async def restart():
+        await http.post(f"/v1/executions/{uuid}/replay")
+
+    path = f"/v1/executions/{uuid}/result"
+    answer = await revoked_while_waiting(
+        world, monkeypatch, "read", "GET", path, "read_results", end, headers=wait
+    )
+    assert has_problem(answer, 401, "unauthorized")
+    await restart()
+    body = {"arguments": {"partition_key": 0, "execution_ids": [{"uuid": uuid}]}}
+    answer = await revoked_while_waiting(
+        world,
+        monkeypatch,
+        "read",
+        "POST",
+        "/v1/calls/read/read_results",
+        "read_results",
+        end,
+        json=body,
+        headers=wait,
+    )
+    assert has_problem(answer, 401, "unauthorized")
+
+
+async def test_a_claim_that_waits_leases_nothing_after_its_token_is_revoked(
+    world, http, monkeypatch
+):
+    """It did: nobody could work on the execution until the lease expired."""
+
+    async def submit():
+        await http.post("/v1/executions", json=SUBMIT)
+
+    body = {**WORKER, "tasks": ["add"], "wait_seconds": 30}
+    path = "/v1/workers/claim"
+    answer = await revoked_while_waiting(
+        world, monkeypatch, "work", "POST", path, "claim_executions", submit, json=body
+    )
+    assert has_problem(answer, 401, "unauthorized")
+    (found,) = (await http.get("/v1/executions")).json()["items"]
+    assert found["public_state"] == "waiting"
 
 
 async def test_a_valid_token_is_remembered_for_less_than_five_seconds():
@@ -319,6 +398,9 @@ BODIES = [
     (b'{"task": "\\u0000"}', "application/json", 422, "invalid_input"),
     (b'{"task": "add", "key": "\\u0000"}', "application/json", 422, "invalid_input"),
     (b'{"task": "add", "tags": {"Bad": "1"}}', "application/json", 422, "invalid_input"),
+    (b'{"task": "echo", "arguments": {"value": NaN}}', "application/json", 422, "invalid_input"),
+    (b'{"task": "echo", "arguments": {"value": 1e400}}', "application/json", 422, "invalid_input"),
+    (b'{"task": "add", "delay": -Infinity}', "application/json", 422, "invalid_input"),
     (b"[" * 100_000, "application/json", 400, "invalid_json"),
     (b"x" * (LARGE + 1), "application/json", 413, "body_too_large"),
 ]
@@ -332,6 +414,29 @@ async def test_a_bad_body_is_refused_by_its_field_and_changes_nothing(
     assert has_problem(answer, status, name)
     assert status != 422 or answer.json()["field"]
     assert (await http.get("/v1/executions/count")).json()["count"] == 0
+
+
+# Routes that store a JSON value of a caller, and the name of the value.
+STORING = [
+    ("/v1/executions", {"task": "upper", "arguments": "?"}, "arguments.text"),
+    ("/v1/executions/batch", {"items": [{"task": "upper", "arguments": "?"}]}, "items.0."),
+    ("/v1/leases/complete", {"lease": "ffl_x", "result": "?"}, "result.text"),
+    ("/v1/leases/steps", {"lease": "x", "name": "a", "position": 0, "value": "?"}, "value.text"),
+    ("/v1/leases/frames", {"lease": "x", "first_no": 0, "frames": [{"data": "?"}]}, "frames.0."),
+    (f"/v1/executions/{UUID(int=1)}/signal", {"name": "go", "value": "?"}, "value.text"),
+    ("/v1/waitpoints/x", {"value": "?"}, "value.text"),
+    ("/v1/workers/register", {**WORKER, "tasks": [{"name": "a", "arguments": "?"}]}, "tasks.0."),
+    ("/v1/calls/submit/submit_executions", {"arguments": {"options": "?"}}, "arguments.options."),
+]
+
+
+async def test_numbers_that_json_does_not_have_are_stored_nowhere(http):
+    """They were: a worker in another language could not read them."""
+    for (path, body, field), number in product(STORING, ("NaN", "-Infinity", "1e400")):
+        text = json.dumps(body).replace('"?"', f'{{"text": {number}}}')
+        answer = await http.post(path, content=text, headers={"content-type": "application/json"})
+        assert has_problem(answer, 422, "invalid_input")
+        assert answer.json()["field"].startswith(field)
 
 
 async def test_a_chunked_body_is_cut_at_the_limit(http):

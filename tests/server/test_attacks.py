@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import resource
+import sys
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +16,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from flowfabric.cli.dashboard import open_dashboard
 from flowfabric.core.errors import StaleLease
 from flowfabric.core.execution import Claimed
 from flowfabric.core.token import Scope
@@ -162,6 +165,22 @@ async def test_a_body_of_two_lengths_is_never_two_requests(serving, lines):
     answer = await raw(serving, head + lines + b"\r\n{}" + hidden)
     assert answer.startswith(b"HTTP/1.1 400 "), answer
     assert b"openapi" not in answer
+    assert b"content-type: application/problem+json" in answer
+
+
+async def test_what_is_not_http_is_refused_as_everything_else(serving):
+    """uvicorn answered with a plain text of its own."""
+    for sent in (
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",  # TLS
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: x\r\nIf-Match: \x00\r\n\r\n",
+        b"POST /w/x HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n{}",
+        b"POST /w/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+    ):
+        head, _, body = (await raw(serving, sent)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 "), (sent, head)
+        assert b"content-type: application/problem+json" in head, sent
+        assert json.loads(body)["type"] == "urn:flowfabric:invalid_http"
 
 
 @pytest.mark.parametrize(
@@ -179,6 +198,36 @@ async def test_a_body_of_two_lengths_is_never_two_requests(serving, lines):
 async def test_no_argument_of_a_call_breaks_or_stops_the_server(http, arguments, status):
     answer = await http.post("/v1/calls/admin/list_audit", json={"arguments": arguments})
     assert answer.status_code == status
+
+
+async def test_a_compressed_body_is_not_unpacked(http):
+    """A few bytes could become gigabytes."""
+    bomb = gzip.compress(b'{"task": "add", "arguments": {"x": 1' + b" " * 10_000_000 + b"}}")
+    assert len(bomb) < 20_000
+    for coding in ("gzip", "deflate", "br", "gzip, gzip"):
+        headers = {"content-type": "application/json", "content-encoding": coding}
+        answer = await http.post("/v1/executions", content=bomb, headers=headers)
+        assert answer.status_code == 415
+        assert "Content-Encoding" in answer.json()["detail"]
+
+
+async def test_the_amount_of_a_budget_cannot_be_given_twice(http):
+    """The server failed with 500."""
+    for amounts in ({"tokens": 5}, {"usd": 5}):
+        answer = await http.post("/v1/budgets", json={"name": "b", "amounts": amounts})
+        assert (answer.status_code, answer.json()["field"]) == (
+            422,
+            f"budget.amounts.{next(iter(amounts))}",
+        )
+
+
+async def test_no_name_of_a_dimension_is_taken_for_an_argument(http):
+    """The server failed with 500 for `self`."""
+    assert (await http.post("/v1/budgets", json={"name": "b", "tokens": 5})).status_code == 201
+    for name in ("self", "key", "reason", "actor", "budget", "dedup_key", "_what", "a b", ""):
+        for method, path in (("PUT", "/v1/budgets/b"), ("POST", "/v1/budgets/b/usage")):
+            answer = await http.request(method, path, json={"amounts": {name: 1}})
+            assert answer.status_code in (200, 422), (name, answer.text)
 
 
 async def test_headers_that_never_end_are_cut(serving, monkeypatch):
@@ -231,7 +280,23 @@ async def test_a_request_that_is_being_answered_is_not_cut(http, serving, monkey
 
 @pytest.mark.parametrize("line", [b"X-Long: ", b"X-Many: 1\r\n"])
 async def test_headers_without_end_take_no_memory(serving, line):
-    place = urlsplit(serving)
+    await send_headers_without_end(serving, line)
+
+
+async def test_the_server_of_dev_has_the_same_bounds(make_app, monkeypatch):
+    """It had none: any page or program on the machine could fill its memory."""
+    dashboard = await open_dashboard(make_app(), port=0)
+    assert dashboard is not None
+    try:
+        await send_headers_without_end(dashboard.address, b"X-Long: ")
+        monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+        assert await raw(dashboard.address, b"GET /livez HTTP/1.1\r\n") == b""
+    finally:
+        await dashboard.close()
+
+
+async def send_headers_without_end(address: str, line: bytes) -> None:
+    place = urlsplit(address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
         writer.write(b"GET /livez HTTP/1.1\r\n" + line)
@@ -243,6 +308,7 @@ async def test_headers_without_end_take_no_memory(serving, line):
         with suppress(ConnectionError):
             answer = await asyncio.wait_for(reader.read(), 60)
             assert answer.startswith(b"HTTP/1.1 431 ") or not answer
+            assert b"head_too_large" in answer or not answer
     finally:
         writer.close()
 
@@ -256,31 +322,54 @@ async def test_connections_that_never_finish_their_request_harm_nobody(serving, 
 async def test_ten_thousand_connections_that_never_finish_their_request_harm_nobody(
     serving, sized, monkeypatch
 ):
-    """Both ends are in this process, so each connection needs two files."""
+    """The other ends are in a process of their own, so that each process needs 10 000 files."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 3600.0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         # A machine with a lower limit shows as many as it can.
-        await hold_open(serving, min(sized(10_000, short=2_000), (hard - 1_000) // 2))
+        await hold_open(serving, min(sized(10_000, short=2_000), hard - 1_000))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def hold_open(serving: str, number: int) -> None:
-    """Open connections that send a part of a request. Meanwhile others are answered."""
-    place = urlsplit(serving)
-    slow = []
+# Opens connections that send a part of a request, says so, and waits for a line. Then it says how
+# many are still open.
+SLOW = """
+import socket, sys
+host, port, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+slow = []
+for _ in range(number):
+    one = socket.create_connection((host, port))
+    one.sendall(b"GET /livez HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nX-Slow: ")
+    one.setblocking(False)
+    slow.append(one)
+print("open", flush=True)
+sys.stdin.readline()
+still = 0
+for one in slow:
     try:
-        for _ in range(number):
-            reader, writer = await asyncio.open_connection(place.hostname, place.port)
-            writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-            slow.append((reader, writer))
+        one.recv(1)
+    except BlockingIOError:
+        still += 1
+print(still, flush=True)
+"""
+
+
+async def hold_open(serving: str, number: int) -> None:
+    """Open connections that never finish their request. Meanwhile others are answered."""
+    place = urlsplit(serving)
+    command = [sys.executable, "-c", SLOW, str(place.hostname), str(place.port), str(number)]
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    try:
+        assert await other.stdout.readline() == b"open\n"
         for _ in range(20):
             async with asyncio.timeout(30):
                 answer = await raw(serving, b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
             assert answer.startswith(b"HTTP/1.1 200 ")
-        assert not any(reader.at_eof() for reader, _ in slow), "all of them are still open"
+        other.stdin.write(b"\n")
+        assert int(await other.stdout.readline()) == number, "all of them are still open"
     finally:
-        for _, writer in slow:
-            writer.close()
+        other.kill()
+        await other.wait()

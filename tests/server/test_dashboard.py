@@ -64,13 +64,23 @@ async def test_a_wrong_filter_is_told_beside_the_field(person):
 
 
 @pytest.mark.parametrize(
-    "path", ["/events?skip=-1", "/audit?before=x", "/executions/{id}/stream?since=x"]
+    ("path", "status", "words"),
+    [
+        ("/events?skip=-1", 422, "That did not work"),
+        ("/audit?before=x", 422, "That did not work"),
+        ("/executions/{id}/stream?since=x", 422, "That did not work"),
+        ("/executions/nonsense", 422, "'nonsense' is not an id; give one"),
+        ("/flows/nonsense", 422, "'nonsense' is not an id; give one"),
+        ("/nowhere/at/all", 404, "There is no such page."),
+        # A page to which only forms lead.
+        ("/lanes/pause", 404, "There is no such page."),
+    ],
 )
-async def test_a_wrong_address_is_told_on_a_page(world, person, path):
+async def test_a_wrong_address_is_told_on_a_page(world, person, path, status, words):
     visitor = await person("read", "admin")
     run = await world.app.tasks["add"].submit(1)
-    page = await visitor.look(path.replace("{id}", str(run.id.uuid)), 422)
-    assert "That did not work" in page.text
+    page = await visitor.look(path.replace("{id}", str(run.id.uuid)), status)
+    assert words in page.text
 
 
 async def test_a_form_whose_value_is_no_object_submits_nothing(world, person):
@@ -169,7 +179,7 @@ async def test_an_act_is_done_once_with_actor_and_reason(world, person):
     address = f"/dashboard/executions/{run.id.uuid}"
     page = Page((await visitor.get(address)).text)
     place = address.removeprefix("/dashboard")
-    assert page.acts == {f"{place}/{act}" for act in ("retry", "priority", "cancel", "signal")}
+    assert page.acts == {f"{place}/{act}" for act in ("priority", "cancel", "signal")}
     form = {"version": "1", "reason": "no need", "priority": "7"}
     raised = await visitor.post(f"{address}/priority", data=form, headers=OWN)
     assert (raised.status_code, raised.headers["location"]) == (303, address)

@@ -18,7 +18,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 
 from flowfabric.core.limit import Budget, Limit
-from flowfabric.db.offered import OFFERED
+from flowfabric.db.http_functions import OFFERED
 from server.documented import problem_of
 from support.proofs import drawn
 from worker.apps import working
@@ -144,6 +144,7 @@ async def attack(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 async def test_requests_by_the_document_get_the_documented_answers(world, http, sized):
     """In full 10 000 requests. The caller compares every answer with the document."""
     statuses, asked = await attack(

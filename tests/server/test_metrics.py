@@ -90,16 +90,24 @@ async def test_methods_that_a_stranger_invents_are_one_label(world, http):
 async def test_a_worker_counts_its_runs(world, http):
     metrics = WorkerMetrics(world.app)
     port = metrics.serve(0)
+
+    @world.app.task(name="look")
+    async def look() -> float | None:
+        return metrics.registry.get_sample_value("flowfabric_running")
+
+    run = await look.submit()
     uuids = [(await http.post("/v1/executions", json=SUBMIT)).json()["uuid"] for _ in range(2)]
     failing = {"task": "fail", "arguments": {}}
     uuids.append((await http.post("/v1/executions", json=failing)).json()["uuid"])
-    async with working(world.app):
+    async with working(world.app, concurrency=1):
+        assert await run.result(timeout=60) == 1.0
         for uuid in uuids:
             await http.get(f"/v1/executions/{uuid}/result", headers={"prefer": "wait=30"})
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:  # noqa: ASYNC210
         text = answer.read().decode()
     metrics.close()
     for line in (
+        'flowfabric_started_total{task="add"} 2.0',
         'flowfabric_ended_total{outcome="completed",task="add"} 2.0',
         'flowfabric_ended_total{outcome="failed",task="fail"} 1.0',
         'flowfabric_run_seconds_count{task="add"} 2.0',
@@ -138,6 +146,11 @@ def test_what_is_deployed_calls_commands_that_exist(file):
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
     for extra in re.findall(r"flowfabric\[(\w+)\]", text):
         assert extra in project["optional-dependencies"]
+
+
+def test_every_metric_is_moved_by_a_test_of_this_file():
+    text = Path(__file__).read_text()
+    assert [name for name in NAMES if name not in text] == []
 
 
 def test_the_guide_lists_every_metric():
@@ -222,7 +235,7 @@ async def test_connections_frames_refusals_and_reconcilers_are_counted(world, ht
         'flowfabric_frames_total{mode="durable"} 3.0',
     ):
         assert line in text.splitlines(), text
-    assert re.search(r'reconciler_runs_total{outcome="ok",reconciler="soon"} [1-9]', text), text
+    assert number_of(text, "flowfabric_reconciler_runs_total", outcome="ok", reconciler="soon")
     counts = re.findall(r'^flowfabric_pool_connections{state="(\w+)"} (\d+)', text, re.M)
     assert {state for state, _ in counts} == {"busy", "idle"}
     assert sum(int(number) for _, number in counts) >= 1
@@ -237,6 +250,84 @@ SOON = [Reconciler("soon", timedelta(seconds=1), 10, _nothing, None)]
 
 def submission(**more):
     return Submission(id=mint(), route=Route("ours", "default", "add"), payload=b"{}", **more)
+
+
+def number_of(text: str, name: str, **labels: str) -> float | None:
+    """Return the value of a metric with these labels, or None."""
+    words = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+    line = f"{name}{{{words}}}" if labels else name
+    found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.M)
+    return float(found[1]) if found else None
+
+
+async def test_every_state_and_event_moves_its_number(world, http, clock):
+    """One execution for each state; the events of all of them are counted."""
+    lane = {"lane": "x"}
+    worker = {"worker_id": "w", "worker_instance_id": "w-1"}
+    client = await world.client()
+    known = {**worker, "tasks": [{"name": "upper"}], "alive_for": "1h"}
+    assert (await http.post("/v1/workers/register", json=known)).status_code == 200
+    before = await everything(world, http)
+    assert number_of(before, "flowfabric_workers") == 1
+    for state in ("waiting", "delayed", "active", "in_line"):
+        assert not number_of(before, "flowfabric_executions", lane="x", state=state), state
+
+    async def claimed() -> str:
+        body = {"task": "upper", "arguments": {}, **lane}
+        assert (await http.post("/v1/executions", json=body)).status_code == 201
+        claim = {**worker, "tasks": ["upper"], "lanes": ["x"]}
+        (one,) = (await http.post("/v1/workers/claim", json=claim)).json()["items"]
+        return one["lease"]
+
+    waits = {"lease": await claimed(), "name": "go", "position": 0}
+    assert (await http.post("/v1/leases/wait", json=waits)).json() == {"outcome": "suspended"}
+    fails = {"lease": await claimed(), "reason": "no", "retry_after": "1h"}
+    assert (await http.post("/v1/leases/fail", json=fails)).json()["will_retry"] is True
+    await claimed()  # nobody renews this lease
+    await clock.advance(timedelta(minutes=5))
+    await client.leases.expire()
+    again = {**worker, "tasks": ["upper"], "lanes": ["x"]}
+    assert (await http.post("/v1/workers/claim", json=again)).json()["items"]
+    gates = (Gate(client.namespace, Limit("line", concurrency=1)),)
+    route = Route("ours", "x", "add")
+    for _ in range(2):
+        await client.executions.submit(
+            Submission(id=mint(), route=route, payload=b"{}", quotas=gates)
+        )
+    asked = {"worker_id": "w", "worker_instance_id": "w-1", "tasks": ["add"], "lanes": ["x"]}
+    assert len(await client.executions.claim(**asked, limit=2)) == 1, "the other is in line"
+    await client.executions.submit(Submission(id=mint(), route=route, payload=b"{}"))
+    (other,) = await client.executions.claim(**asked)
+    await client.executions.hold(other, "its code has changed")
+    await client.executions.submit(Submission(id=mint(), route=route, payload=b"{}"))
+    await clock.advance(timedelta(seconds=5))
+    await client.within(None).minutes.roll_up()
+
+    after = await everything(world, http)
+    found = {
+        state: number_of(after, "flowfabric_executions", lane="x", state=state)
+        for state in ("waiting", "delayed", "active", "in_line")
+    }
+    assert found == {"waiting": 1.0, "delayed": 1.0, "active": 2.0, "in_line": 1.0}, after
+    for name in ("flowfabric_suspended", "flowfabric_held"):
+        assert (number_of(before, name), number_of(after, name)) == (0.0, 1.0), name
+    assert number_of(after, "flowfabric_oldest_waiting_seconds", lane="x") >= 5
+    assert number_of(after, "flowfabric_heartbeat_age_seconds") >= 5
+    for kind in ("submitted", "claimed", "reclaimed", "retry_scheduled", "lease_expired"):
+        labels = {"kind": kind, "lane": "x", "task": "upper"}
+        assert number_of(after, "flowfabric_events", **labels), (kind, after)
+    labels = {"kind": "claimed", "lane": "x", "quantile": "0.5", "task": "upper"}
+    assert number_of(after, "flowfabric_latency_seconds", **labels) is not None
+    claims = {"operation": "claim_executions"}
+    for name in ("flowfabric_call_seconds_count", "flowfabric_call_rows_count"):
+        assert number_of(after, name, **claims) > (number_of(before, name, **claims) or 0)
+    route = "/v1/leases/fail"
+    assert number_of(after, "flowfabric_http_request_seconds_count", route=route) == 1
+
+
+async def everything(world, http) -> str:
+    """Return the metrics of the database and the totals of the process."""
+    return (await http.get("/metrics")).text + totals(world)
 
 
 async def test_a_blocked_loop_is_measured(world):

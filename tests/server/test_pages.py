@@ -3,6 +3,7 @@ public page of a waitpoint."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from datetime import timedelta
@@ -18,9 +19,11 @@ from flowfabric.core.subscription import Wishes
 from flowfabric.dashboard.details import copies_of
 from flowfabric.db import session
 from flowfabric.doctor import Finding, Level, Report, Verdict
+from flowfabric.server import principals
+from flowfabric.server.dashboard import system
 from flowfabric.server.principals import COOKIE
 from server.browsing import HOSTILE, OWN, Page, Visitor, sign_in
-from server.stage import World
+from server.stage import THEIRS, World
 from steps.stage import until
 from worker.apps import working
 from worker.waiting import eventually
@@ -545,6 +548,34 @@ async def test_the_system_is_examined_from_its_page(world, operator):
     assert "checks in" in (await administrator.look("/system")).words
 
 
+async def test_the_doctor_runs_once_at_a_time_however_often_it_is_asked(world, monkeypatch):
+    """It ran as often as it was asked, each time on a connection of its own."""
+    may_end, runs, arrived = asyncio.Event(), [], []
+    examine, examined = system.examine, system._examined
+
+    async def slow(connection: Any) -> Report:
+        runs.append(connection)
+        await may_end.wait()
+        return await examine(connection)
+
+    async def counted(call: Any) -> Report:
+        arrived.append(call)
+        return await examined(call)
+
+    monkeypatch.setattr(system, "examine", slow)
+    monkeypatch.setattr(system, "_examined", counted)
+    administrator = await sign_in(world, "admin")
+    asked = [asyncio.create_task(administrator.act("/system/examine")) for _ in range(5)]
+    await eventually(lambda: len(arrived) == 5 and len(runs) == 1)
+    asked[0].cancel()  # a visitor who goes away stops nobody else's run
+    await asyncio.wait([asked[0]])
+    may_end.set()
+    await asyncio.gather(*asked[1:])
+    assert len(runs) == 1
+    await administrator.act("/system/examine")
+    assert len(runs) == 2
+
+
 async def test_a_finding_about_no_execution_tells_nothing_of_another_namespace(world):
     administrator = await sign_in(world, "admin")
     problem = "budget llm, key bob@example.org is open"
@@ -606,6 +637,45 @@ async def test_an_open_page_is_told_which_topics_change(world, serving):
     assert line == f'data: ["{topic}"]'
 
 
+async def test_an_open_page_is_told_nothing_after_its_token_is_revoked(world, serving, monkeypatch):
+    """It was told of one more change."""
+    monkeypatch.setattr(principals, "CACHE_SECONDS", 0.0)
+    client = await world.client()
+    made = await client.tokens.create("page", ["read"])
+    foreign = await world.token("admin", namespace=THEIRS)
+    run = await world.app.tasks["add"].submit(1)
+    asked = {"topic": ["overview", f"execution:{run.id.uuid}"]}
+
+    async def opened(browser: Any) -> Any:
+        lines = browser.aiter_lines()
+        assert await anext(lines) == "event: open"
+        assert await anext(lines) == "data: []"
+        return lines
+
+    async with httpx.AsyncClient(base_url=serving, timeout=60) as browser:
+        mine = {"cookie": f"{COOKIE}={made.token}"}
+        theirs = {"cookie": f"{COOKIE}={foreign}"}
+        async with (
+            browser.stream("GET", "/dashboard/live", params=asked, headers=mine) as page,
+            browser.stream("GET", "/dashboard/live", params=asked, headers=theirs) as other,
+        ):
+            lines, hears = await opened(page), await opened(other)
+            await client.tokens.revoke(made.id)
+            await client.executions.cancel(run.id, reason="x")
+            assert [line async for line in lines if line and line != ":"] == []
+            # The page of another namespace hears of its own changes only.
+            await world.app.tasks["add"].within(THEIRS).submit(2)
+            told = [line async for line in until_data(hears)]
+    assert told[-1] == 'data: ["overview"]'
+
+
+async def until_data(lines: Any) -> Any:
+    async for line in lines:
+        yield line
+        if line.startswith("data: "):
+            return
+
+
 async def test_open_pages_share_the_reads_of_the_overview(world, reader):
     shared = world.served.state.backend.shared
     await reader.look("")
@@ -629,6 +699,32 @@ async def test_the_overview_shows_throughput_and_latency(world, reader):
     for path in ("", "/tasks/one?name=add"):
         words = (await reader.look(path)).words
         assert re.search(r" 1 h 3 0 100.0 %( \d+m?s){6} 6 h 3 0 ", words), path
+
+
+async def test_the_chart_counts_what_ended_and_says_so_in_words(world, reader, clock):
+    await clock.freeze()
+    assert "No execution ended in the last 24 hours." in (await reader.look("?chart=24h")).words
+    runs = [*(await world.app.tasks["add"].submit_many([(1,), (2,)]))]
+    runs.append(await world.app.tasks["fail"].submit())
+    client = await world.client()
+    async with working(world.app):
+        for run in runs:
+            await client.results.wait(run.id)
+    await client.minutes.roll_up()
+    for path, step in (("", "a minute"), ("?chart=6h", "10 minutes"), ("?chart=24h", "an hour")):
+        page = await reader.look(path)
+        assert f"a bar is {step};" in page.words
+        assert "above the line: 2 completed" in page.words
+        assert "below the line: 1 failed" in page.words
+        (label,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "plot"]
+        assert "2 completed, 1 failed. Most ended from " in str(label)
+        bars = [one["class"] for one in page.all("rect") if one.get("class") != "whole"]
+        assert bars.count("completed") == bars.count("failed") == 2  # with the legend
+        # The exact numbers are in a table.
+        assert re.search(r"Exact numbers From Completed Failed \d{4}-[-\d]+ [:\d]+ 2 1", page.words)
+    assert "above the line: 2 completed" in (await reader.look("/tasks/one?name=add")).words
+    assert "No execution ended" in (await reader.look("/tasks/one?name=echo&chart=6h")).words
+    await reader.look("?chart=2h", 422)
 
 
 async def test_what_the_doctor_found_needs_attention(world, reader):

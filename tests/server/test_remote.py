@@ -34,7 +34,7 @@ from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
 from flowfabric.db import functions
 from flowfabric.db.http import HttpDatabase
-from flowfabric.db.offered import LEFT_TO_WORKERS, OFFERED
+from flowfabric.db.http_functions import LEFT_TO_WORKERS, OFFERED
 from flowfabric.db.wire import decode, encode, row_type
 from server.stage import OURS, THEIRS, make_tasks
 from support.proofs import drawn

@@ -77,6 +77,8 @@ from generate_series(1, 1440) n, generate_series(1, $1::integer) t,
 """
 PAGES = (
     "",
+    "?chart=6h",
+    "?chart=24h",
     "/executions",
     "/executions?where=state%3Dfailed",
     "/executions?where=lane%3Dlane-3+state%3Dwaiting",

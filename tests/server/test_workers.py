@@ -88,6 +88,34 @@ async def test_a_repeated_claim_gets_the_same_leases(work):
     assert (wrong.status_code, wrong.json()["field"]) == (422, "claim_id")
 
 
+async def test_a_repeated_claim_that_waited_gets_the_same_leases(work):
+    """It got nothing: the claim forgot its id when it began to wait."""
+    key = str(uuid4())
+    body = {**WORKER, "tasks": ["upper"], "claim_id": key}
+    waiting = asyncio.create_task(work.post("/v1/workers/claim", json={**body, "wait_seconds": 30}))
+    polls = work._served.state.backend.long_polls
+    await eventually(lambda: polls.total() == 1)
+    await submitted(work)
+    first = (await waiting).json()["items"]
+    assert len(first) == 1
+    again = await work.post("/v1/workers/claim", json=body)
+    assert [one["lease"] for one in again.json()["items"]] == [one["lease"] for one in first]
+
+
+async def test_the_claim_id_of_another_caller_finds_nothing(world, work):
+    """It found the leases of the other caller, and signed them for this one."""
+    uuid = await submitted(work)
+    key = str(uuid4())
+    (held,) = await claimed(work, claim_id=key)
+    client = await world.client()
+    (attempt,) = await client.executions.attempts(await only(client))
+    other = await world.caller("work")
+    for known in (key, str(attempt.attempt_id)):
+        assert await claimed(other, claim_id=known) == []
+    assert (await post(work, "complete", held["lease"], result=1)).status_code == 200
+    assert (await work.get(f"/v1/executions/{uuid}/result")).json()["result"] == 1
+
+
 async def test_an_attempt_fails_delays_and_is_released(world, work, clock):
     client = await world.client()
     uuid = await submitted(work)
@@ -389,6 +417,20 @@ async def only(client):
     """Return the id of the only execution."""
     (found,) = (await client.executions.list()).executions
     return found.id
+
+
+async def test_no_refusal_shows_an_id_of_a_lease_or_an_attempt(work, world):
+    """The sentence of a refusal did: `(…, attempt_id=…)`."""
+    uuid = await submitted(work)
+    (held,) = await claimed(work)
+    await post(work, "complete", held["lease"], result=1)
+    client = await world.client()
+    (attempt,) = await client.executions.attempts(await only(client))
+    refused = await post(work, "fail", held["lease"], reason="x")
+    assert refused.status_code == 409
+    shown = (await work.get(f"/v1/executions/{uuid}")).text + refused.text
+    assert "attempt_id" not in shown
+    assert str(attempt.attempt_id) not in shown
 
 
 async def test_frames_are_appended_once_and_read_in_order(work):

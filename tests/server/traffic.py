@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 from uuid import uuid4
 
 from flowfabric import Budget, Context, Fixed, Limit, PublicState, Retry
@@ -18,6 +19,9 @@ from worker.apps import working
 from worker.waiting import eventually
 
 NEVER = Retry(max_retries=0)
+# How many orders are paid between two looks at the clock, and the numbers of orders that succeed.
+SALES = (4, 6, 5, 9, 12, 8, 3, 0, 5, 7, 2, 1, 4, 8, 11, 14, 9, 6, 6, 3, 0, 2, 5, 4, 7)
+GOOD = (1, 2, 4, 7, 8, 11, 13, 14, 16, 17, 19, 22, 23, 26)
 
 
 @dataclass
@@ -27,10 +31,17 @@ class Traffic:
     runs: dict[str, Run[Any]] = field(default_factory=dict)
     flows: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
+    # The name of the task that most executions have.
+    task: str = ""
 
 
-async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traffic:
-    """Run an hour of traffic. `hostile` is a text that every name and value contains."""
+async def make_traffic(
+    world: World, clock: Clock, *, hostile: str = "", rounds: int = 2
+) -> Traffic:
+    """Run an hour of traffic, and sell something in each of some rounds.
+
+    `hostile` is a text that every name and value contains.
+    """
     app, left = world.app, Traffic()
     # A name has no blanks.
     name = hostile.replace(" ", "/")
@@ -91,11 +102,14 @@ async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traf
         await ctx.sleep(timedelta(minutes=45))
 
     @app.cron("*/30 * * * *", name="sync-stock")
+    @app.task(name="shop.sync")
     async def sync() -> None: ...
 
     @app.cron("0 9 * * 1-5", tz="Europe/Berlin", name="morning-report")
+    @app.task(name="shop.report")
     async def report() -> None: ...
 
+    left.task = charge.name
     client = await world.client()
     await client.budgets.create(Budget("model-spend", usd="20.00", period="day"), actor="ada")
     await client.budgets.create(Budget("tokens", tokens=1000))
@@ -123,7 +137,11 @@ async def make_traffic(world: World, clock: Clock, *, hostile: str = "") -> Traf
         await until(left.runs["held"], PublicState.DELAYED)
     is_changed = True
     async with working(app, concurrency=4):
-        await skip(app, clock, timedelta(minutes=50))
+        for n in range(rounds):
+            await skip(app, clock, timedelta(minutes=50) / rounds)
+            orders = [*GOOD[: SALES[n % len(SALES)]], *([9, 10][: n % 3])]
+            for sold in await charge.submit_many([(order,) for order in orders]):
+                await client.results.wait(sold.id)
 
         async def is_held() -> bool:
             info = await client.executions.describe(left.runs["held"].id)
@@ -197,7 +215,7 @@ def pages_of(left: Traffic) -> dict[str, str]:
         "budgets": "/budgets",
         "workers": "/workers",
         "tasks": "/tasks",
-        "task": "/tasks/one?name=add",
+        "task": f"/tasks/one?{urlencode({'name': left.task})}",
         "events": "/events?since=2h",
         "audit": "/audit",
         "subscriptions": "/subscriptions",

@@ -256,7 +256,7 @@ class CuttingTransaction:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_commit_without_an_answer_is_looked_up_first(app, db, notes, monkeypatch, when):
-    from flowfabric.client.callers import Asyncpg
+    from flowfabric.client.caller_connections import Asyncpg
 
     plain, cuts, calls = Asyncpg.transaction, [], []
     monkeypatch.setattr(

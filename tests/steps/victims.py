@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from flowfabric import App, Context, Ended
-from flowfabric.client import callers
+from flowfabric.client import caller_connections
 from flowfabric.db import call
 from flowfabric.db.connection import read_only
 
@@ -116,7 +116,7 @@ def die_at(point: str, passed: Path) -> None:
     call.invoke = counted
 
     # A transactional step has a connection of its own.
-    send, transaction = callers.Asyncpg.call, callers.Asyncpg.transaction
+    send, transaction = caller_connections.Asyncpg.call, caller_connections.Asyncpg.transaction
 
     async def sent(self: Any, operation: Any, args: Any) -> str:
         calls[operation.name] += 1
@@ -133,8 +133,8 @@ def die_at(point: str, passed: Path) -> None:
             at("commit", "before")
         at("commit", "after")
 
-    callers.Asyncpg.call = sent
-    callers.Asyncpg.transaction = transacted
+    caller_connections.Asyncpg.call = sent
+    caller_connections.Asyncpg.transaction = transacted
 
 
 def hooked(app: App, log: Path) -> Any:

@@ -583,7 +583,7 @@ class Model(Flows):
             e.failure_class, e.failure_category, e.failure_reason, e.failure_detail = failure
         if e.total_attempt_count and e.attempt_ended_at is None:
             e.attempt_ended_at, e.attempt_ended_as = at, attempt_as
-        e.delayed_until = e.reclaim_at = e.blocked_at = e.line_id = None
+        e.delayed_until = e.reclaim_at = e.blocked_at = e.line_id = e.refusal_count = None
         e.attempt_deadline_at = e.attempt_time_left = None
         e.wait_left = None
         self._forget_waits(e)

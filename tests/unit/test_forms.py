@@ -24,10 +24,11 @@ ORDER = {
 
 def test_an_object_has_a_field_for_each_member():
     assert fields_of(ORDER) == (
+        # The fields that must be filled come first.
         Field("value.amount", "amount", "whole", True),
+        Field("value.fast", "fast", "choice", True, choices=("true", "false")),
         Field("value.price", "price", "number", False),
         Field("value.note", "note", "text", False, "For people.", "none"),
-        Field("value.fast", "fast", "choice", True, choices=("true", "false")),
         Field("value.size", "size", "choice", False, choices=('"s"', '"m"')),
         Field("value.tags", "tags", "json", False),
     )

@@ -68,6 +68,7 @@ def test_a_rate_is_a_number_per_time(text, number, window, shown):
         ("budget.tokens", lambda: Budget("api", tokens="7")),  # type: ignore[arg-type]
         ("budget.pages", lambda: Budget("api", amounts={"pages": -1})),
         ("budget.a b", lambda: Budget("api", amounts={"a b": 1})),
+        ("budget.amounts.name", lambda: Budget("api", amounts={"name": 1})),
         ("budget.period", lambda: Budget("api", tokens=1, period="year")),  # type: ignore[arg-type]
         ("budget.period", lambda: Budget("api", tokens=1, period=timedelta(seconds=59))),
         ("budget.tz", lambda: Budget("api", tokens=1, period="day", tz="Mars/Olympus")),

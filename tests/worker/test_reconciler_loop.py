@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.passes import Due, Dues
+from flowfabric.client.reconciler_passes import Due, Dues
 from flowfabric.core.errors import Unavailable
 from flowfabric.db import functions
 from flowfabric.reconcilers.loop import MIN_PAUSE_SECONDS, run_reconcilers

@@ -61,7 +61,7 @@ from flowfabric.client.consumer import SubscribedEvent, Subscription
 from flowfabric.client.subscriptions import Subscriptions, subscription
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 from flowfabric.core.code_version import CodeVersion
-from flowfabric.core.ended import Ended
+from flowfabric.core.ended_execution import Ended
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, NotOverHttp, Unavailable
 from flowfabric.core.execution import DEFAULT_LANE, check_lane, check_name
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, bare_uuid

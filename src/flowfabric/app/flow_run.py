@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from unicodedata import category
 
-from flowfabric.app.gathering import endings_of
+from flowfabric.app.gather import endings_of
 from flowfabric.app.run import Run, seconds_of
 from flowfabric.core.errors import (
     ExecutionSkipped,

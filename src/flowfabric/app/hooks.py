@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from flowfabric.client.hooks import HookDeclaration
-from flowfabric.core.ended import Ended
+from flowfabric.core.ended_execution import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import mint
 from flowfabric.core.policy import Retry
@@ -26,8 +26,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EndHook:
-    """A registered hook: its task, the kind of end that calls it, and the task it watches (None:
-    all)."""
+    """A registered hook: its own task, the kind of end that submits it, and the task whose ends
+    count (None: all tasks)."""
 
     task: Task[..., Any, Any]
     kind: HookKind

@@ -15,7 +15,7 @@ from flowfabric.handlers import call_and_await, check_no_loop
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
-# Async code writes this in place of a loop over `in_turn`.
+# Errors name this loop, which async code must use instead of a loop over `in_turn`.
 ASYNC_FOR = "async for item in"
 
 

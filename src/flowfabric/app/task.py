@@ -16,7 +16,7 @@ from flowfabric.app.hooks import HookDecorator
 from flowfabric.app.run import Run
 from flowfabric.app.via import find_again, submit_via, submit_via_sync
 from flowfabric.client.batching import MAX_BATCH
-from flowfabric.core.ended import Ended
+from flowfabric.core.ended_execution import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
     DEFAULT_KEY_WINDOW,
@@ -96,7 +96,7 @@ class Task(Generic[P, R, T, S]):
         self._namespace = namespace
         self._options = options or Options()
         self._routes: dict[tuple[str, str], Route] = {}
-        # By partition: a submission with the fields that all submissions share.
+        # For each partition, a submission with the fields that all submissions share.
         self._shared_submissions: dict[int, Submission] = {}
         self._own_limits = spec.limits
         if self._options.limit or self._options.budget or self._options.fair_by is not None:

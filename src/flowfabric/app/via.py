@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.callers import (
+from flowfabric.client.caller_connections import (
     AsyncConnection,
     Operation,
     SyncConnection,

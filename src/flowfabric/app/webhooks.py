@@ -186,9 +186,9 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 class Accepted:
     """The events of an unfinished page that a receiver has accepted.
 
-    The next hold of this process does not post them again, if its epoch is the next one. After a
-    gap in the epochs they are posted again: an operator may have reset the webhook, or removed it
-    and given its name to another receiver.
+    The next hold of this process does not post these events again, if its epoch follows directly.
+    After a gap in the epochs, these events are posted again: an operator may have reset the
+    webhook, or removed it and given its name to another receiver.
     """
 
     epoch: int
@@ -211,7 +211,7 @@ class WebhookDelivery:
         self._resolve = resolve
         self._trust = trust
         self._serving: dict[str, asyncio.Task[None]] = {}
-        # By webhook: the events that its receiver has accepted, of a page that is not finished.
+        # For each webhook, the accepted events of a page that is not finished.
         self._accepted: dict[str, Accepted] = {}
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
 """`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`, `resume`: change executions.
 
-Exit codes: 0 all done · 1 not confirmed · 2 wrong usage · 3 no such execution · 4 the state of an
-execution does not allow it · 5 no database, or an execution stayed locked · 130 interrupted. If
+Exit codes: 0: all done. 1: not confirmed. 2: wrong usage. 3: no such execution. 4: the state of an
+execution does not allow it. 5: no database, or an execution stayed locked. 130: interrupted. If
 several executions are refused, the highest code counts.
 """
 
@@ -29,8 +29,8 @@ from flowfabric.cli.ids import (
 from flowfabric.cli.options import EXIT_INTERRUPTED, WHERE_OPTION, Change, Namespaces, exit_code
 from flowfabric.cli.output import Form, Printer, Progress
 from flowfabric.client import FlowFabric
+from flowfabric.client.detail_reads import located
 from flowfabric.client.filters import Where, parse
-from flowfabric.client.portraits import located
 from flowfabric.core.errors import (
     ExecutionNotFound,
     FlowFabricError,
@@ -118,7 +118,7 @@ def cancel(choice: Choice, report: Report, change: Change) -> int:
 
     A --where without states selects the unfinished executions.
 
-    Exit codes: 3 not found, 4 already ended, 5 no database.
+    Exit codes: 3: not found. 4: already ended. 5: no database.
     """
     action = Action(
         "cancel",
@@ -153,7 +153,7 @@ def revoke_lease(
 
     Other workers reclaim the executions. An execution without a lease stays unchanged.
 
-    Exit codes: 3 not found, 5 no database.
+    Exit codes: 3: not found. 5: no database.
     """
     lease_id = None if lease is None else _lease_id(lease)
     if worker == "":
@@ -184,7 +184,7 @@ def priority(
     An execution that sleeps, is delayed or has no worker also counts as waiting. A --where without
     states selects only waiting executions.
 
-    Exit codes: 3 not found, 4 it is running or has ended, 5 no database.
+    Exit codes: 3: not found. 4: it is running or has ended. 5: no database.
     """
     chosen = _priority(number)
     action = Action(
@@ -216,7 +216,7 @@ def replay(
     release an execution that is held because the code no longer fits its recorded steps. --where
     must contain a state.
 
-    Exit codes: 3 not found, 4 not ended or no replay left, 5 no database.
+    Exit codes: 3: not found. 4: not ended or no replay left. 5: no database.
     """
     step, occurrence = _step(from_step)
     if step is not None and fresh:
@@ -245,7 +245,7 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
     Ended executions are replayed, delayed ones become due, held ones are released. --where must
     contain a state.
 
-    Exit codes: 3 not found, 4 it is running or waiting already, 5 no database.
+    Exit codes: 3: not found. 4: it is running or waiting already. 5: no database.
     """
     action = Action(
         "retry",
@@ -263,7 +263,7 @@ def resume(choice: Choice, report: Report, change: Change) -> int:
 
     Each wait ends with its default; a wait without a default raises WaitTimeout in the handler.
 
-    Exit codes: 3 not found, 4 not suspended, 5 no database.
+    Exit codes: 3: not found. 4: not suspended. 5: no database.
     """
     action = Action(
         "resume",

@@ -84,7 +84,7 @@ async def ls(
 ) -> None:
     """List open approvals, longest open first.
 
-    Exit codes: 5 no database.
+    Exit codes: 5: no database.
     """
     async with database.client() as client:
         found = await client.approvals.list(limit=limit)
@@ -104,7 +104,7 @@ async def ls(
 async def show(database: Namespaces, printer: Printer, id: str = ID_ARGUMENT) -> None:
     """Show the approvals of an execution: the question, its details, and every answer.
 
-    Exit codes: 3 not found, 5 no database.
+    Exit codes: 3: not found. 5: no database.
     """
     text = parse_id(id)
     async with database.client() as client:
@@ -126,7 +126,7 @@ async def approve(
 ) -> None:
     """Answer an approval with yes.
 
-    Exit codes: 3 not found, 4 answered before or closed, 5 no database.
+    Exit codes: 3: not found. 4: answered before or closed. 5: no database.
     """
     await _answer(database, printer, actor, target, True, approver, approval, comment)
 
@@ -143,7 +143,7 @@ async def deny(
 ) -> None:
     """Answer an approval with no.
 
-    Exit codes: 3 not found, 4 answered before or closed, 5 no database.
+    Exit codes: 3: not found. 4: answered before or closed. 5: no database.
     """
     await _answer(database, printer, actor, target, False, approver, approval, comment)
 

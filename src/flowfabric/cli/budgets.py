@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from flowfabric.cli.ids import complain_unreached
 from flowfabric.cli.options import EXIT_CONFLICT, Change, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, complain, screen
 from flowfabric.client import FlowFabric
+from flowfabric.core.errors import BudgetNotFound
 from flowfabric.core.limit import USD, amount_text
 from flowfabric.core.quota import BudgetInfo
 from flowfabric.core.states import BudgetPeriod
@@ -38,8 +40,14 @@ For = Annotated[
 ]
 Amounts = Annotated[
     list[str],
-    typer.Argument(metavar="DIMENSION=AMOUNT...", help="For example usd=80.00 tokens=2000000."),
+    typer.Argument(
+        metavar="DIMENSION=AMOUNT...",
+        help="Amounts by dimension, for example usd=80.00 tokens=2000000.",
+    ),
 ]
+
+# A message names at most this many keys.
+_KEYS_NAMED = 5
 
 
 @command(app)
@@ -47,7 +55,7 @@ async def ls(
     database: Namespaces,
     printer: Printer,
     name: str | None = typer.Option(
-        None, "--budget", help="Only budgets of this name.", show_default=False
+        None, "--budget", help="List only budgets of this name.", show_default=False
     ),
 ) -> None:
     """List budgets and their usage in the current period."""
@@ -60,7 +68,7 @@ async def ls(
 @command(app)
 async def show(database: Namespace, printer: Printer, name: Name, key: For = "") -> None:
     """Show a budget: usage, limits, the next reset, and how many executions wait for it."""
-    async with database.client() as client:
+    async with database.client() as client, _naming_keys(client, name, key):
         await _show(client, printer, name, key)
 
 
@@ -78,7 +86,7 @@ async def raise_limits(
     They override the limits in the code. Executions that wait for the budget continue at once.
     """
     given = _amounts(amounts)
-    async with database.client() as client:
+    async with database.client() as client, _naming_keys(client, name, key):
         await client.budgets.raise_limits(
             name, key=key, reason=change.reason, actor=change.who, **given
         )
@@ -90,7 +98,7 @@ async def lift(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = ""
 ) -> None:
     """Remove the limits that `budget raise` has set. The limits in the code apply again."""
-    async with database.client() as client:
+    async with database.client() as client, _naming_keys(client, name, key):
         await client.budgets.lift(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)
 
@@ -100,7 +108,7 @@ async def reset(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = ""
 ) -> None:
     """Start a new period now. Executions that wait for the budget continue."""
-    async with database.client() as client:
+    async with database.client() as client, _naming_keys(client, name, key):
         await client.budgets.reset(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)
 
@@ -124,7 +132,7 @@ async def usage(
     If the budget has too little left, nothing is counted and the exit code is 4.
     """
     given = _amounts(amounts)
-    async with database.client() as client:
+    async with database.client() as client, _naming_keys(client, name, key):
         answer = await client.budgets.report_usage_admin(
             name, key=key, dedup_key=dedup_key, **given
         )
@@ -158,6 +166,23 @@ def _amounts(texts: Sequence[str]) -> dict[str, Any]:
             )
         found[dimension] = amount if dimension == USD else int(amount)
     return found
+
+
+@asynccontextmanager
+async def _naming_keys(client: FlowFabric, name: str, key: str) -> AsyncIterator[None]:
+    """If a budget has no such key, name the keys that it has."""
+    try:
+        yield
+    except BudgetNotFound as error:
+        found = await client.budgets.list(budget=name, limit=_KEYS_NAMED)
+        if not any(one.key for one in found):
+            raise
+        keys = ", ".join(one.key for one in found if one.key)
+        which = f"no key {key}" if key else "a key"
+        raise BudgetNotFound(
+            f"The budget {name} has {which}: give one with --for, for example {keys}.",
+            budget=name,
+        ) from error
 
 
 async def _show(client: FlowFabric, printer: Printer, name: str, key: str) -> None:

@@ -40,8 +40,8 @@ def check(
     An execution of another code version is checked only if this code reads that version. Otherwise
     the workers of that version finish it.
 
-    Exit codes: 0 every execution would continue, start again, or be left to workers of its own
-    version; 1 some executions would be held or fail, or could not be checked.
+    Exit codes: 0: every execution would continue, start again, or be left to workers of its own
+    version. 1: some executions would be held or fail, or could not be checked.
     """
     loaded = load_app(app)
     url = database.database_url or loaded.settings.database_url or database.address

@@ -46,7 +46,7 @@ async def open_dashboard(app: App, port: int = PORT) -> Dashboard | None:
     Return None if the packages of the server are not installed.
     """
     try:
-        uvicorn, server = await asyncio.to_thread(_import)
+        uvicorn, server, protocol = await asyncio.to_thread(_import)
     except ModuleNotFoundError:
         return None
 
@@ -64,6 +64,7 @@ async def open_dashboard(app: App, port: int = PORT) -> Dashboard | None:
         log_config=None,
         server_header=False,
         lifespan="off",
+        http=protocol,
     )
     running = Quiet(config)
     task = asyncio.create_task(running.serve(sockets=[listening]))
@@ -75,12 +76,13 @@ async def open_dashboard(app: App, port: int = PORT) -> Dashboard | None:
     return Dashboard(address, app, running, task)
 
 
-def _import() -> tuple[Any, Any]:
+def _import() -> tuple[Any, Any, Any]:
     import uvicorn
 
     from flowfabric.server import server
+    from flowfabric.server.protocol import BoundedProtocol
 
-    return uvicorn, server
+    return uvicorn, server, BoundedProtocol
 
 
 def _listen(port: int) -> socket.socket:

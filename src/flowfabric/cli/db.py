@@ -158,7 +158,7 @@ def sql(
         "--from",
         min=0,
         metavar="N",
-        help="Last schema step that the database has. Default: 0.",
+        help="Begin after this schema step, the last one of the database. Default: 0.",
         show_default=False,
     ),
     distributed: bool = typer.Option(
@@ -218,7 +218,7 @@ def psql(
     psql gets the password in its environment. It does not get other secrets in the URL, such as
     sslpassword.
 
-    Exit codes: the exit code of psql, 5 no database, 127 psql is not installed.
+    Exit codes: 5: no database. 127: psql is not installed. Otherwise the exit code of psql.
     """
     found = find_psql()
     if found is None:

@@ -74,7 +74,7 @@ async def doctor(
 
     Run it without --since every night, and with `--since CURSOR` as often as you like.
 
-    Exit codes: 0 no errors, 1 errors, 2 wrong usage, 3 no such execution, 5 no database.
+    Exit codes: 0: no errors. 1: errors. 2: wrong usage. 3: no such execution. 5: no database.
     """
     as_json = printer.is_json
     if explained is not None:

@@ -35,13 +35,17 @@ async def events(
         "1h", "--since", help="Start this far back: 30s, 10m, 2h, 7d, or at an ISO time."
     ),
     cursor: str | None = typer.Option(None, "--cursor", help="Start after this cursor instead."),
-    kind: list[str] | None = typer.Option(None, "--kind", help="Only this kind; may be repeated."),
-    feed: str | None = typer.Option(
-        None, "--feed", help="Only this feed: completion, lease or operator."
+    kind: list[str] | None = typer.Option(
+        None, "--kind", help="Print only this kind; may be repeated."
     ),
-    lane: list[str] | None = typer.Option(None, "--lane", help="Only this lane."),
-    task: list[str] | None = typer.Option(None, "--task", help="Only this task."),
-    execution: list[str] | None = typer.Option(None, "--execution", help="Only this execution."),
+    feed: str | None = typer.Option(
+        None, "--feed", help="Print only this feed: completion, lease or operator."
+    ),
+    lane: list[str] | None = typer.Option(None, "--lane", help="Print only events of this lane."),
+    task: list[str] | None = typer.Option(None, "--task", help="Print only events of this task."),
+    execution: list[str] | None = typer.Option(
+        None, "--execution", help="Print only events of this execution."
+    ),
     output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
 ) -> int:
     """Print events, oldest first. No event is missed; events of one execution come in order."""

@@ -21,8 +21,8 @@ from flowfabric.cli.ids import (
 from flowfabric.cli.options import TRACE_OPTION, WHERE_OPTION, Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
+from flowfabric.client.detail_reads import located, read_details
 from flowfabric.client.filters import from_flags
-from flowfabric.client.portraits import located, read_portrait
 from flowfabric.core.errors import ExecutionNotFound
 from flowfabric.core.execution import ExecutionFilter, ExecutionSummary
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionedId
@@ -45,38 +45,38 @@ async def ls(
     printer: ListPrinter,
     where: Annotated[list[str] | None, WHERE_OPTION] = None,
     state: list[str] | None = typer.Option(
-        None, "--state", "-s", help="Only these states, for example failed,expired.",
+        None, "--state", "-s", help="List only these states, for example failed,expired.",
         show_default=False,
     ),
     lane: list[str] | None = typer.Option(
-        None, "--lane", "-l", help="Only this lane; may be repeated.", show_default=False
+        None, "--lane", "-l", help="List only this lane; may be repeated.", show_default=False
     ),
     task: list[str] | None = typer.Option(
         None, "--task", "-t", show_default=False,
-        help="Only this task, or all tasks that match a pattern such as 'shop.*'; may be repeated.",
+        help="List only this task, or tasks of a pattern such as 'shop.*'; may be repeated.",
     ),
     tag: list[str] | None = typer.Option(
-        None, "--tag", metavar="K=V", help="Only executions with this tag; may be repeated.",
+        None, "--tag", metavar="K=V", help="List only executions with this tag; may be repeated.",
         show_default=False,
     ),
     key: str | None = typer.Option(
-        None, "--key", help="Only the execution that has this idempotency key.", show_default=False
+        None, "--key", help="List only the execution with this idempotency key.", show_default=False
     ),
     parent: str | None = typer.Option(
-        None, "--parent", metavar="ID", help="Only children of this execution.",
+        None, "--parent", metavar="ID", help="List only children of this execution.",
         show_default=False,
     ),
     error: str | None = typer.Option(
         None, "--error", metavar="TYPE", show_default=False,
-        help="Only executions whose last failure has this type, for example TimeoutError.",
+        help="List only executions whose last failure has this type, for example TimeoutError.",
     ),
-    held: bool = typer.Option(False, "--held", help="Only executions that are held at a step."),
+    held: bool = typer.Option(False, "--held", help="List only executions held at a step."),
     crash_looping: bool = typer.Option(
-        False, "--crash-looping", help="Only executions whose workers keep crashing."
+        False, "--crash-looping", help="List only executions whose workers keep crashing."
     ),
     since: str | None = typer.Option(
-        None, "--since", help="Only executions created since: 30s, 10m, 2h, 7d, or an ISO time.",
-        show_default=False,
+        None, "--since", show_default=False,
+        help="List only executions created since: 30s, 10m, 2h, 7d, or an ISO time.",
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
     count: bool = typer.Option(
@@ -126,9 +126,9 @@ async def show(
         if isinstance(id, FlowId):
             await show_flow(client, id, printer)
             return
-        portrait = await read_portrait(client, id, with_payload=payload, with_trace=trace)
+        details = await read_details(client, id, with_payload=payload, with_trace=trace)
         now = await client.executions.server_time()
-        printer.record(portrait.facts(), lambda: portrait.lines(now, screen()))
+        printer.record(details.facts(), lambda: details.lines(now, screen()))
 
     parsed = parse_ids(ids)
     async with database.client() as client:

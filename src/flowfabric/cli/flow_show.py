@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowfabric.cli.output import Printer, screen
 from flowfabric.client import FlowFabric
-from flowfabric.client.portraits import read_flow
+from flowfabric.client.detail_reads import read_flow
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.flows import flow_facts, flow_lines

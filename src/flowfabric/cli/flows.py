@@ -31,7 +31,7 @@ from flowfabric.cli.options import (
 )
 from flowfabric.cli.output import ListPrinter, Printer, Progress, complain, say, say_all, screen
 from flowfabric.client import FlowFabric
-from flowfabric.client.portraits import read_flow
+from flowfabric.client.detail_reads import read_flow
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import (
     FlowCancellation,
@@ -61,8 +61,8 @@ _RETRIED_STATES = (PublicState.FAILED, PublicState.EXPIRED)
 app = typer.Typer(
     name="flow",
     no_args_is_help=True,
-    help="List, show, draw and cancel flows.\n\nExit codes: 2 wrong usage, 3 no such flow, "
-    "4 its state does not allow it, 5 no database.",
+    help="List, show, draw and cancel flows.\n\nExit codes: 2: wrong usage. 3: no such flow. "
+    "4: its state does not allow it. 5: no database.",
 )
 
 
@@ -74,7 +74,7 @@ async def ls(
         None,
         "--state",
         "-s",
-        help="Only these states, for example running,failed.",
+        help="List only these states, for example running,failed.",
         show_default=False,
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
@@ -129,7 +129,7 @@ async def graph(
     Similar nodes are drawn as one: 100 nodes of a fan-out are one line or one box. With -o json,
     print all nodes, edges and groups.
 
-    Exit codes: 1 the file cannot be written, 3 no such flow.
+    Exit codes: 1: the file cannot be written. 3: no such flow.
     """
     if svg is not None and printer.output is not None:
         raise InvalidInput(field="--svg", problem="cannot be combined with --output")
@@ -192,7 +192,7 @@ async def cancel(
     Without --wait, the command returns at once and the reconcilers cancel the members. They do so
     even if the command is killed.
 
-    Exit codes: 3 not found; 4 already cancelled or ended, or not ended within --timeout; 5 no
+    Exit codes: 3: not found. 4: already cancelled or ended, or not ended within --timeout. 5: no
     database, or members are locked by another transaction.
     """
     patience = DEFAULT_WAIT if timeout is None else span(timeout, "--timeout")
@@ -236,7 +236,8 @@ async def retry_failed(
     """Replay the failed and expired members of flows, and the members that were skipped because of
     them.
 
-    Exit codes: 3 not found, 4 the flow is cancelled or a member cannot be replayed, 5 no database.
+    Exit codes: 3: not found. 4: the flow is cancelled or a member cannot be replayed. 5: no
+    database.
     """
 
     async def retry_one(client: FlowFabric, id: FlowId) -> int:

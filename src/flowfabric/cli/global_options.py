@@ -14,7 +14,8 @@ DatabaseUrl = Annotated[
     typer.Option(
         "--database-url",
         metavar="URL",
-        help="Database to use. Default: $FLOWFABRIC_DATABASE_URL, $DATABASE_URL, flowfabric.toml.",
+        help="Use this database. Default: $FLOWFABRIC_DATABASE_URL, $DATABASE_URL, "
+        "flowfabric.toml.",
         show_default=False,
     ),
 ]
@@ -23,7 +24,7 @@ ServerUrl = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="Server of flowfabric to use instead of a database, with the token in "
+        help="Use this server of flowfabric instead of a database, with the token in "
         "$FLOWFABRIC_TOKEN. Default: $FLOWFABRIC_URL.",
         show_default=False,
     ),
@@ -33,7 +34,7 @@ NamespaceName = Annotated[
     typer.Option(
         "--namespace",
         "-n",
-        help="Namespace to use. Default: $FLOWFABRIC_NAMESPACE, then 'default'.",
+        help="Use this namespace. Default: $FLOWFABRIC_NAMESPACE, then 'default'.",
         show_default=False,
     ),
 ]

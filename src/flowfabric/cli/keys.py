@@ -51,7 +51,9 @@ async def rotate(
     printer: Printer,
     kid: str = typer.Argument(metavar="NAME", help="The name of the new key, such as 2026-11."),
     grace: str = typer.Option(
-        "1d", "--grace", help="How long tokens of the old key stay valid, for example 12h or 7d."
+        "1d",
+        "--grace",
+        help="Keep tokens of the old key valid for this long, for example 12h or 7d.",
     ),
     yes: bool = typer.Option(
         False,
@@ -65,7 +67,7 @@ async def rotate(
     Asks for confirmation if waitpoints are open: their tokens become invalid after the grace
     period.
 
-    Exit codes: 1 not confirmed, 4 the name was used before, 5 no database.
+    Exit codes: 1: not confirmed. 4: the name was used before. 5: no database.
     """
     duration = span(grace, "grace")
     async with database.client() as client:
@@ -99,7 +101,7 @@ async def seed(
     The secret is 64 hexadecimal digits, read from FLOWFABRIC_WAITPOINT_SECRET or from the file that
     FLOWFABRIC_WAITPOINT_SECRET_FILE names. Safe to run on every start.
 
-    Exit codes: 4 another key is in use, 5 no database.
+    Exit codes: 4: another key is in use. 5: no database.
     """
     secret = _secret()
     async with database.client() as client:

@@ -11,6 +11,7 @@ import typer
 from flowfabric.cli.options import Actor, Change, LimitNumbers, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer
 from flowfabric.client import FlowFabric
+from flowfabric.client.lanes import Lanes
 from flowfabric.core.execution import LaneInfo
 from flowfabric.core.quota import rate_of
 from flowfabric.core.times import future, span, when
@@ -70,11 +71,7 @@ async def resume(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
     """Resume a lane: it accepts submissions and allows claims again."""
-    await _change(
-        database,
-        printer,
-        lambda client: client.lanes.resume(lane, reason=change.reason, actor=change.who),
-    )
+    await _change_by(database, printer, change, Lanes.resume, lane)
 
 
 @command(app)
@@ -82,11 +79,7 @@ async def drain(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
     """Drain a lane: it refuses submissions; waiting executions can still be claimed."""
-    await _change(
-        database,
-        printer,
-        lambda client: client.lanes.drain(lane, reason=change.reason, actor=change.who),
-    )
+    await _change_by(database, printer, change, Lanes.drain, lane)
 
 
 @command(app)
@@ -94,11 +87,7 @@ async def disable(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
     """Disable a lane: it refuses submissions and allows no claims."""
-    await _change(
-        database,
-        printer,
-        lambda client: client.lanes.disable(lane, reason=change.reason, actor=change.who),
-    )
+    await _change_by(database, printer, change, Lanes.disable, lane)
 
 
 @command(app)
@@ -109,7 +98,7 @@ async def retention(
     lane: Annotated[str, LANE_ARGUMENT],
     keep: str = typer.Argument(
         metavar="7d|default",
-        help="How long to keep ended executions. `default` restores the retention of the engine.",
+        help="Keep ended executions for this long. `default` restores the retention of the engine.",
     ),
 ) -> None:
     """Set how long ended executions of a lane are kept."""
@@ -178,10 +167,21 @@ async def lift(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
     """Remove the options that `lane set` has set. The options in the code apply again."""
+    await _change_by(database, printer, change, Lanes.lift, lane)
+
+
+async def _change_by(
+    database: Namespace,
+    printer: Printer,
+    change: Change,
+    verb: Callable[..., Awaitable[LaneInfo]],
+    lane: str,
+) -> None:
+    """Call a method of `Lanes` that takes only a lane, a reason and an actor."""
     await _change(
         database,
         printer,
-        lambda client: client.lanes.lift(lane, reason=change.reason, actor=change.who),
+        lambda client: verb(client.lanes, lane, reason=change.reason, actor=change.who),
     )
 
 

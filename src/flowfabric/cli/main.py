@@ -180,7 +180,7 @@ def flowfabric(
             "--output",
             "-o",
             metavar="table|json|...",
-            help="Format of the output. Default: table.",
+            help="Print in this format. Default: table.",
             show_default=False,
         ),
     ] = None,

@@ -16,7 +16,8 @@ app = typer.Typer(
     name="namespace",
     no_args_is_help=True,
     help="Bind logins of the database to one namespace each.\n\nA login that is not bound may use "
-    "any namespace. These commands need the owner of the schema or the role flowfabric_operator.",
+    "any namespace. These commands need the rights of the owner of the schema, or the role "
+    "flowfabric_operator.",
 )
 
 LOGIN_ARGUMENT = typer.Argument(metavar="ROLE", help="Role that connects, as in the URL.")

@@ -182,7 +182,7 @@ class Actor:
         str | None,
         typer.Option(
             "--actor",
-            help="Who makes the change, recorded with it. Default: user@host.",
+            help="Record this name with the change. Default: user@host.",
             show_default=False,
         ),
     ] = None
@@ -232,7 +232,9 @@ class LimitNumbers:
     ] = None
     no_concurrency: Annotated[
         bool,
-        typer.Option("--no-concurrency", help="Allow any number at once.", show_default=False),
+        typer.Option(
+            "--no-concurrency", help="Allow any number of executions at once.", show_default=False
+        ),
     ] = False
     no_rate: Annotated[
         bool, typer.Option("--no-rate", help="Allow any number of starts.", show_default=False)

@@ -15,6 +15,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.quota import GateInfo, QuotaInfo, rate_of
 from flowfabric.drawing.plain import plain
 from flowfabric.drawing.table import Column, record, table
+from flowfabric.drawing.text import text_of
 from flowfabric.drawing.times import short, until
 
 app = typer.Typer(
@@ -30,7 +31,7 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="KEY",
-        help="Only for this key, for example a tenant. Default: all keys.",
+        help="Choose one key, for example a tenant. Default: all keys.",
         show_default=False,
     ),
 ]
@@ -108,6 +109,8 @@ async def _show(client: FlowFabric, printer: Printer, name: str, key: str | None
 
     def lines() -> list[str]:
         facts = record(_facts(found, now).items(), screen())
+        if key is not None and not gates:
+            return [*facts, "", f"nothing was submitted with the key {text_of(key)} yet"]
         return [*facts, "", *gate_table(gates, now)] if gates else [*facts]
 
     printer.record(plain(found) | {"gates": [plain(gate) for gate in gates]}, lines)
@@ -125,6 +128,8 @@ def gate_table(gates: Sequence[GateInfo], now: datetime) -> list[str]:
         Column("IN LINE", lambda gate: str(gate.in_line), is_number=True),
         Column("OPENS", lambda gate: until(gate.opens_at, now), drop=1),
         Column("SET", lambda gate: "yes" if gate.is_set else "", drop=1),
+        Column("CHANGED", lambda gate: _changed(gate, now), drop=1),
+        Column("REASON", lambda gate: gate.reason or "", least=10),
     ]
     return table(columns, gates, screen())
 
@@ -179,8 +184,8 @@ def _set(quota: QuotaInfo) -> str:
     return ", ".join(filter(None, ("all" if quota.is_set else "", keys)))
 
 
-def _changed(quota: QuotaInfo, now: datetime) -> str:
-    if quota.changed_at is None:
+def _changed(one: QuotaInfo | GateInfo, now: datetime) -> str:
+    if one.changed_at is None:
         return "-"
-    by = f" by {quota.changed_by}" if quota.changed_by else ""
-    return f"{short(now - quota.changed_at)} ago{by}"
+    by = f" by {one.changed_by}" if one.changed_by else ""
+    return f"{short(now - one.changed_at)} ago{by}"

@@ -43,7 +43,7 @@ async def ls(
     database: Namespaces,
     printer: Printer,
     app: str | None = typer.Option(
-        None, "--app", help="Only the schedules of this app.", show_default=False
+        None, "--app", help="List only the schedules of this app.", show_default=False
     ),
 ) -> None:
     """List schedules with their rules, states and next times."""
@@ -107,7 +107,7 @@ async def next_times(
     printer: Printer,
     name: Name,
     count: int = typer.Option(
-        5, "--count", "-c", min=1, max=1000, help="How many of the next times to print."
+        5, "--count", "-c", min=1, max=1000, help="Print this many of the next times."
     ),
     app: AppName = None,
 ) -> None:

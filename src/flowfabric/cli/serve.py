@@ -41,8 +41,10 @@ def serve(
         "that workers have registered can be submitted in any case.",
         show_default=False,
     ),
-    host: str = typer.Option("127.0.0.1", "--host", help="Address to listen on."),
-    port: int = typer.Option(9090, "--port", min=0, max=65535, help="Port; 0 takes a free one."),
+    host: str = typer.Option("127.0.0.1", "--host", help="Serve on this address."),
+    port: int = typer.Option(
+        9090, "--port", min=0, max=65535, help="Serve on this port; 0 takes a free one."
+    ),
     auth: Auth = typer.Option(
         Auth.TOKENS,
         "--auth",
@@ -74,12 +76,12 @@ def serve(
         show_default=False,
     ),
     metrics_host: str = typer.Option(
-        "127.0.0.1", "--metrics-host", help="Address for --metrics-port."
+        "127.0.0.1", "--metrics-host", help="Serve the metrics on this address."
     ),
 ) -> None:
     """Serve the HTTP API until a signal stops it.
 
-    Exit codes: 0 stopped by a signal, 2 wrong usage, 5 no database.
+    Exit codes: 0: stopped by a signal. 2: wrong usage. 5: no database.
     """
     try:
         import uvicorn

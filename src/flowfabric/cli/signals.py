@@ -11,6 +11,7 @@ from flowfabric.cli.options import Actor, Namespaces
 from flowfabric.cli.output import Printer
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import parse_id
+from flowfabric.core.json_text import read_json
 from flowfabric.core.signal import TOKEN_PREFIX, Delivered, Signal, token_address
 from flowfabric.core.why import Dimension, Why
 from flowfabric.drawing.text import printable
@@ -56,7 +57,7 @@ async def signal(
     The first wait for this name takes it, now or later. A token is the complete address of a
     waitpoint; it is never printed.
 
-    Exit codes: 3 not found, 4 the execution has ended or has too many signals, 5 no database.
+    Exit codes: 3: not found. 4: the execution has ended or has too many signals. 5: no database.
     """
     is_token = target == "-" or target.startswith(TOKEN_PREFIX)
     if is_token and value is None:
@@ -95,7 +96,7 @@ async def signal(
 
 def _payload(value: str) -> bytes:
     try:
-        return json.dumps(json.loads(value)).encode()
+        return json.dumps(read_json(value)).encode()
     except ValueError as error:
         raise InvalidInput(
             field="JSON", problem=f"is not JSON: {error}. Put texts in double quotes: '\"yes\"'"

@@ -86,18 +86,18 @@ def submit(
     on_conflict: OnConflict | None = typer.Option(
         None,
         "--on-conflict",
-        help="What to do if the task used the key with other arguments: refuse (raise), or return "
-        "the earlier execution (existing). Default: raise.",
+        help="Choose what to do if the task used the key with other arguments: refuse (raise), or "
+        "return the earlier execution (existing). Default: raise.",
         show_default=False,
     ),
     lane: str | None = typer.Option(
-        None, "--lane", "-l", help="Lane. Default: the lane of the task."
+        None, "--lane", "-l", help="Submit to this lane. Default: the lane of the task."
     ),
     priority: int | None = typer.Option(
         None,
         "--priority",
         "-p",
-        help="Priority from 0 to 9000, higher first. Default: the priority of the task.",
+        help="Set the priority, 0 to 9000, higher first. Default: the priority of the task.",
     ),
     delay: str | None = typer.Option(
         None, "--delay", metavar="10m", help="Start after 30s, 10m, 2h, 7d, or at an ISO time."
@@ -114,8 +114,9 @@ def submit(
 ) -> int:
     """Submit an execution of a task and print its id, or with --wait its result.
 
-    Exit codes: 0 submitted or completed; 1 failed, cancelled or expired; 2 wrong usage; 4 the key
-    was used with other arguments, or the execution has not ended within --timeout; 5 no database.
+    Exit codes: 0: submitted or completed. 1: failed, cancelled or expired. 2: wrong usage. 4: the
+    key was used with other arguments, or the execution has not ended within --timeout. 5: no
+    database.
     """
     seconds = _seconds(timeout, wait)
     if stream and not wait:
@@ -151,8 +152,8 @@ async def result(
 ) -> int:
     """Print the result of an execution as JSON, or the traceback of its failure.
 
-    Exit codes: 0 completed; 1 failed, cancelled or expired; 3 no such execution; 4 not ended yet; 5
-    no database.
+    Exit codes: 0: completed. 1: failed, cancelled or expired. 3: no such execution. 4: not ended
+    yet. 5: no database.
     """
     seconds = _seconds(timeout, wait)
     parse_id(id)

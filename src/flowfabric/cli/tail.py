@@ -37,7 +37,9 @@ async def tail(
         help="Start after the frame with this id.",
         show_default=False,
     ),
-    kind: list[str] | None = typer.Option(None, "--kind", help="Only this kind; may be repeated."),
+    kind: list[str] | None = typer.Option(
+        None, "--kind", help="Print only this kind; may be repeated."
+    ),
     follow: bool = typer.Option(
         True,
         "--follow/--no-follow",

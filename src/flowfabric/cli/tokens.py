@@ -18,8 +18,8 @@ from flowfabric.drawing.times import exact, until
 app = typer.Typer(
     name="token",
     no_args_is_help=True,
-    help="Make, list and revoke tokens of the HTTP server.\n\nThese commands need the owner of the "
-    "schema or the role flowfabric_operator.",
+    help="Make, list and revoke tokens of the HTTP server.\n\nThese commands need the rights of "
+    "the owner of the schema, or the role flowfabric_operator.",
 )
 
 
@@ -44,7 +44,7 @@ async def new(
     """Make a token for one namespace and print it. The token is not stored and cannot be shown
     again.
 
-    Exit codes: 2 wrong usage, 4 not an operator, 5 no database.
+    Exit codes: 2: wrong usage. 4: not an operator. 5: no database.
     """
     ttl = None if expires is None else span(expires, "expires")
     async with database.client() as client:
@@ -83,7 +83,7 @@ async def revoke(
 ) -> None:
     """Revoke a token. Servers accept it for at most 5 more seconds.
 
-    Exit codes: 3 no such token, 4 not an operator, 5 no database.
+    Exit codes: 3: no such token. 4: not an operator. 5: no database.
     """
     try:
         token_id = UUID(id)

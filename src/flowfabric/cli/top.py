@@ -35,8 +35,7 @@ WINDOW = timedelta(seconds=10)
 # How many running executions are looked at for their progress.
 MOST_LISTED = 50
 _RUNNING = ExecutionFilter(states=[PublicState.ACTIVE])
-# The pause after a read is at least this many times the duration of the read, to spare a slow
-# database.
+# After a read, pause for at least this many times its duration, to spare a slow database.
 PAUSE_FACTOR = 5.0
 # Executions that wait longer than this are highlighted.
 _LONG = timedelta(minutes=1)

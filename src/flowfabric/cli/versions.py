@@ -21,7 +21,7 @@ async def versions(
     database: Namespaces,
     printer: Printer,
     task: str | None = typer.Argument(
-        None, metavar="[TASK]", help="Only this task. Default: all tasks.", show_default=False
+        None, metavar="[TASK]", help="List only this task. Default: all tasks.", show_default=False
     ),
 ) -> None:
     """List code versions, their executions in flight, and whether they may be switched off.

@@ -35,15 +35,19 @@ async def add(
     database: Namespace,
     printer: Printer,
     actor: Actor,
-    address: str = typer.Argument(metavar="URL", help="Where to post: https only."),
+    address: str = typer.Argument(metavar="URL", help="URL to post to: https only."),
     name: str | None = typer.Option(
         None, "--name", help="The name of the webhook. Default: the host of the URL."
     ),
     kinds: str | None = typer.Option(
-        None, "--kinds", help="Only these kinds of events, such as completed,failed. Default: all."
+        None,
+        "--kinds",
+        help="Post only these kinds of events, such as completed,failed. Default: all.",
     ),
     task: list[str] | None = typer.Option(
-        None, "--task", help="Only these tasks; * stands for any text. May be repeated."
+        None,
+        "--task",
+        help="Post only events of these tasks; * stands for any text. May be repeated.",
     ),
     detail: bool = typer.Option(
         False,
@@ -57,7 +61,7 @@ async def add(
     A post contains the kind of the event and the id of the execution, but no arguments and no
     result.
 
-    Exit codes: 2 the URL is not allowed, 4 the name is taken.
+    Exit codes: 2: the URL is not allowed. 4: the name is taken.
     """
     target = parse_webhook_url(address)
     chosen = name or target.host
@@ -110,7 +114,7 @@ async def test(database: Namespace, name: Name) -> int:
 
     The rules of a worker apply: FLOWFABRIC_WEBHOOK_HOSTS of this command must list the host, too.
 
-    Exit codes: 1 the receiver did not accept it.
+    Exit codes: 1: the receiver did not accept it.
     """
     from flowfabric.app.webhooks import Poster, Refusal, trial_body
     from flowfabric.core.ids import uuid7

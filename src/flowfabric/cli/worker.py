@@ -59,7 +59,9 @@ def worker(
         help="Serve metrics for Prometheus on this port. Default: none.",
         show_default=False,
     ),
-    metrics_host: str = typer.Option("127.0.0.1", "--metrics-host", help="Address of the metrics."),
+    metrics_host: str = typer.Option(
+        "127.0.0.1", "--metrics-host", help="Serve the metrics on this address."
+    ),
     finish_only: bool = typer.Option(
         False,
         "--finish-only",
@@ -71,8 +73,8 @@ def worker(
     After SIGTERM or Ctrl-C the worker claims no further executions, and waits for running ones. A
     second signal releases them at once.
 
-    Exit codes: 0 stopped by a signal, 6 handlers that do not stop occupy all slots; restart the
-    worker.
+    Exit codes: 0: stopped by a signal. 6: all slots are lost to handlers that do not stop; restart
+    the worker.
     """
     signals = Signals((signal.SIGTERM, signal.SIGINT))
     settings = Settings.from_environment()
@@ -204,7 +206,8 @@ class Signals:
         process that does not end.
         """
         if self._at_once is not None:
-            # The first signal may arrive after the second one. It must not end the process.
+            # The first signal may arrive after the second one. Even then it must not end the
+            # process.
             return signal.SIG_IGN
         return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
 

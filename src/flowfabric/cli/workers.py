@@ -79,7 +79,7 @@ async def drain(
     nothing more, finishes within its drain timeout, and its process ends. If something starts the
     process again, the new worker takes work as before.
 
-    Exit codes: 3 it is not listed, 5 no database.
+    Exit codes: 3: it is not listed. 5: no database.
     """
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")
@@ -123,7 +123,7 @@ async def mark_dead(
     command stops no process: a worker that is still running is listed again after its next
     heartbeat.
 
-    Exit codes: 3 it is not listed, 5 no database.
+    Exit codes: 3: it is not listed. 5: no database.
     """
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")

@@ -48,8 +48,8 @@ def busy_pauses() -> Iterator[float]:
     return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
 
-# What gets the answer to an item: a future, or a function that is called with the item and its
-# answer. A function costs less than a future.
+# The receiver of an answer: a future, or a function that is called with the item and its answer. A
+# function costs less than a future.
 Sink: TypeAlias = "asyncio.Future[Answer] | Callable[[Any, Answer | BaseException], None]"
 
 

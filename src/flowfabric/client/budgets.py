@@ -132,7 +132,8 @@ class Budgets(Scoped):
     async def _everywhere(
         self, read: Callable[[int], Awaitable[Infos]], partition: int | None
     ) -> BudgetList:
-        """Read budgets in one partition or in all. Only the executions in line differ."""
+        """Read budgets in one partition or in all. Only the count of executions in line differs by
+        partition."""
         if partition is not None:
             return Found(await read(partition))
         answers, missing = await ask_reachable(await self._database.partitions.all(), read)
@@ -284,7 +285,8 @@ class Budgets(Scoped):
     async def report_usage(
         self, claimed: Claimed, usage: Mapping[str, int], dedup_key: str | None = None
     ) -> UsageAnswer:
-        """Report the usage of a running execution to all its budgets. Needs its lease.
+        """Report the usage of a running execution to all its budgets. The call needs the lease of
+        the execution.
 
         Calls in flight share one transaction. Keys work as in `report_usage_admin`.
         """

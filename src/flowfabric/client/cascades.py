@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import timedelta
 
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.db import functions
 from flowfabric.db.session import Database

@@ -54,8 +54,8 @@ class SubscribedEvent(Event):
     async def ack(self) -> None:
         """Acknowledge this event and all events before it.
 
-        These events do not come again, except after a crash: the position is stored only when a
-        whole page is acknowledged, so the events of the current page may then come again.
+        These events do not come again, unless the consumer crashes: the position is stored only
+        when a whole page is acknowledged, so a crash may bring events of the current page again.
 
         Raises SubscriptionLost if another consumer has the subscription now, or if the subscription
         was reset. Then the events come again, to the other consumer or to this one.
@@ -81,8 +81,8 @@ def _numbered(event: Event, turn: _Turn, number: int) -> SubscribedEvent:
 
 
 class HintListener:
-    """The connection on which a client listens for all its consumers. It is open while the client
-    has consumers.
+    """The connection on which a client listens for hints, for all its consumers. It is open while
+    the client has consumers.
     """
 
     def __init__(self, database: Database) -> None:
@@ -184,9 +184,9 @@ class _Turn:
                 await self.store()
 
     async def make_room(self, count: int, page_size: int) -> None:
-        """Store the position before more than one page could come again after a crash.
+        """Store the position often enough that at most one page comes again after a crash.
 
-        Called before the next page is read.
+        The consumer calls this before it reads the next page.
         """
         self._advance()
         if self._cursor is not None and self._count + count > page_size:
@@ -441,8 +441,8 @@ class Subscription:
                     cursor=cursor,
                 )
             except (Unavailable, RetryExhausted) as error:
-                # At its first call a consumer raises at once if the database is down. A consumer
-                # that has read, or has waited for its turn, waits for the database.
+                # If the database is down, the first call of a consumer raises at once. A consumer
+                # that has read, or has waited for its turn, waits until the database is back.
                 if is_first and not is_told:
                     raise
                 subscriptions.check_open()

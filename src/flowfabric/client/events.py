@@ -332,7 +332,9 @@ def wanted_texts(field: str, values: Iterable[str] | None) -> list[str] | None:
     texts = None if values is None else list(values)
     for text in texts or ():
         if not isinstance(text, str):
-            raise InvalidInput(field=field, problem=f"must be a list of strings: {text!r} is none")
+            raise InvalidInput(
+                field=field, problem=f"must be a list of strings: {text!r} is not a string"
+            )
     return texts
 
 

@@ -16,15 +16,15 @@ from flowfabric import tracing
 from flowfabric.client.addresses import lease_addresses
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
 from flowfabric.client.cascades import is_pending
-from flowfabric.client.claimed import claimed_of
+from flowfabric.client.claim_answer import claimed_of
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.hints import RationedHint, ready_hint
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.operations import ExecutionOperations
 from flowfabric.client.outcomes import answers, refusal
-from flowfabric.client.passes import Due, handle_everywhere
 from flowfabric.client.reads import ExecutionReads
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.client.submissions import (
     ARRAYS,
     Answer,
@@ -122,8 +122,8 @@ class Executions(ExecutionReads, ExecutionOperations):
                     one.id = ExecutionId.of(partition, uuid)
 
     async def place_again(self, submissions: Sequence[Submission]) -> None:
-        """Move submissions to the partitions that their keys have now, after the engine refused the
-        partitions that they had before."""
+        """Move submissions to the current partitions of their keys, after the engine refused their
+        old partitions."""
         await self._database.partitions.refresh()
         _place_keys(submissions, self._database.partitions.numbers.keyed)
 
@@ -259,7 +259,7 @@ class Executions(ExecutionReads, ExecutionOperations):
                 "gives_way": gives_way,
             }
             if max_wait is not None:
-                asked |= {"limit": limit, "partition": partition}
+                asked |= {"limit": limit, "partition": partition, "claim_id": claim_id}
                 return await self._claim_within(max_wait, asked)
             several = await self._database.partitions.all()
             if len(several) > 1:
@@ -376,7 +376,7 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def start(self, claimed: Claimed, *, alone: bool = False) -> None:
         """Report that an execution starts to run. `alone` means alone in its process.
 
-        Required after a claim with `reports_starts` if the execution crashed before
+        After a claim with `reports_starts`, this call is required if the execution crashed before
         (`crash_count`). If the process crashes now, the crash counts against this execution.
         """
         batcher = self._starts.get(claimed.partition_key)
@@ -431,8 +431,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that waited for a worker with their capabilities, if one is registered
-        now.
+        """Unblock executions that were blocked because no live worker could run them, if a live
+        worker can run them now. Return how many were unblocked, and the time until more may be due.
         """
         return await handle_everywhere(
             self._database,
@@ -609,9 +609,10 @@ class Executions(ExecutionReads, ExecutionOperations):
 
 
 def _place_keys(submissions: Sequence[Submission], partitions: int) -> None:
-    """Put submissions with a key into the partitions of their keys.
+    """Move each submission that has a key into the partition of its key.
 
-    If this puts a child into another partition than its parent, the child loses its parent.
+    A submission that changes its partition forgets its parent, because a child is in the partition
+    of its parent. If the child is bound to its parent, raise InvalidInput instead.
     """
     for one in submissions:
         if one.key is None:

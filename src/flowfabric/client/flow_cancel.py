@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from flowfabric.client.addresses import Scoped, address, flow_address
 from flowfabric.client.cascades import Cascades
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import (
     FlowAlreadyTerminal,
     FlowCancelTimeout,

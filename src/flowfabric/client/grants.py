@@ -10,7 +10,7 @@ from uuid import UUID
 
 from flowfabric.client.addresses import Scoped, address
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.attempts import attempt_index
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Claimed, check_name

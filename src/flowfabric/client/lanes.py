@@ -119,8 +119,9 @@ class Lanes(Scoped):
     ) -> Found[LaneTraffic]:
         """Return counts and rates of the lanes.
 
-        Cheap enough to poll: it reads a bounded number of rows. A partition that cannot be reached
-        is not counted; then `missing` names it, and the `is_more` flags of the counts are set.
+        You may call this often: it reads a bounded number of rows. A partition that cannot be
+        reached is not counted; then `missing` names it, and the `is_more` flags of the counts are
+        set.
         """
         partitions = await self._database.partitions.all()
         count = len(partitions)

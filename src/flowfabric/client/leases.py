@@ -13,7 +13,7 @@ from flowfabric.client.batching import Busy
 from flowfabric.client.operations import apply_once
 from flowfabric.client.outcomes import answers, refusal
 from flowfabric.client.partitions import within_time
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import FlowFabricError, RetryExhausted, Unavailable
 from flowfabric.core.execution import Claimed, Steered
 from flowfabric.core.ids import AnyId
@@ -26,8 +26,8 @@ from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
-# With several partitions, renewing the leases of one partition may take a tenth of the lease time
-# (lease time / RENEW_SHARE), but at least this many seconds.
+# With several partitions, a call that renews the leases of one partition may take the lease time
+# divided by RENEW_SHARE, but always at least LEAST_RENEW_SECONDS.
 RENEW_SHARE = 10
 LEAST_RENEW_SECONDS = 0.5
 
@@ -45,7 +45,7 @@ class Leases(Scoped):
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         super().__init__(database, namespace)
-        # By partition: when renewing its leases last failed.
+        # For each partition, the time at which renewing its leases last failed.
         self._failed: dict[int, float] = {}
 
     async def renew(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.outcomes import Pass
 from flowfabric.client.partitions import ask_reachable
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.minute import Counted, together
 from flowfabric.core.states import EventKind
@@ -29,11 +29,13 @@ class Minutes(Scoped):
         step: timedelta | None = None,
         task: str | None = None,
         lane: str | None = None,
+        is_total: bool = False,
     ) -> Sequence[Counted]:
         """Return the counts of the last `window` (at most 30 days), by lane, task and kind.
 
-        `step` divides the time into parts. A reconciler counts the events some seconds after they
-        happened. A partition that cannot be reached is not counted.
+        `step` divides the time into parts. `is_total` adds up all lanes and tasks, and leaves out
+        the latencies, which is enough for a chart. A reconciler counts the events some seconds
+        after they happened. A partition that cannot be reached is not counted.
         """
         if not isinstance(window, timedelta) or not timedelta(0) < window <= timedelta(days=30):
             raise InvalidInput(field="window", problem="must be more than 0 and at most 30 days")
@@ -57,6 +59,7 @@ class Minutes(Scoped):
                 step=step,
                 task=task,
                 lane=lane,
+                is_total=is_total,
             )
             return [_counted(row) for row in rows]
 

@@ -11,7 +11,7 @@ from typing import Any
 from flowfabric.client.addresses import Scoped, address, lease_address, place
 from flowfabric.client.cascades import Cascades
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhausted
 from flowfabric.core.execution import (
     CancelSource,
@@ -47,8 +47,8 @@ _ANSWERS = {
 class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
-    Every operation may be sent again after a lost connection. If a second send could take effect a
-    second time, the operation is tied to one version of the execution: to `if_version`, or to the
+    Every operation may be sent again after a lost connection. If sending it twice could have two
+    effects, the operation applies to one version of the execution only: to `if_version`, or to the
     version that the client reads first.
     """
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped
 from flowfabric.client.outcomes import handle_batch
 from flowfabric.client.partitions import ask_reachable
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import InvalidInput, LimitReached, QuotaNotFound, Unavailable
 from flowfabric.core.ids import uuid7
 from flowfabric.core.limit import Limit, Rate, check_limit_name, check_whole_number

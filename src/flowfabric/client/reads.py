@@ -530,9 +530,9 @@ class ExecutionReads(Scoped):
     ) -> ExecutionCount:
         """Count the executions that match.
 
-        The count is exact up to `most`, at most 10 000; above that, `is_more` is set. One read
-        looks at up to 2500 executions. With `reads`, the count stops after this many reads and
-        sets `is_more` if it has not looked at all executions.
+        The count is exact up to `most`, which may be up to 10 000. Above that, `is_more` is set.
+        One read looks at up to 2500 executions. With `reads`, the count stops after this many reads
+        and sets `is_more` if it has not looked at all executions.
         """
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= COUNT_LIMIT:
             raise InvalidInput(field="most", problem=f"must be a whole number, 1 to {COUNT_LIMIT}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.execution import check_lane, check_tags
 from flowfabric.db import functions
 from flowfabric.db.session import Database

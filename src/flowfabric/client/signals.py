@@ -19,7 +19,7 @@ from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.operations import apply_once
 from flowfabric.client.outcomes import Pass, refusal
 from flowfabric.client.partitions import ask_each, ask_reachable, share_of
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.client.steps import Steps
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
@@ -193,7 +193,8 @@ class Signals(Scoped):
         return [PendingWaitpoint(**dict(row)) for row in rows]
 
     async def asked(self, token: str) -> AskedWaitpoint:
-        """Return what to ask the holder of a token; raise InvalidToken for every wrong token."""
+        """Return the question or the request of a waitpoint, for the holder of its token. Raise
+        InvalidToken for every wrong token."""
         id = token_address(token)
         rows = await self._database.call(
             functions.READ_WAITPOINT, **address(id, self._namespace), token=token
@@ -662,7 +663,7 @@ def _record(row: Any) -> SignalRecord:
 
 
 def _join_feed(cursors: Mapping[int, str]) -> str:
-    """Return one cursor of the feed for the positions in partitions: `0=7:9:8/1=3:3:`."""
+    """Return one cursor of the feed for the positions in partitions: `0=0.7:9:8/1=0.3:3:`."""
     return "/".join(f"{partition}={cursors[partition]}" for partition in sorted(cursors))
 
 

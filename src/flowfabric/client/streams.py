@@ -15,7 +15,7 @@ from flowfabric.client.addresses import Scoped, address, lease_addresses
 from flowfabric.client.events import STREAM_CHANNEL, wanted_texts
 from flowfabric.client.frames import Answer, FrameQueue, FrameSender, hint_of, pack_hint
 from flowfabric.client.outcomes import Pass, refusal
-from flowfabric.client.passes import Due, handle_everywhere
+from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.client.results import Results
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import (
@@ -437,7 +437,9 @@ def _is_asked(item: StreamItem, kinds: Collection[str] | None) -> bool:
 
 
 def _note_floor(tail: Tail, row: Any) -> None:
-    """Tell the reader once if durable frames that it has not read were removed."""
+    """If durable frames were removed before the reader read them, tell the reader, once for each
+    new floor.
+    """
     if row["floor_ms"] is None:
         return
     floor = (row["floor_ms"], row["floor_seq"])

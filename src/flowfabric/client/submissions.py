@@ -328,8 +328,8 @@ class Find:
     """An action of a plan: look up the place of submissions again, because the client's cache is
     wrong.
 
-    The database lacks a route or a gate that the client has cached. With `has_moved`, the keys of
-    the submissions now belong to other partitions.
+    With `has_moved`, the keys of the submissions now belong to other partitions. Otherwise the
+    database lacks a route or a gate that the client has cached.
     """
 
     submissions: Sequence[Submission]
@@ -557,7 +557,7 @@ async def carry_out(
 
 
 def carry_out_sync(plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Place]) -> T:
-    """Perform the actions of a plan in a thread that may block."""
+    """Perform the actions of a plan in the calling thread, and block it meanwhile."""
     answer: Any = None
     error: Unavailable | None = None
     try:

@@ -193,7 +193,7 @@ class Subscriptions(Scoped):
         count: int = 0,
     ) -> bool:
         """Store the position of the consumer that holds a subscription, or only renew its hold;
-        return False if it has lost the hold.
+        return False if the consumer has lost the hold.
         """
         rows = await self._database.call(
             functions.ACK_SUBSCRIPTION,

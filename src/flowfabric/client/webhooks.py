@@ -196,7 +196,7 @@ class Webhooks(Scoped):
 
     async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
         """Store the position of the worker that holds a webhook, or only renew its hold; return
-        False if it has lost the hold.
+        False if the worker has lost the hold.
         """
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
 

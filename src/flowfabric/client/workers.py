@@ -19,11 +19,11 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 
 BATCH = 1000
-# This count means: more executions in flight than the engine counts.
+# The engine counts at most 10 000 executions in flight. This number means more.
 MANY = 10_001
 # The namespace of a worker that serves all namespaces.
 EVERY_NAMESPACE = ""
-# How many routes of other code versions a claim takes.
+# A claim accepts at most this many routes of other code versions.
 _MOST_UNSERVED = 1000
 
 

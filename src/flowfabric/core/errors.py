@@ -85,6 +85,10 @@ if TYPE_CHECKING:
 
 from flowfabric.core.attempts import with_attempt_numbers
 
+# Facts that belong to the holder of a lease. No message shows them, because messages go to logs and
+# to callers over HTTP.
+LEASE_FACTS = frozenset({"lease_id", "attempt_id"})
+
 
 class FlowFabricError(Exception):
     """Something went wrong in flowfabric."""
@@ -124,7 +128,11 @@ class FlowFabricError(Exception):
     def explained(cls, facts: dict[str, Any]) -> Self:
         """Return this error with its default message, followed by the facts from the engine."""
         words = " ".join((cls.__doc__ or "").split())
-        details = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        details = ", ".join(
+            f"{key}={value}"
+            for key, value in facts.items()
+            if value is not None and key not in LEASE_FACTS
+        )
         return cls(f"{words} ({details})" if details else words, **facts)
 
 

@@ -78,7 +78,7 @@ class Route:
 
 
 class OnConflict(StrEnum):
-    """What a submit does if its key was used before, for the same task with other arguments."""
+    """How a submit handles a key that the same task used before with other arguments."""
 
     RAISE = "raise"
     EXISTING = "existing"
@@ -109,13 +109,14 @@ class Submission:
     key_partitions: int | None = None
     # Not sent: the client applies it to the engine's answer.
     on_conflict: OnConflict = OnConflict.RAISE
-    # The execution whose handler submits this one, and whether its end cancels this one.
+    # The parent: the execution whose handler submits this one. With `with_parent`, the end of the
+    # parent cancels this execution.
     parent_id: ExecutionId | None = None
     with_parent: bool = False
     # W3C traceparent and tracestate, as JSON.
     trace_context: str | None = None
     task_version: str | None = None
-    # The gates of the limits and budgets that it counts under.
+    # The gates of the limits and budgets that apply to the execution.
     quotas: tuple[Gate, ...] = ()
     budgets: tuple[Gate, ...] = ()
     # Executions of a lane with different fair keys take turns.

@@ -41,10 +41,10 @@ _MAX_NAMES_OF_A_CYCLE = 12
 class FlowState(StrEnum):
     """The state of a flow in one word, computed from its members.
 
-    A cancelled flow is `cancelled`. A flow whose members have all ended is `failed` if a member
-    failed, expired or was cancelled; if not, it is `completed`. Any other flow is `running` if a
-    member is active. Without an active member, it is `blocked` if a member waits for anything but a
-    worker, and `open` otherwise.
+    It is the first of these that applies. `cancelled`: the flow was cancelled. `failed`: all
+    members have ended, and one of them failed, expired or was cancelled. `completed`: all members
+    have ended. `running`: a member is active. `blocked`: a member waits for something other than a
+    worker. `open`: otherwise.
     """
 
     OPEN = "open"

@@ -185,9 +185,9 @@ def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
 def _before(crc: int) -> int:
     """Return the checksum that becomes `crc` when two zero bytes are appended.
 
-    Appending two other bytes is the same as XORing them into the checksum and appending two zero
-    bytes. So the result, XORed with any checksum, is the two bytes that lead from that checksum to
-    `crc`.
+    To find the two bytes that turn another checksum into `crc`, XOR that checksum with the result.
+    This works because appending two bytes has the same effect as XORing them into the checksum and
+    then appending two zero bytes.
     """
     return _BEFORE_HIGH[crc >> 8] ^ _BEFORE_LOW[crc & 0xFF]
 
@@ -199,7 +199,7 @@ def _computed_before(crc: int) -> int:
     return crc
 
 
-# What each byte adds to a checksum, and which byte adds a given low byte.
+# Two tables: the part that each byte adds to a checksum, and the byte that adds a given low byte.
 _CRC = [crc_hqx(bytes([byte]), 0) for byte in range(256)]
 _CRC_INDEX = [index for _, index in sorted((_CRC[byte] & 0xFF, byte) for byte in range(256))]
 # A checksum is linear: `_before` of two bytes is the XOR of `_before` of each byte.

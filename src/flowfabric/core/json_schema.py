@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Deeper parts are not checked here: the handler checks the whole value when it takes it.
+# Parts that are nested deeper are not checked here. The handler checks the whole value later.
 _MAX_DEPTH = 64
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -19,7 +19,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 # Keywords whose schemas apply to the same value.
 _BRANCHES = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
-# What the keywords that are read here must hold.
+# The keywords that are read here, grouped by the type of value that each must have.
 _SCHEMAS_BY_NAME = ("$defs", "properties")
 _LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SCHEMAS = ("additionalProperties", "items")
@@ -39,12 +39,11 @@ _WORDS = {
 
 
 class _Root:
-    """The definitions of a document, and the results so far, by schema and by the
-    place of the value.
+    """The definitions of a document, and the results of checks, by schema and by the path of the
+    value.
 
-    The results are kept because values inside nested choices (`anyOf`) would otherwise be checked
-    again for every choice around them: a choice between two references to itself would double the
-    work at each depth.
+    Results are kept, so that no part of a value is checked twice with the same schema. Without
+    them, nested choices (`anyOf`) could double the work at each depth.
     """
 
     def __init__(self, document: Any) -> None:
@@ -55,7 +54,8 @@ class _Root:
 
 
 def find_problem(document: Any, value: Any) -> str | None:
-    """Return the first part of a value that does not fit, and why; None if it fits.
+    """Return the first part of a value that does not fit the schema, and why; None if the value
+    fits.
 
     Only the keywords about types, members and limits are checked here. The handler checks the other
     keywords, such as `pattern` and `format`.
@@ -68,7 +68,8 @@ def find_problem(document: Any, value: Any) -> str | None:
 
 
 def find_flaw(schema: Any, path: str = "", depth: int = 0) -> str | None:
-    """Return the first keyword of a schema that has no valid value, and why; None if there is none.
+    """Return the first keyword with an invalid value in a schema, and why it is invalid; None if
+    all values are valid.
 
     A program in another language may register any JSON as a schema. Forms and checks read only
     schemas without flaws.
@@ -97,7 +98,7 @@ def find_flaw(schema: Any, path: str = "", depth: int = 0) -> str | None:
 
 
 def _wanted(name: str, value: Any) -> str | None:
-    """Return what the value of a keyword must be, if it is something else."""
+    """Return the type that the value of a keyword must have; None if the value has it."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _SCHEMAS_BY_NAME:
         return None if isinstance(value, dict) else "an object"
@@ -148,8 +149,8 @@ def _look(
     if choices:
         tried = [_problem(one, value, root, path, depth + 1) for one in choices]
         if None not in tried:
-            # Report the problem of the choice that fits best: the one that failed deepest inside
-            # the value.
+            # Report the problem of the choice that fits best: its problem is deepest inside the
+            # value.
             return max((one for one in tried if one), key=lambda one: one[0].count("."))
     return (
         _type_problem(schema, value, path)

@@ -89,7 +89,7 @@ class Limit:
     An execution over the limit waits in a line. With `overflow="refuse"`, a submission for which
     there is no room raises LimitReached, and nothing is stored.
 
-    A limit without numbers has the numbers that another task or an operator gave it.
+    A limit without numbers uses the numbers that another task or an operator has given.
     """
 
     name: str
@@ -168,6 +168,15 @@ class Budget:
     def __post_init__(self) -> None:
         check_limit_name("budget.name", self.name)
         check_key("budget.key", self.key)
+        for name in ("usd", "tokens"):
+            if name in self.amounts:
+                raise InvalidInput(
+                    field=f"budget.amounts.{name}", problem=f"is the argument {name} of the budget"
+                )
+        if "name" in self.amounts:
+            raise InvalidInput(
+                field="budget.amounts.name", problem="is the argument name of ctx.usage"
+            )
         given = dimensions("budget", usd=self.usd, tokens=self.tokens, **self.amounts)
         for name, amount in given.items():
             if amount < 1:
@@ -225,8 +234,8 @@ class Gate:
     """The counter of one limit, or of one budget, for one key; '' stands for no key.
 
     Its id is a hash of its names, as the engine computes it. A limit with a key has a counter for
-    each value of the key. Such a limit also has a gate without a key, which counts nothing and only
-    stands for the declaration.
+    each value of the key. Such a limit also has a gate without a key. This gate counts nothing; it
+    only holds the declaration.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""How many partitions a database has, and rows that were found in them."""
+"""Records: how many partitions a database has, and rows that were found in several partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Found(list[T]):
 class PartitionNumbers:
     """How many partitions exist, how many of them are used for new ids, and how many for keys.
 
-    After `rests_for`, new ids use all existing partitions.
+    `rests_for` is the time until new ids use all existing partitions.
     """
 
     partitions: int

@@ -119,9 +119,9 @@ def names_groups(kinds: ExceptionTypes) -> bool:
 class StreamPolicy:
     """How much a stream keeps, and how long.
 
-    About `max_frames` durable frames are kept, the newest ones (default: all). A stream refuses
-    frames beyond `max_bytes` (default: 64 MiB). Frames are deleted when their execution has ended
-    and `retention` has passed since then (default: together with the execution).
+    A stream keeps about `max_frames` of its newest durable frames (default: all). A stream refuses
+    frames beyond `max_bytes` (default: 64 MiB). Frames are deleted `retention` after the end of
+    their execution (default: together with the execution).
     """
 
     max_frames: int | None = None
@@ -180,7 +180,7 @@ def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
 def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozenset[str]:
     """Check capabilities by the engine's rules and return them as a set.
 
-    An invalid value raises; it must not become an empty set by mistake.
+    An invalid value raises an error, so that it cannot become an empty set by mistake.
     """
     if isinstance(capabilities, str):
         raise InvalidInput(

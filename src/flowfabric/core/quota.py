@@ -10,7 +10,7 @@ from typing import Any
 from flowfabric.core.limit import Rate
 from flowfabric.core.states import BudgetPeriod, OnExceed, Overflow
 
-# The engine counts at most so many executions in line; this number means more.
+# The engine counts at most 10 000 executions in line. This number means more.
 MORE_IN_LINE = 10_001
 
 
@@ -45,7 +45,8 @@ class GateInfo:
     """The counter of a quota for one key, and the executions that wait in line for it.
 
     `running` counts executions. `held` counts slots that are used outside executions. `started`
-    counts the starts in the window. `in_line` is exact up to 10 000; 10 001 means more.
+    counts the starts in the window. `in_line` is exact up to 10 000; 10 001 means more. If an
+    operator set the numbers, `is_set` is true; `reason` says why.
     """
 
     gate_id: int
@@ -59,6 +60,9 @@ class GateInfo:
     started: int
     in_line: int
     opens_at: datetime | None
+    reason: str | None
+    changed_by: str | None
+    changed_at: datetime | None
 
     def plus(self, other: GateInfo) -> GateInfo:
         """Return the counters of two partitions as one counter. It opens when the first opens."""

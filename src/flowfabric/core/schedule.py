@@ -73,19 +73,21 @@ class Rule:
     anchor: datetime | None = None
 
     def after(self, moment: datetime) -> datetime:
-        """Return the first time of the rule after a moment."""
+        """Return the first moment after `moment` at which the rule fires."""
         for time in self.times(moment):
             return time
         raise InvalidInput(field="every", problem=f"{self} has no time before the year 10000")
 
     def times(self, moment: datetime) -> Iterator[datetime]:
-        """Yield the times of the rule after a moment, ascending."""
+        """Yield the moments after `moment` at which the rule fires, ascending."""
         if self.every is not None:
             return self._steps(moment, self.every)
         return self._calendar(moment)
 
     def latest(self, first: datetime, now: datetime) -> datetime:
-        """Return the last time of the rule up to `now`, or `first` if there is none."""
+        """Return the last moment between `first` and `now` at which the rule fires, or `first` if
+        there is none.
+        """
         if self.every is not None:
             return max(first, self.after(now) - self.every)
         # Search backwards in growing windows: a rule that fires every minute may have been idle for
@@ -125,7 +127,7 @@ class Rule:
         )
 
     def _instants(self, moment: datetime) -> Iterator[datetime]:
-        """Yield the moments at which the wall clock shows a time of the rule, ascending.
+        """Yield the moments at which the cron rule fires, ascending.
 
         They include all moments after `moment`, and a few before it.
         """
@@ -196,7 +198,7 @@ class Plan:
 def plan(
     rule: Rule, misfire: Misfire, next_at: datetime, now: datetime, most: int = MAX_FIRINGS
 ) -> Plan:
-    """Return the times from `next_at` (the first time that has not fired) to `now` that must fire.
+    """Return the times that must fire, from `next_at` (the first time that has not fired) to `now`.
 
     `all`: every time fires, in order, at most `most` per call. `once`: only the latest time fires.
     `skip`: only the latest time fires, unless it is more than GRACE ago.

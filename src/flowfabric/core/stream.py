@@ -19,7 +19,8 @@ MAX_FRAME_BYTES = 65_536
 MAX_KIND_BYTES = 64
 MAX_CORRELATION_BYTES = 256
 MAX_PATCH_DEPTH = 16
-# A value that is nested deeper comes as text: programs that show it would run out of stack.
+# A value that is nested deeper is returned as text, because programs that show it could run out of
+# stack.
 MAX_VALUE_DEPTH = 200
 # In a summary patch this text stands for a null, because a real null deletes its key.
 NULL = "__ff_null__"

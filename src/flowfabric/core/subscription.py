@@ -79,9 +79,9 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The events that a subscription wants. None means all.
+    """The filters of a subscription: which events it wants. None means all.
 
-    The database stores all of them except the feed.
+    The database stores every filter except the feed.
     """
 
     kinds: list[str] | None = None

@@ -27,8 +27,8 @@ class TaskName:
 class TaskInfo:
     """A task as its app registered it.
 
-    `arguments` and `result` are JSON Schemas, or None if unknown. Each limit has its kind (quota or
-    budget), its name, whether it has a key, and which argument is the key.
+    `arguments` and `result` are JSON Schemas, or None if unknown. Each limit has a kind (quota or
+    budget) and a name. It also says whether it has a key, and which argument is the key.
     """
 
     namespace: str

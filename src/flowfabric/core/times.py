@@ -9,7 +9,7 @@ from flowfabric.core.errors import InvalidInput
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-# A moment, or a duration relative to the `now` of `past` and `future`.
+# A moment, or a duration. `past` and `future` turn a duration into a moment.
 When: TypeAlias = timedelta | datetime
 
 

@@ -46,8 +46,8 @@ def skip_library(error: BaseException) -> TracebackType | None:
 def place_of(error: BaseException) -> str | None:
     """Return the innermost function of user code that an error came through, with its module.
 
-    A function of the standard library or of an installed package is returned only if the error came
-    through no function of the app itself.
+    Functions of the app itself come first. A function of the standard library or of an installed
+    package is returned only if there is no function of the app.
     """
     place = outside = None
     trace, follows = error.__traceback__, False
@@ -75,8 +75,8 @@ def _installed() -> tuple[str, ...]:
 def fold(trace: str, library: str = LIBRARY) -> str:
     """Remove the library's frames from the text of a traceback, and add how many were removed.
 
-    If no frame is of user code, the text stays whole, unless the error is one that the library
-    itself defines.
+    If no frame is of user code, all frames stay. The exception is an error that the library itself
+    defines: its frames are removed.
     """
     kept: list[str] = []
     user_frames = folded = 0

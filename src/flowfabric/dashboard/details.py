@@ -10,12 +10,12 @@ from difflib import unified_diff
 from urllib.parse import quote
 
 from flowfabric.core.execution import AttemptInfo, ExecutionInfo
-from flowfabric.core.why import Why
+from flowfabric.core.why import Dimension, Why
 from flowfabric.drawing.plain import body_text
 
 _ID = re.compile(r"\{fp:\d+\}:([0-9a-f-]{36})")
 # The page that a fact in the evidence of a reason links to.
-_PAGES = {"quota": "/lanes", "budget": "/budgets", "gate": "/lanes", "schedule": "/schedules"}
+_PAGES = {"gate": "/lanes", "schedule": "/schedules"}
 _LINKS_SHOWN = 10
 
 
@@ -29,8 +29,16 @@ def links_of(why: Why) -> list[tuple[str, str]]:
                 found[f"{name.removesuffix('_id').replace('_', ' ')} …{id[-12:]}"] = f"/{page}/{id}"
             if name == "lane" and isinstance(value, str):
                 found[f"lane {value}"] = f"/lanes#{quote(f'lane-{value}')}"
+            elif name == "quota" and value == "ff:lane":
+                key = one.evidence["key"]
+                found[f"lane {key}"] = f"/lanes#{quote(f'lane-{key}')}"
+            elif name in ("quota", "budget"):
+                page = "lanes" if name == "quota" else "budgets"
+                found[f"{name} {value}"] = f"/{page}#{quote(f'{name}-{value}')}"
             elif name in _PAGES:
                 found[f"{name} {value}"] = _PAGES[name]
+    if why.dimension is Dimension.WORKER:
+        found["workers"] = "/workers"
     return [*found.items()][:_LINKS_SHOWN]
 
 

@@ -42,10 +42,12 @@ def fields_of(schema: Any) -> tuple[Field, ...]:
     if whole.get("type") != "object" or not isinstance(members, dict):
         return (_field(WHOLE, str(whole.get("title") or "Value"), whole, parts, True),)
     needed = whole.get("required") or ()
-    return tuple(
+    found = [
         _field(PREFIX + name, name, member, parts, name in needed)
         for name, member in members.items()
-    )
+    ]
+    # The database does not keep the order of names. The fields that must be filled come first.
+    return tuple(sorted(found, key=lambda one: not one.is_required))
 
 
 def value_of(schema: Any, form: Mapping[str, str]) -> Any:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from flowfabric.core.ids import uuid7
+from flowfabric.core.limit import amount_text
 from flowfabric.core.states import PublicState
+from flowfabric.dashboard.chart import rate_text
 from flowfabric.dashboard.timeline import draw_gantt, draw_timeline, times_spent
 from flowfabric.drawing.plain import body_text
 from flowfabric.drawing.svg import drawing_style
@@ -56,6 +60,8 @@ MENU = (
     ("Events", "/events", "v"),
     ("Subscriptions", "/subscriptions", "u"),
 )
+# A time as the engine writes it into the details of an event.
+_ISO = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d(\.\d{1,6})?[+-]\d\d:\d\d")
 # A longer payload is cut, because nobody reads it on a page.
 BODY_SHOWN = 20_000
 
@@ -99,19 +105,37 @@ def _changes(before: Any, after: Any) -> list[tuple[str, str]]:
     """Return what an operator changed: each name that differs, with its values as one text."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         before, after = {}, after if isinstance(after, dict) else {"": after}
+    before, after = _with_amounts(before), _with_amounts(after)
     found = []
     for name in [*before, *(one for one in after if one not in before)]:
         old, new = before.get(name), after.get(name)
         if old == new:
             continue
         text = _listed(new) if old is None else f"{_listed(old)} → {_listed(new)}"
-        found.append((printable(name), text))
+        found.append((printable(name.replace("_", " ")), text))
     return found
+
+
+def _with_amounts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return facts of the audit, with the limits of a budget in the units of its dimensions."""
+    names, limits = facts.get("dimensions"), facts.get("hard_limits")
+    if not isinstance(names, list) or not isinstance(limits, list) or len(names) != len(limits):
+        return facts
+    texts = [f"{amount_text(name, most)} {name}" for name, most in zip(names, limits, strict=True)]
+    rest = {name: value for name, value in facts.items() if name != "dimensions"}
+    return {**rest, "hard_limits": texts}
 
 
 def _listed(value: Any) -> str:
     """Return a JSON value for reading; a list without its brackets."""
     return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
+
+
+def _fact(value: Any) -> str:
+    """Return a fact of an event for reading: a time as everywhere on the pages."""
+    if isinstance(value, str) and _ISO.fullmatch(value):
+        return exact(datetime.fromisoformat(value))
+    return _listed(value)
 
 
 def _quoted(word: str) -> str:
@@ -143,6 +167,7 @@ _environment.filters |= {
     "body": _body,
     "shown": _shown,
     "changes": _changes,
+    "fact": _fact,
     "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     "quoted": _quoted,
     "exact": exact,
@@ -155,6 +180,8 @@ _environment.filters |= {
     "printable": lambda value: printable(str(value)),
     "printable_lines": lambda value: "\n".join(map(printable, str(value).split("\n"))),
     "word": lambda value: str(value).replace("_", " "),
+    "minute": lambda moment: f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}",
+    "rate": rate_text,
     "iso": lambda moment: moment.isoformat(),
 }
 _environment.globals |= {

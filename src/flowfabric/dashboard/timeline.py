@@ -120,7 +120,7 @@ def draw_timeline(
 
 
 def times_spent(bars: Sequence[Bar]) -> list[tuple[str, str]]:
-    """Return the legend of a timeline: each class of its bars, and how long they are together."""
+    """Return the legend of a timeline: each class of its bars, and the total time of these bars."""
     found = []
     for kind, words in _LEGEND.items():
         those = [one for one in bars if one.kind == kind]

@@ -135,7 +135,8 @@ def translated(error: Exception, operation: str) -> Exception:
         if state == "42501":
             return SchemaMismatch(
                 f"The role of this process may not call {operation} ({error}). Grant it the role "
-                "flowfabric_app, then run as the owner: flowfabric db migrate"
+                "flowfabric_app, or flowfabric_operator for an act of operators. Then run as the "
+                "owner: flowfabric db migrate"
             )
         if state[:2] in ("22", "23", "54"):
             return InvalidInput(field="item", problem=f"the database cannot store it: {error}")

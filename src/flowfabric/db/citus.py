@@ -177,7 +177,8 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table, where it should be and where it is; `placed` is None before it is distributed."""
+    """A table: where its rows should be, and where they are. `placed` is None before the table is
+    distributed."""
 
     name: str
     wanted: Placing

@@ -302,7 +302,7 @@ async def read_facts(connection: Connection, source: Source) -> Facts:
 
 
 def missing(facts: Facts, partitions: int) -> list[str]:
-    """Return all reasons why a database cannot be distributed, each with what to do."""
+    """Return all reasons why a database cannot be distributed, each with its remedy."""
     return [*_missing_schema(facts), *_missing_cluster(facts), *_missing_quiet(facts, partitions)]
 
 
@@ -419,7 +419,7 @@ async def _stages(
     When its turn comes, each stage reads from the database what is left to do. A dry run assumes
     that the earlier stages have run.
     """
-    # As many shards as partitions: the hash of a partition chooses its shard.
+    # Make as many shards as partitions: the hash of a partition chooses its shard.
     for name, placing in citus.placing(facts.tables, shards=partitions):
         if placing:
             yield Stage(name=name, statements=tuple(placing))
@@ -504,7 +504,7 @@ def _check_partitions(partitions: int) -> None:
 
 
 def _number(version: str) -> tuple[int, int]:
-    """Return the two numbers of a version of Citus, as 12.1-1 or 13.0.3."""
+    """Return the first two numbers of a Citus version: (12, 1) for 12.1-1."""
     major, minor = [*version.replace("-", ".").split("."), "0"][:2]
     return int(major), int(minor)
 

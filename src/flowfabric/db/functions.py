@@ -520,7 +520,7 @@ TRIM_KEYS = _function("trim_keys", "partition_key limit", "handled due_in")
 ROLL_UP_EVENTS = _function("roll_up_events", "partition_key limit", "handled due_in")
 READ_MINUTES = _function(
     "read_minutes",
-    "partition_key namespace since until step task lane",
+    "partition_key namespace since until step task lane is_total",
     "starts_at lane task kind event_count buckets counts",
 )
 
@@ -761,7 +761,7 @@ LIST_GATES = _function(
     "list_gates",
     "partition_key namespace quota key after limit",
     f"gate_id key {_NUMBERS} is_set running held started in_line opens_at "
-    "whole_concurrency whole_rate",
+    "whole_concurrency whole_rate reason changed_by changed_at",
 )
 CHECK_ADMISSION = _function(
     "check_admission",

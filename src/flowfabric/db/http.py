@@ -1,4 +1,4 @@
-"""Calls of the engine through an HTTP server, without rights in the database.
+"""Call the engine through an HTTP server. The caller needs no rights in the database.
 
 The layers above are unchanged: they make the same calls and read the same rows.
 """
@@ -25,7 +25,7 @@ from flowfabric.core.errors import (
     class_of,
 )
 from flowfabric.db import call, functions
-from flowfabric.db.offered import LEFT_TO_WORKERS, OFFERED
+from flowfabric.db.http_functions import LEFT_TO_WORKERS, OFFERED
 from flowfabric.db.partitions import KnownPartitions
 from flowfabric.db.session import Database, Notify, Session
 from flowfabric.db.wire import Row, decode, encode, row_type

@@ -38,7 +38,8 @@ _PLAN_CACHE_MODE = re.compile(r"^set plan_cache_mode = \w+\n", re.MULTILINE)
 # tables, the parameter itself is used. On one server, a plan that uses the parameter and was made
 # while the table was empty would read the whole partition (sql/README.md).
 _PARTITION_OF_A_ROW = re.compile(r"\b(?<=partition_key = )\w+\.pk\b")
-# First the tokens that may contain a semicolon inside a statement, then the semicolon that ends it.
+# A semicolon ends a statement. The alternatives before it match tokens inside which a semicolon
+# does not count.
 _STATEMENT_PART = re.compile(
     r"""--[^\n]*
       | /\*.*?\*/
@@ -128,8 +129,8 @@ class Source:
         return steps
 
     def library(self, *, distributed: bool = False) -> Library:
-        """Return the functions and views for the latest schema step, each function in the form for
-        tables of one server, or for distributed tables."""
+        """Return the functions and views for the latest schema step. With `distributed`, each
+        function has the form for distributed tables, otherwise the form for one server."""
         return Library(
             version=self.library_version,
             files=tuple(
@@ -152,7 +153,7 @@ class DefinedNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Package(Source):
-    """The SQL of the installed package. A process reads its 400 files once, not per connection."""
+    """The SQL of the installed package. A process reads its files once, not for each connection."""
 
     def steps(self) -> tuple[Step, ...]:
         return _steps_of_package(self)

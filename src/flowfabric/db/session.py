@@ -19,7 +19,7 @@ from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.db import call, functions
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.functions import HINT
-from flowfabric.db.kept import KeptConnections
+from flowfabric.db.kept_connections import KeptConnections
 from flowfabric.db.migrate import verify
 from flowfabric.db.outage import Outage
 from flowfabric.db.partitions import KnownPartitions, Numbers

@@ -1,7 +1,7 @@
 """Arguments and rows as JSON, for calls of the engine over HTTP.
 
-A value of a type that JSON lacks is an object with one field, such as {"uuid": "…"}. There is no
-ambiguity, because the engine itself takes and returns no objects: its documents are texts.
+A value whose type JSON lacks becomes an object with one field, such as {"uuid": "…"}. Such an
+object cannot be mistaken for data, because the engine takes and returns documents as texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_DIGITS = 1000
 def _decimal(text: str) -> Decimal:
     number = Decimal(text)
     if not number.is_finite() or max(len(text), abs(number.adjusted())) > _MOST_DIGITS:
-        raise ValueError("the number is too long, or none")
+        raise ValueError("is not a number, or is too long")
     return number
 
 

@@ -162,11 +162,12 @@ def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Portrait:
+class ExecutionDetails:
     """Everything about one execution.
 
-    Shows payload, result and whole step values only with `with_payload`, and never shows secrets.
-    The trace of the last failure has the frames of user code; with `with_trace`, all frames.
+    It contains payload, result and whole step values only with `with_payload`, and never contains
+    secrets. The trace of the last failure has the frames of user code; with `with_trace`, it has
+    all frames.
     """
 
     info: ExecutionInfo
@@ -179,7 +180,7 @@ class Portrait:
     with_trace: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """Return the portrait as plain data."""
+        """Return the details as plain data."""
         facts = plain(self.info)
         for name in ("payload", "result"):
             facts.pop(name, None)
@@ -195,7 +196,7 @@ class Portrait:
         return facts
 
     def lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return the portrait as lines of text."""
+        """Return the details as lines of text."""
         inner = screen.narrowed(2)
         lines = [short_id(self.info.id), *record(self._record_facts(now), screen, indent=2)]
         for title, section in (

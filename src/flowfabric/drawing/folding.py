@@ -151,8 +151,9 @@ def _siblings(picture: Picture) -> list[Hashable]:
 
 
 def _branches(picture: Picture) -> list[Hashable]:
-    """Return the key of every box, made of its task and the keys of all boxes above and below
-    it."""
+    """Return a key for every box. Two boxes get the same key if they have the same task, and the
+    branches above and below them look the same.
+    """
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     joints = _policies(picture)

@@ -191,7 +191,7 @@ class Plan:
 
 
 def plan(picture: Picture) -> Plan:
-    """Measure and place a picture, without folding."""
+    """Compute the sizes and positions of all boxes of a picture, and fold none."""
     ports = _ports(picture)
     is_compact = len(picture.boxes) > COMPACT
     sizes = [_size(box, its, is_compact) for box, its in zip(picture.boxes, ports, strict=True)]

@@ -46,7 +46,8 @@ def text_of(cell: Cell) -> str:
 
 
 def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
-    """Return the text of a cell in its colour. `text` replaces the cell's text, e.g. if cut."""
+    """Return the text of a cell in its colour. `text` replaces the text of the cell, for example by
+    a cut one."""
     text = text_of(cell) if text is None else text
     if not text or not screen.has_colour or not isinstance(cell, Styled):
         return text

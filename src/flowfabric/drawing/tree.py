@@ -104,7 +104,9 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
 
 
 def _summary(box: Box) -> str:
-    """Return the state of a box, or of its members, and how long it took."""
+    """Return the state of a box and how long it took. For a folded box, return how many members are
+    in each state, and the longest time.
+    """
     took = box.duration
     if box.is_folded:
         counts = ", ".join(f"{grouped(count)} {words(state)}" for state, count in box.counts)
@@ -168,7 +170,7 @@ def _dominated(
 
 
 def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> dict[int, str]:
-    """Return the upstreams of each box that has several, as text, group by group."""
+    """For each box with several upstreams, return the upstreams as text, group by group."""
     joints = visible_joints(picture)
     groups: dict[int, dict[int, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
     for line in picture.lines:

@@ -69,7 +69,7 @@ class Approval:
 
     @property
     def comments(self) -> dict[str, str]:
-        """The comments by approver."""
+        """The comment of each approver, by the name of the approver."""
         return {one.approver: one.comment for one in self.answers if one.comment is not None}
 
 
@@ -155,7 +155,7 @@ def check_approval(
     if deny is not None and deny > most:
         raise InvalidInput(
             field="deny",
-            problem=f"must be at most {most}: else all may answer without a decision",
+            problem=f"must be at most {most}: otherwise all could answer without a decision",
         )
     # Without `deny`, the approval is denied as soon as it can no longer be granted.
     return names, needed, most if deny is None else deny
@@ -171,7 +171,7 @@ def encode_details(details: Any) -> bytes | None:
         raise InvalidInput(field="details", problem=describe(error)) from None
     except PydanticSchemaGenerationError as error:
         raise InvalidInput(
-            field="details", problem=f"cannot travel as JSON: {error.message.splitlines()[0]}"
+            field="details", problem=f"cannot be sent as JSON: {error.message.splitlines()[0]}"
         ) from None
     except EncodingError as unfit:
         raise InvalidInput(field="details", problem=unfit.describe()) from None

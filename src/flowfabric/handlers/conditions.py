@@ -22,7 +22,7 @@ MAX_DEPTH = 4
 
 
 class Condition(ABC, Generic[T]):
-    """What a handler waits for with `ctx.wait_for`."""
+    """A condition that a handler waits for with `ctx.wait_for`."""
 
     depth = 0
 
@@ -57,7 +57,7 @@ class One(Condition[T]):
 
     @property
     def address(self) -> tuple[str, str]:
-        """The signal or the waitpoint, whatever the type of its value."""
+        """The signal or the waitpoint, without the type of its value."""
         if self._waitpoint is not None:
             return "waitpoint", str(self._waitpoint.id)
         return "signal", self._key

@@ -74,6 +74,7 @@ from flowfabric.handlers.steps import (
 )
 from flowfabric.handlers.streams import HandlerStream
 from flowfabric.handlers.transactions import TransactionalStep
+from flowfabric.handlers.usage import UsageReport, usage_step
 from flowfabric.handlers.waitpoints import Waitpoint
 from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.signals import check_declared
@@ -98,7 +99,6 @@ _CONDITION = f"{RESERVED_PREFIX}condition"
 _APPROVAL = f"{RESERVED_PREFIX}approval "
 _DECISION = f"{RESERVED_PREFIX}decision "
 _NOW = f"{RESERVED_PREFIX}now"
-_USAGE = f"{RESERVED_PREFIX}usage"
 
 
 class ChildOptions(Protocol):
@@ -833,11 +833,12 @@ class Context(HandlerContext):
     ) -> Any:
         """Ask several approvers a question, and wait until they have decided.
 
-        `need` approvers must approve (default: all). If `deny` approvers refuse, the question is
-        denied; by default, when too few are left to reach `need`. With `deny=1`, one refusal is
-        enough. Each approver answers once, with their own token. The token decides which approver
-        answers, never the text of the answer. `ask` is called for each approver, as a step, to send
-        the token. An operator can answer for an approver with `flowfabric approvals approve`.
+        `need` approvers must approve (default: all). The question is denied when `deny` approvers
+        refuse. By default, it is denied when `need` can no longer be reached. With `deny=1`, one
+        refusal is enough. Each approver answers once, with their own token. The token decides which
+        approver answers, never the text of the answer. `ask` is called for each approver, as a
+        step, to send the token. An operator can answer for an approver with `flowfabric approvals
+        approve`.
 
         After `timeout` the call returns `default`, or raises WaitTimeout.
         """
@@ -1040,7 +1041,12 @@ class Context(HandlerContext):
         self._call_sync(lambda: self.progress(percent, message), "ctx.progress(...)")
 
     async def usage(
-        self, *, tokens: int | None = None, usd: Money | None = None, **amounts: int
+        self,
+        *,
+        tokens: int | None = None,
+        usd: Money | None = None,
+        name: str | None = None,
+        **amounts: int,
     ) -> None:
         """Report the usage of this execution to all its budgets.
 
@@ -1048,46 +1054,45 @@ class Context(HandlerContext):
         a float; other dimensions are whole numbers. If a budget has no room, nothing is counted:
         the call raises BudgetExceeded, or the execution waits for the budget (`on_exceed`).
 
-        A report is recorded like a step: a later run of the handler does not count it again. Inside
-        the function of a step it is not recorded: each call of the function is counted, because
-        each call spends again.
+        A report is recorded like a step: a later run of the handler does not count it again. The
+        reports of concurrent branches are told apart by their amounts. If the amounts may differ in
+        a later run, give each report a `name`. Inside the function of a step a report is not
+        recorded: each call of the function is counted, because each call spends again.
         """
         _check_loop(self._run, "ctx.usage(...)", "ctx.usage_sync", in_steps=True)
         usage = dimensions("usage", tokens=tokens, usd=usd, **amounts)
         durable = self._run.make_durable()
-        key = durable.usage_key()
         if in_step.get() is not None:
-            await durable.report_usage(usage, key)
+            await durable.report_usage(usage, durable.step_usage_key())
             return
-        await self._perform(
-            asyncio.current_task(),
-            self._prepare_usage,
-            _USAGE,
-            _report_usage,
-            (durable, usage, key),
-        )
+        step = usage_step(name, usage, is_own=self._run.is_own_flow())
+        await self._perform(asyncio.current_task(), self._prepare_usage, step, usage)
 
     def usage_sync(
-        self, *, tokens: int | None = None, usd: Money | None = None, **amounts: int
+        self,
+        *,
+        tokens: int | None = None,
+        usd: Money | None = None,
+        name: str | None = None,
+        **amounts: int,
     ) -> None:
         """`usage` for a `def` handler, and for the plain function of a step."""
         check_no_loop("ctx.usage(...)")
         usage = dimensions("usage", tokens=tokens, usd=usd, **amounts)
         durable = self._run.make_durable()
-        key = durable.usage_key()
         if in_step.get() is None:
-            call = (durable, usage, key)
-            self._perform_sync(self._prepare_usage, _USAGE, _report_usage, call)
+            step = usage_step(name, usage, is_own=self._run.is_own_flow())
+            self._perform_sync(self._prepare_usage, step, usage)
             return
+        key = durable.step_usage_key()
         try:
             self._run.call_sync(lambda: durable.report_usage(usage, key))
         except CancelledError:
             # The handler is async and was cancelled: stop the function of its step, too.
             raise HandlerPaused from None
 
-    def _prepare_usage(self, name: str, function: Callable[..., Any], args: Any) -> StepCall:
-        durable = self._run.begin("usage")
-        return StepCall(self._run, durable, name, function, args, {}, None)
+    def _prepare_usage(self, name: str, usage: Mapping[str, int]) -> StepCall:
+        return UsageReport(self._run, self._run.begin("usage"), name, usage)
 
     @_awaited
     async def submit(self, task: Submittable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -1206,10 +1211,6 @@ if TYPE_CHECKING:
     current: _TypedCurrent
 else:
     current = _Current()
-
-
-async def _report_usage(durable: DurableRun, usage: Mapping[str, int], key: str) -> str:
-    return await durable.report_usage(usage, key)
 
 
 def _check_loop(run: HandlerRun, call: str, instead: str, *, in_steps: bool = False) -> None:

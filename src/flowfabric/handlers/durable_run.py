@@ -152,7 +152,7 @@ class DurableRun:
         )
         self._children: dict[str, int] = {}
         self._failures: list[StepFailure] = []
-        self._usages = self._step_usages = 0
+        self._step_usages = 0
         # The last known time of the database, and the time of our own clock when we read it.
         self._time_seen = (claimed.lease_expires_at - worker.lease_ttl, monotonic())
         self.pause: Pause | None = None
@@ -402,20 +402,23 @@ class DurableRun:
             raise BudgetExceeded.explained({**answer.detail})
         return answer.outcome
 
-    def usage_key(self) -> str:
-        """Return the key of the next report of usage. Reports with the same key count once.
+    def usage_key(self, entry: Entry) -> str:
+        """Return the key of a report of usage, the same in every run of the handler.
 
-        The key is the same in every run of the handler. In a step, the key is new for each call of
-        the step's function, because each call spends again.
+        Reports with the same key count once.
         """
         claimed = self._claimed
-        if in_step.get() is not None:
-            # Use another counter: a later run might not call the function of this step.
-            self._step_usages += 1
-            return f"{claimed.lease_id}/{self._step_usages}"
-        self._usages += 1
-        place = f"{claimed.replay_count}/{claimed.generation}/{self._usages}"
+        name = sha256(entry.name.encode()).hexdigest()
+        place = f"{claimed.replay_count}/{claimed.generation}/{name}/{entry.occurrence}"
         return f"{claimed.execution_id}/{place}"
+
+    def step_usage_key(self) -> str:
+        """Return the key of a report inside the function of a step.
+
+        The key is new for each call of the function, because each call spends again.
+        """
+        self._step_usages += 1
+        return f"{self._claimed.lease_id}/{self._step_usages}"
 
     async def submit(self, task: str, submission: Submission, *, is_own: bool) -> Submitted:
         """Submit a child, or find the child that an earlier run of the handler submitted."""
@@ -499,9 +502,9 @@ class DurableRun:
         if entry.record is not None:
             return entry.record.value != _OLD_PATH
         if is_own and journal.takes_patch_at(entry.position):
-            # An earlier run took a later patch. Either newer code has added this patch in front of
-            # that one, or this code is older than the code of that run. Older code must record
-            # nothing.
+            # An earlier run took a patch that comes later in the code. Perhaps newer code has added
+            # this patch in front of it. Or this code is older than the code of that run: older code
+            # must record nothing.
             return False
         value = _OLD_PATH if journal.is_replaying else _NEW_PATH
         return await self._decide_patch(entry, value) != _OLD_PATH

@@ -1,4 +1,4 @@
-"""The journal of an execution. Compares the steps of a run with the steps of earlier runs."""
+"""The journal of an execution: it compares the steps of a run with the steps of earlier runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from flowfabric.core.states import StepKind
 from flowfabric.core.step import StepRecord
-from flowfabric.handlers.steps import PATCH_PREFIX
+from flowfabric.handlers.steps import PATCH_PREFIX, USAGE
 
 
 class Mismatch(Exception):
@@ -93,11 +93,12 @@ class Journal:
         self.base = self.recorded_count = len(self._records)
         steps = [one for one in in_order if not one.name.startswith(PATCH_PREFIX)]
         # A run may skip a sleep, a reading of the clock or an open wait, for example when a branch
-        # loses a race.
+        # loses a race. It may skip a report of usage, too: a branch may report other amounts.
         self._unreached = Unbegun(
             one
             for one in steps
-            if one.kind in (StepKind.STEP, StepKind.FAILURE) or one.taken_as is not None
+            if (one.kind in (StepKind.STEP, StepKind.FAILURE) or one.taken_as is not None)
+            and (one.is_sequential or not one.name.startswith(USAGE))
         )
         # If an earlier run took the new code of a patch, this run must reach that patch, too.
         self._patched = Unbegun(
@@ -167,7 +168,7 @@ class Journal:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether an earlier run took a patch, at `position` or before, that this run has not
+        """Tell whether, at `position` or before, an earlier run took a patch that this run has not
         reached.
 
         Patches that concurrent branches took do not count, because they have no order.

@@ -109,7 +109,8 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register a type; return the condition for a signal of this type at the address."""
+        """Register a type. Return the condition `address`, which names a signal or a waitpoint,
+        with this type."""
         schema = signal_schema(codec)
         if schema is None:
             return address

@@ -52,7 +52,7 @@ def signal_codec(name: str, hint: Any) -> Codec:
     except PydanticSchemaGenerationError as error:
         raise InvalidInput(
             field="type",
-            problem=f"of signal {name!r} cannot travel as JSON: {error.message.splitlines()[0]}",
+            problem=f"of signal {name!r} cannot be sent as JSON: {error.message.splitlines()[0]}",
         ) from None
 
 

@@ -28,6 +28,7 @@ in_step: ContextVar[str | None] = ContextVar("flowfabric_step", default=None)
 # Names of the context's own steps begin with this.
 RESERVED_PREFIX = "ff."
 PATCH_PREFIX = f"{RESERVED_PREFIX}patch "
+USAGE = f"{RESERVED_PREFIX}usage"
 
 
 class StepCodec:
@@ -158,7 +159,7 @@ def _build_codec(function: Any, hint: Any, step: str) -> StepCodec:
         problem = f"the return type of its function names something that cannot be found: {error}"
     except PydanticSchemaGenerationError as error:
         problem = (
-            "the return type of its function cannot travel as JSON: "
+            "the return type of its function cannot be stored as JSON: "
             f"{error.message.splitlines()[0]}"
         )
     raise InvalidInput(field=f"step {step!r}", problem=problem)

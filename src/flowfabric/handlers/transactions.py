@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowfabric.client.batching import busy_pauses
-from flowfabric.client.callers import (
+from flowfabric.client.caller_connections import (
     AsyncConnection,
     Operation,
     SyncConnection,

@@ -1,4 +1,5 @@
-"""Runs the reconcilers of a process: without a pause while work is left, else at their cadence."""
+"""Runs the reconcilers of a process. A reconciler repeats its pass at once while work is left, and
+otherwise waits for its cadence."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.passes import Dues
+from flowfabric.client.reconciler_passes import Dues
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.db.outage import level_of
 from flowfabric.reconcilers.table import RECONCILERS, Pass, Reconciler

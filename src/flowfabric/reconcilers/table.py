@@ -12,7 +12,7 @@ from datetime import timedelta
 from time import monotonic
 
 from flowfabric.client import FlowFabric
-from flowfabric.client.passes import Due
+from flowfabric.client.reconciler_passes import Due
 
 # The answer of a pass: how many rows it handled, and the time until the next timer is due.
 Pass = tuple[int, timedelta | None]
@@ -22,8 +22,9 @@ Pass = tuple[int, timedelta | None]
 class Reconciler:
     """A reconciler. `run_once` handles up to `batch` rows.
 
-    Each process looks at the reconciler at least every `cadence`, and calls `run_once`. With `due`,
-    it calls `run_once` only if one query over all partitions has found due work of that kind.
+    Each process calls `run_once` at least once in every `cadence`. With `due`, it first makes one
+    query over all partitions, and calls `run_once` only if the query has found due work of that
+    kind.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Reconciler:
 
 
 async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
-    """Ignore when the next row is due: the cadence of the reconciler is soon enough."""
+    """Drop the time until the next row is due, so that the reconciler waits for its cadence."""
     handled, _ = await answer
     return handled, None
 
@@ -46,8 +47,8 @@ async def _balance(client: FlowFabric, batch: int) -> Pass:
 
 
 async def _roll_up(client: FlowFabric, batch: int) -> Pass:
-    """Count a batch of events. Then pause for as long as it took, so that counting never takes
-    more than half the time of one connection from executions."""
+    """Count a batch of events, then pause for as long as that took. So counting uses at most half
+    the time of one connection."""
     begun = monotonic()
     handled, due_in = await client.minutes.roll_up(limit=batch)
     took = timedelta(seconds=monotonic() - begun)
@@ -155,8 +156,7 @@ RECONCILERS: tuple[Reconciler, ...] = (
         lambda client, batch: _at_cadence(client.grants.reap(limit=batch)),
         Due.GRANT,
     ),
-    # Does what no claim has done: ends expired slots, and opens rates and budgets that have room
-    # again.
+    # Ends expired slots, and opens rates and budgets that have room again, if no claim has done so.
     Reconciler(
         "gate_sweep",
         timedelta(seconds=1),
@@ -177,8 +177,8 @@ RECONCILERS: tuple[Reconciler, ...] = (
         100,
         lambda client, batch: client.budgets.reset_due(limit=batch),
     ),
-    # Returns the time of the next timer only while old rows are left. Otherwise the cadence of a
-    # minute is soon enough.
+    # Returns a time only while old rows are left. Otherwise the reconciler waits for its cadence, a
+    # minute.
     Reconciler(
         "retention_trimmer",
         timedelta(seconds=60),

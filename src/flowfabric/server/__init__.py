@@ -1,8 +1,8 @@
 """HTTP for every language: `server(app)` is an ASGI application with all operations of the engine.
 
 Only this package and the programs of users import FastAPI. A route validates the request, calls the
-client once, and renders the answer. Each route declares the scope that it needs, or that it needs
-none; a route that declares neither cannot be defined.
+client once, and renders the answer. Each route declares the scope that it needs, or None for no
+scope. A route without this declaration raises an error at import.
 """
 
 from __future__ import annotations

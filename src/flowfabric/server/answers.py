@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from math import isfinite
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from flowfabric.core.execution import Steered
+from flowfabric.core.json_text import read_json
 from flowfabric.drawing.plain import body_text, plain
 from flowfabric.server.problems import Problem
 
@@ -84,16 +84,9 @@ def stored_json(body: bytes | None) -> Verbatim | None:
     if body is None:
         return None
     try:
-        return Verbatim(json.loads(body, parse_constant=_number, parse_float=_number))
+        return Verbatim(read_json(body))
     except (ValueError, RecursionError):
         return Verbatim({"base64_or_text": body_text(body)})
-
-
-def _number(text: str) -> float:
-    """Return a number of JSON. Python also reads NaN and infinite numbers, which are not JSON."""
-    if not isfinite(number := float(text)):
-        raise ValueError(text)
-    return number
 
 
 def answer(value: Any, status: int = 200, **headers: str) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -84,10 +85,13 @@ class Backend:
         self.metrics = ServerMetrics()
         # The reads that open pages share.
         self.shared = Shared()
-        # Whether hints arrive: a test that opens a connection.
+        # The result of a test that finds out whether hints arrive. The test opens a connection, so
+        # pages share its result.
         self.hearing = Shared(seconds=60.0)
         # The latest report of the doctor that a visitor of this process asked for.
         self.report: Report | None = None
+        # The run of the doctor that is under way, or the last one.
+        self.examination: asyncio.Task[Report] | None = None
         # How many streams each caller has open.
         self.open_streams: Counter[str] = Counter()
         # How many claims of each caller wait for work, by namespace and identity.

@@ -59,7 +59,7 @@ class RefusedOne(TypedDict):
 
 
 class Handled(TypedDict):
-    """What was done. If `next`, more executions match."""
+    """The executions that were handled. If `next` is true, more executions match."""
 
     dry_run: bool
     handled: int

@@ -1,6 +1,6 @@
 """Functions of the engine over HTTP, for clients of flowfabric itself: `App(url=…)` and `--url`.
 
-There is one route for each scope. A table says which functions need which scope (db/offered.py).
+There is one route for each scope. `db/http_functions.py` says which functions need which scope.
 Namespace and actor come from the token, never from the request. No answer contains a lease.
 """
 
@@ -24,12 +24,12 @@ from flowfabric.core.stream import format_id
 from flowfabric.core.token import Scope
 from flowfabric.db import functions
 from flowfabric.db.functions import Statement
-from flowfabric.db.offered import OFFERED
+from flowfabric.db.http_functions import OFFERED
 from flowfabric.db.wire import decode, encode
 from flowfabric.server.answers import raw, wait_seconds
 from flowfabric.server.paths import Name
 from flowfabric.server.problems import Problem
-from flowfabric.server.routing import BATCH, LARGE, Call, CurrentCall, Routes
+from flowfabric.server.routing import BATCH, LARGE, Call, CurrentCall, Routes, check_still_allowed
 from flowfabric.server.submissions import Body
 from flowfabric.server.workers import gone
 
@@ -67,6 +67,7 @@ async def _answer(
     arguments = _bound(call, statement, body.arguments)
     if seconds := wait_seconds(request):
         await _wait_for_news(call, request, statement, arguments, seconds)
+        await check_still_allowed(request)
     rows = await call.client.database.call(statement, **arguments)
     shown = [_row(call, statement, row) for row in rows]
     return raw(json.dumps({"columns": statement.columns, "rows": shown}))

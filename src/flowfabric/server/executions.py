@@ -10,8 +10,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from flowfabric.client.detail_reads import located, read_details
 from flowfabric.client.filters import Where, from_flags
-from flowfabric.client.portraits import located, read_portrait
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
 from flowfabric.core.execution import (
     AttemptInfo,
@@ -40,7 +40,15 @@ from flowfabric.server.answers import (
 )
 from flowfabric.server.paths import Id, Limit, Reason, Words, existing, find, why_of
 from flowfabric.server.problems import Problem, ProblemFacts, facts_of
-from flowfabric.server.routing import BATCH, LARGE, MEDIUM, Call, CurrentCall, Routes
+from flowfabric.server.routing import (
+    BATCH,
+    LARGE,
+    MEDIUM,
+    Call,
+    CurrentCall,
+    Routes,
+    check_still_allowed,
+)
 from flowfabric.server.shapes import MISSING, Like, ListOf, PageOf
 from flowfabric.server.submissions import Body, Submit, submission, submissions
 
@@ -184,7 +192,7 @@ STEP = Like(
     ("value",),
     {"value": str | None, "value_base64": str | None, "value_bytes": int | None},
 )
-PORTRAIT = Like(
+DETAILS = Like(
     ExecutionInfo,
     "Execution",
     ("payload", "result"),
@@ -212,7 +220,7 @@ PORTRAIT = Like(
 async def submit(call: CurrentCall, request: Request, body: Submit) -> Response:
     """Submit an execution.
 
-    The status is 200 instead of 201 if the key was used before; then the answer is the existing
+    If the key was used before, the status is 200 instead of 201, and the answer is the existing
     execution.
     """
     item = await submission(call, _with_key(request, body))
@@ -268,15 +276,15 @@ async def count_executions(
     return answer({"count": total.number, "is_more": total.is_more})
 
 
-@routes.get(_FROM, Scope.READ, answers=PORTRAIT)
+@routes.get(_FROM, Scope.READ, answers=DETAILS)
 async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = False) -> Response:
     """Show everything about an execution. Payload and result only with `payload=true`."""
     if payload:
         call.check_sees_payloads()
-    portrait = await read_portrait(
+    details = await read_details(
         call.client, await find(call, id), with_payload=payload, with_trace=trace
     )
-    return answer(portrait.facts(), ETag=etag(portrait.info.version))
+    return answer(details.facts(), ETag=etag(details.info.version))
 
 
 @routes.get(_FROM + "/state", Scope.READ, answers=OneState)
@@ -323,15 +331,11 @@ async def result(call: CurrentCall, request: Request, id: Id) -> Response:
     """Return how an execution ended, or 202 if it has not. `Prefer: wait=20` waits for the end."""
     call.check_sees_payloads()
     found = await existing(call, id)
-    try:
-        async with asyncio.timeout(wait_seconds(request)):
-            ending = await call.client.results.wait(found)
-    except TimeoutError:
-        ended = await call.client.executions.read_results(found.partition_key, [found.uuid])
-        if not ended:
-            state = await call.client.executions.state(found)
-            return answer({"id": found, "public_state": state}, 202, Retry_After="1")
-        ending = ended[0]
+    ending = await _ending_within(call, found, wait_seconds(request))
+    await check_still_allowed(request)
+    if ending is None:
+        state = await call.client.executions.state(found)
+        return answer({"id": found, "public_state": state}, 202, Retry_After="1")
     return answer(_ending(found, ending))
 
 
@@ -425,6 +429,16 @@ async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -
         source_identity=call.principal.name[:256],
     )
     return answer(await call.client.signals.deliver(found, sent))
+
+
+async def _ending_within(call: Call, id: ExecutionId, seconds: float) -> Ending | None:
+    """Return how an execution ended; None if it has not ended after some seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await call.client.results.wait(id)
+    except TimeoutError:
+        ended = await call.client.executions.read_results(id.partition_key, [id.uuid])
+        return ended[0] if ended else None
 
 
 async def _task_of(call: Call, id: ExecutionId) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.client.portraits import read_flow
+from flowfabric.client.detail_reads import read_flow
 from flowfabric.core.flow import (
     DependencyApplied,
     EdgeInfo,

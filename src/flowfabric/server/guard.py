@@ -40,8 +40,8 @@ HEADERS = {
 class Guard:
     """The outermost layer. If hosts are given, requests for other hosts are refused.
 
-    `is_open` means that requests need no token. Then the guard refuses requests from pages of other
-    sites, which it recognises by the Origin, the Host or the content type.
+    `is_open` means that requests need no token. In that case the guard refuses requests from pages
+    of other sites. It recognises such requests by the Origin, the Host or the content type.
     """
 
     def __init__(

@@ -78,6 +78,15 @@ def verify(key: bytes, principal: Principal, token: str) -> Claimed:
     )
 
 
+def claim_id_of(key: bytes, principal: Principal, given: UUID) -> UUID:
+    """Return the id under which the engine stores a claim.
+
+    The engine answers a repeated id with the leases of the first claim. Each caller therefore has
+    ids of its own: an id of another caller finds nothing.
+    """
+    return UUID(bytes=_digest(key, principal, b"claim" + given.bytes)[:16], version=4)
+
+
 def _digest(key: bytes, principal: Principal, body: bytes) -> bytes:
     whose = (principal.token_id or principal.name).encode()
     space = principal.namespace.encode()

@@ -60,7 +60,7 @@ async def list_minutes(
 
 
 def facts(one: Counted) -> Minute:
-    """Return a count with its percentiles."""
+    """Return the number of events and the percentiles of their latencies, as plain data."""
     return {
         "starts_at": one.starts_at,
         "lane": one.lane,

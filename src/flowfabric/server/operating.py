@@ -254,7 +254,7 @@ async def quotas(
 
 @routes.post("/v1/quotas", Scope.OPERATE, status_code=201, answers=QuotaInfo, also={200: QuotaInfo})
 async def create_quota(call: CurrentCall, body: NewQuota) -> Response:
-    """Create a quota. The status is 200 instead of 201 if it exists; then it is not changed."""
+    """Create a quota. If it exists, the status is 200 instead of 201, and it is not changed."""
     made = Quota(
         body.name,
         concurrency=body.concurrency,
@@ -314,7 +314,7 @@ async def budgets(call: CurrentCall, request: Request, name: str | None = None) 
     "/v1/budgets", Scope.OPERATE, status_code=201, answers=BudgetInfo, also={200: BudgetInfo}
 )
 async def create_budget(call: CurrentCall, body: NewBudget) -> Response:
-    """Create a budget. The status is 200 instead of 201 if it exists; then it is not changed."""
+    """Create a budget. If it exists, the status is 200 instead of 201, and it is not changed."""
     given = body.model_dump(exclude={"key"}, exclude_none=True)
     made = Budget(**given, key="key" if body.key else None)
     is_new = await call.client.budgets.create(made, key=body.key, actor=call.principal.name)
@@ -437,8 +437,12 @@ async def capabilities(call: CurrentCall) -> Response:
     )
 
 
+# The other arguments of the methods that take dimensions by name.
+_NO_DIMENSIONS = ("self", "key", "reason", "actor", "budget", "dedup_key")
+
+
 def _dimensions(amounts: dict[str, int | str]) -> dict[str, Any]:
     for name in amounts:
-        if not name.isidentifier() or name in ("key", "reason", "actor", "budget", "dedup_key"):
+        if not name.isidentifier() or name in _NO_DIMENSIONS:
             raise InvalidInput(field=f"amounts.{name[:40]}", problem="is not a dimension")
     return dict(amounts)

@@ -1,4 +1,5 @@
-"""Parts of paths and queries that many routes share, and how ids in them are found."""
+"""Parameters of paths and queries that many routes share, and functions that look up the ids in
+them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ STATUS: tuple[tuple[type[FlowFabricError], int], ...] = (
 _RETRY_AFTER = {429: 1, 503: 1}
 # Facts that are removed from every answer, because a caller could use them to act as the holder of
 # a lease.
-_SECRET = {"lease_id", "attempt_id", "token"}
+_SECRET = {*errors.LEASE_FACTS, "token"}
 
 
 class ProblemFacts(dict[str, Any]):
@@ -117,9 +117,8 @@ def answer(problem: Problem | FlowFabricError, request_id: str = "") -> Response
 
 def from_http(error: HTTPException) -> Problem:
     """Return the problem for an error of the framework, such as an unknown path."""
-    known = {400: "invalid_json", 404: "unknown_path", 405: "method_not_allowed"}
+    known = {404: "unknown_path", 405: "method_not_allowed"}
     detail = {
-        400: "The body is not JSON, or it is nested too deeply.",
         404: "There is no such path. GET /v1/openapi.json lists all paths.",
         405: "This path does not take this method; see the header Allow for its methods.",
     }
@@ -128,14 +127,10 @@ def from_http(error: HTTPException) -> Problem:
     return Problem(error.status_code, name, text, headers=error.headers)
 
 
-def from_validation(found: Sequence[Any]) -> Problem | InvalidInput:
+def from_validation(found: Sequence[Any]) -> InvalidInput:
     """Return the problem for a request that does not fit its model: the first field, and why."""
     first = found[0]
     place = [str(part) for part in first["loc"]]
-    if first["type"] == "json_invalid":
-        problem = str(first.get("ctx", {}).get("error", "")).lower()
-        where = f" at character {place[-1]}" if place[-1].isdigit() else ""
-        return Problem(400, "invalid_json", f"The body is not JSON: {problem}{where}.")
     field = ".".join(place[1:]) or place[0]
     return InvalidInput(field=field, problem=_lower(str(first["msg"])))
 

@@ -1,25 +1,25 @@
-"""The HTTP protocol of `flowfabric serve`: uvicorn's, with bounds for requests that never become
-complete.
+"""The HTTP protocol of `flowfabric serve`: uvicorn's protocol, with limits on the size of headers
+and on the time until they are complete.
 
-uvicorn waits for ever for the end of the headers and keeps any number of them. So anybody could
-take all connections or all memory of the server, without a token.
+uvicorn itself waits for ever for the end of the headers, and keeps any number of headers. So a
+caller without a token could take all connections or all memory of the server. uvicorn also answers
+a request that is not HTTP with a plain text; here every refusal is a problem.
 """
 
 from __future__ import annotations
 
 import asyncio
+from http.client import responses
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from flowfabric.server.problems import MEDIA_TYPE, Problem, answer
 
 # A connection is closed if the headers of its request are not complete after this time.
 HEAD_SECONDS = 30.0
 # The largest line of a request with its headers, in bytes.
 HEAD_BYTES = 65_536
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\n\r\n"
-)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -50,11 +50,23 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
+                self._refuse(431, "head_too_large", f"Send at most {HEAD_BYTES} bytes of headers.")
                 return
         if self.cycle is None or self.cycle.response_complete:
             self._start()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are not HTTP, with a problem like every other refusal."""
+        self._refuse(400, "invalid_http", "This is not a request of HTTP/1.1.")
+
+    def _refuse(self, status: int, name: str, detail: str) -> None:
+        body = bytes(answer(Problem(status, name, detail)).body)
+        head = (
+            f"HTTP/1.1 {status} {responses[status]}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         self._is_in_head, self._head_bytes = True, 0

@@ -6,6 +6,7 @@ Every route must declare a scope, or None; otherwise it cannot be defined.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.errors import Forbidden
+from flowfabric.core.errors import Forbidden, InvalidInput
+from flowfabric.core.json_text import NOT_FINITE, NotFinite, read_json
 from flowfabric.core.token import Scope
-from flowfabric.server.principals import Principal
+from flowfabric.server.principals import Principal, unauthorized
 from flowfabric.server.problems import Problem
 
 if TYPE_CHECKING:
@@ -108,12 +110,12 @@ class Call:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Count a claim while it waits. Raise a Problem if the caller has as many as are free, or
-        its namespace three times as many.
+        """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        So one caller may have half of them, the next a quarter. All callers of a namespace together
-        may have three quarters, because an administrator of a namespace can make any number of
-        tokens.
+        A caller must have fewer waiting claims than there are free places, and its namespace fewer
+        than three times as many. So one caller can take half of the places, and the next caller a
+        quarter. One namespace can take three quarters: without that limit, an administrator of a
+        namespace could make tokens until no place is free.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
@@ -163,6 +165,8 @@ class GuardedRoute(APIRoute):
                 request.state.scope = access.scope
             if request.method in _WITH_BODY:
                 await _read_body(request, access)
+                if self.body_field is not None:
+                    request._json = _json_in(await request.body())
             return await handle(request)
 
         return guarded
@@ -249,6 +253,10 @@ class Routes:
 async def _read_body(request: Request, access: Access) -> None:
     """Read the body up to the limit, before the framework reads it. Refuse a wrong media type."""
     limit = access.limit
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem(
+            415, "unsupported_media_type", "Send the body as it is, without Content-Encoding."
+        )
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdecimal() and int(length[:18]) > limit:
         raise too_large(limit)
@@ -273,6 +281,22 @@ async def _read_body(request: Request, access: Access) -> None:
     request._body = body
 
 
+def _json_in(body: bytes) -> Any:
+    """Return the JSON value of a body; None without a body."""
+    try:
+        return read_json(body) if body else None
+    except NotFinite as error:
+        field = ".".join(error.place)[:256] or "body"
+        raise InvalidInput(field=field, problem=NOT_FINITE) from error
+    except json.JSONDecodeError as error:
+        where = f"{error.msg.lower()} at character {error.pos}"
+        raise Problem(400, "invalid_json", f"The body is not JSON: {where}.") from error
+    except (ValueError, RecursionError) as error:
+        raise Problem(
+            400, "invalid_json", "The body is not JSON, or it is nested too deeply."
+        ) from error
+
+
 def too_large(limit: int) -> Problem:
     return Problem(
         413,
@@ -283,18 +307,25 @@ def too_large(limit: int) -> Problem:
     )
 
 
-async def may_still_read(request: Request) -> bool:
-    """Return whether a caller may still read a stream: its token may have been revoked or have
-    expired since the stream began.
+async def check_still_allowed(request: Request) -> None:
+    """Raise a Problem if a caller who has waited may no longer have the answer. Its token may have
+    expired, or may have been revoked, since the request began.
     """
     call = cast(Call, request.state.call)
+    principal = await call.backend.authenticate(request)
+    if request.state.scope not in principal.scopes or (
+        principal.namespace != call.principal.namespace
+    ):
+        raise unauthorized("The token has other rights now than when the request began.")
+
+
+async def may_still_read(request: Request) -> bool:
+    """Return whether a caller may still read a stream."""
     try:
-        principal = await call.backend.authenticate(request)
+        await check_still_allowed(request)
     except Problem:
         return False
-    return request.state.scope in principal.scopes and (
-        principal.namespace == call.principal.namespace
-    )
+    return True
 
 
 async def _current(request: Request) -> Call:

@@ -1,6 +1,6 @@
 """JSON Schemas of answers, derived from the records that `answers.shown` renders.
 
-Only the record or the typed dictionary defines the shape of an answer: the schema follows from its
+A record or a typed dictionary defines the shape of an answer. The schema is derived from its
 fields, by the same rules as the rendering. A null field is left out, an id that contains a
 partition also gets a field `uuid`, and leases are never shown.
 """

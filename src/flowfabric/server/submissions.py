@@ -23,6 +23,7 @@ from flowfabric.core.execution import (
     check_text,
 )
 from flowfabric.core.ids import ExecutionId, mint
+from flowfabric.core.json_text import read_json
 from flowfabric.core.limit import Budget, Gate, Limit, key_text
 from flowfabric.core.states import KeyScope
 from flowfabric.core.task import TaskInfo
@@ -75,7 +76,7 @@ async def submission(call: Call, body: Submit) -> Submission:
 async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
     """Return the payload for the edited arguments of an execution, checked as for a submit."""
     try:
-        arguments = json.loads(text)
+        arguments = read_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(field="input", problem=f"is not JSON: {error}") from error
     if not isinstance(arguments, dict | list):

@@ -24,9 +24,9 @@ from flowfabric.core.stream import Chunk, FrameEncoding, OutgoingFrame
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.core.token import Scope
 from flowfabric.server.answers import Verbatim, answer, stored_json
-from flowfabric.server.leases import sign, verify
+from flowfabric.server.leases import claim_id_of, sign, verify
 from flowfabric.server.problems import Problem, ProblemFacts, facts_of
-from flowfabric.server.routing import LARGE, Call, CurrentCall, Routes
+from flowfabric.server.routing import LARGE, Call, CurrentCall, Routes, check_still_allowed
 from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("workers")
@@ -287,21 +287,20 @@ async def heartbeat(call: CurrentCall, body: Beat) -> Response:
 @routes.post("/v1/workers/claim", Scope.WORK, answers=Leased)
 async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
     """Lease at most `limit` executions. If there are none, wait for work up to `wait_seconds`."""
-    given = body.claim_id or request.headers.get("idempotency-key")
+    key = await call.backend.lease_key()
     asked: dict[str, Any] = {
         **body.model_dump(include={"worker_id", "worker_instance_id", "tasks", "lanes"}),
         "capabilities": body.capabilities,
         "limit": body.limit,
         "lease_ttl": timedelta(seconds=body.lease_seconds),
-        "claim_id": _claim_id(given),
+        "claim_id": _claim_id(key, call, body.claim_id or request.headers.get("idempotency-key")),
         "gives_way": GIVES_WAY,
     }
     held = await call.client.executions.claim(**asked)
     if not held and body.wait_seconds:
         with call.polling():
-            asked |= {"claim_id": None, "max_wait": timedelta(seconds=body.wait_seconds)}
+            asked["max_wait"] = timedelta(seconds=body.wait_seconds)
             held = await _while_connected(request, call, call.client.executions.claim(**asked))
-    key = await call.backend.lease_key()
     return answer({"items": [_claimed(key, call, one) for one in held]})
 
 
@@ -401,7 +400,16 @@ async def wait(call: CurrentCall, body: NewWait) -> Response:
     execution is claimed again when the signal has come, and its handler asks again.
     """
     held = await _held(call, body.lease)
-    asked = Wait(
+    found = await call.client.signals.ask(held, _wait(body))
+    if found.word == "open":
+        if await call.client.signals.suspend(held, waits=[(body.name, body.occurrence)]):
+            return answer({"outcome": "suspended"})
+        found = await call.client.signals.ask(held, _wait(body))
+    return answer({"outcome": found.word, "value": stored_json(found.value)})
+
+
+def _wait(body: NewWait) -> Wait:
+    return Wait(
         name=body.name,
         occurrence=body.occurrence,
         position=body.position,
@@ -410,20 +418,13 @@ async def wait(call: CurrentCall, body: NewWait) -> Response:
         timeout=duration(body.timeout, "timeout"),
         take=True,
     )
-    found = await call.client.signals.ask(held, asked)
-    if found.word != "open":
-        return answer({"outcome": found.word, "value": stored_json(found.value)})
-    if not await call.client.signals.suspend(held, waits=[(body.name, body.occurrence)]):
-        found = await call.client.signals.ask(held, asked)
-        return answer({"outcome": found.word, "value": stored_json(found.value)})
-    return answer({"outcome": "suspended"})
 
 
 def _check_schemas(tasks: Sequence[NewTask]) -> None:
     for n, task in enumerate(tasks):
         for field, schema in (("arguments", task.arguments), ("result", task.result)):
             if schema is not None and (flaw := find_flaw(schema)) is not None:
-                problem = f"is no JSON Schema: {flaw[:200]}"
+                problem = f"is not a valid JSON Schema: {flaw[:200]}"
                 raise InvalidInput(field=f"tasks.{n}.{field}", problem=problem)
 
 
@@ -432,18 +433,23 @@ async def _while_connected(
 ) -> list[Claimed]:
     """Claim until the worker disconnects.
 
-    Leases that can no longer be delivered are released at once.
+    Leases that can no longer be delivered are released at once. Its token may have been revoked
+    meanwhile.
     """
     claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:
         await asyncio.wait({claiming, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not leaving.done():
-            return await claiming
-        claiming.cancel()
-        await asyncio.wait([claiming])
+        if leaving.done():
+            claiming.cancel()
+            await asyncio.wait([claiming])
+            raise Problem(400, "disconnected", "The client went away.")
+        held = await claiming
+        await check_still_allowed(request)
+        return held
+    except Problem:
         if not claiming.cancelled() and claiming.exception() is None and claiming.result():
             await call.client.leases.release(claiming.result())
-        raise Problem(400, "disconnected", "The client went away.")
+        raise
     finally:
         for task in (claiming, leaving):
             task.cancel()
@@ -477,11 +483,9 @@ async def _held_all(call: Call, leases: Sequence[str]) -> list[Claimed]:
     return [verify(key, call.principal, lease) for lease in dict.fromkeys(leases)]
 
 
-def _claim_id(given: UUID | str | None) -> UUID | None:
-    if given is None or isinstance(given, UUID):
-        return given
+def _claim_id(key: bytes, call: Call, given: UUID | str | None) -> UUID | None:
     try:
-        return UUID(given)
+        return None if given is None else claim_id_of(key, call.principal, UUID(str(given)))
     except ValueError as error:
         raise InvalidInput(
             field="claim_id", problem="the header Idempotency-Key of a claim must be a UUID"

@@ -1,4 +1,4 @@
-"""Plans how to check values of a type before they are written as JSON, once for each hint.
+"""Plans, once for each type hint, how to check values before they are written as JSON.
 
 Most hints need no check: pydantic has only one way to write plain numbers, text and lists of them.
 An object must have exactly the class that the hint names: the fields that a subclass adds would

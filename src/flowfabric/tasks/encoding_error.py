@@ -8,8 +8,8 @@ from typing import Any
 
 
 class EncodingError(ValueError):
-    """A value would change if it were read back from JSON. Says where and why, without the
-    value."""
+    """A value would change if it were read back from JSON. The error says where and why, but does
+    not contain the value."""
 
     def __init__(self, problem: str, at: Iterable[Any] = ()) -> None:
         super().__init__(problem)

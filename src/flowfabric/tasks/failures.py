@@ -14,7 +14,7 @@ from flowfabric.tasks.retry_rules import YES, decide
 
 _NAME_BYTES = 256
 _REASON_BYTES = 256
-# In JSON, a character may take twice its bytes. The database stores 64 KiB in all.
+# A character may need twice as many bytes in JSON. The database stores at most 64 KiB.
 _MESSAGE_BYTES = 4_000
 _TRACE_BYTES = 24_000
 

@@ -26,7 +26,7 @@ def check_streams(hint: Any) -> None:
     except PydanticSchemaGenerationError as error:
         raise InvalidInput(
             field="streams",
-            problem=f"the type cannot travel as JSON: {error.message.splitlines()[0]}",
+            problem=f"the type cannot be sent as JSON: {error.message.splitlines()[0]}",
         ) from None
 
 

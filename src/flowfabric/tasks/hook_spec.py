@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pydantic_core import from_json, to_json
 
-from flowfabric.core.ended import Ended, EndedError
+from flowfabric.core.ended_execution import Ended, EndedError
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.flow import FlowInput
 from flowfabric.core.ids import ExecutionId

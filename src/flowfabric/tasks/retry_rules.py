@@ -24,8 +24,8 @@ _CAUSES = 5
 class Decision:
     """Says whether an error may be retried, and how long or until when to wait.
 
-    Without a wait, the backoff of the policy applies. The number of retries that are left plays no
-    part here.
+    Without a wait, the backoff of the policy applies. The decision does not depend on how many
+    retries are left.
     """
 
     is_allowed: bool

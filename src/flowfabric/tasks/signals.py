@@ -31,7 +31,7 @@ def check_signals(signals: Mapping[str, Any]) -> None:
         except PydanticSchemaGenerationError as error:
             raise InvalidInput(
                 field="signals",
-                problem=f"the type of {name!r} cannot travel as JSON: "
+                problem=f"the type of {name!r} cannot be sent as JSON: "
                 f"{error.message.splitlines()[0]}",
             ) from None
 

@@ -132,7 +132,10 @@ class TaskSpec:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The parameters that a caller passes, without the context and provided parameters."""
+        """The parameters that a caller passes.
+
+        The context is not one of them, nor is a parameter that a provider fills.
+        """
         signature = inspect.signature(self.function)
         return signature.replace(
             parameters=[
@@ -250,7 +253,8 @@ class TaskSpec:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Encode arguments as a payload. Raises `InvalidInput`, which names a wrong argument."""
-        bound = self.bind(args, kwargs)  # Bind first: a missing argument is the clearer error.
+        # Bind first, because the error for a missing argument is clearer.
+        bound = self.bind(args, kwargs)
         try:
             return self._arguments.write_valid(bound)
         except (ValidationError, EncodingError):

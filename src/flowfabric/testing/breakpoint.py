@@ -36,7 +36,7 @@ class Breakpoint:
             closed.set_result(None)
 
     def crash(self) -> None:
-        """Cancel the handler that has stopped here."""
+        """Cancel the handler that waits at this breakpoint, as if its process had died."""
         self._at = None
         closed, self._closed = self._closed, None
         if closed is not None:

@@ -28,7 +28,8 @@ from flowfabric.worker.suspects import SuspectRunner, Suspects
 
 MAX_CLAIM = 500
 IDLE_POLL_SECONDS = 10.0
-# A worker claims once more this long after a hint, because a claim skips rows that are locked.
+# After a hint, a worker claims twice, with this pause in between, because a claim skips rows that
+# are locked.
 SECOND_LOOK_SECONDS = 0.25
 # How often a worker polls when it receives no hints.
 NO_HINTS_POLL_SECONDS = 0.5
@@ -192,7 +193,7 @@ class Claimer:
             self.start_waiting()
 
     def discard(self, gone: Collection[Claimed]) -> None:
-        """Drop the waiting executions among `gone`: their leases are lost."""
+        """Drop the waiting executions whose leases are lost (`gone`)."""
         if any(claimed in gone for claimed in self.waiting):
             self.waiting = deque(claimed for claimed in self.waiting if claimed not in gone)
             self.notify_room()
@@ -274,7 +275,8 @@ class Claimer:
                 capabilities=here.capabilities,
                 limit=limit,
                 lease_ttl=self._ttl,
-                # After a suspect, lanes do not take turns: a floor needs one order for all lanes.
+                # After a suspect, the claim starts at a floor. A floor needs one order for all
+                # lanes, so lanes do not take turns.
                 first_lane=None if behind_suspects else self._lanes.next(),
                 floor=behind_suspects or turn.floor.get(),
                 partition=turn.partition,

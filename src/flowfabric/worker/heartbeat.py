@@ -1,7 +1,7 @@
 """Renews every lease of the process, on its own thread and connection.
 
 Leases are therefore renewed even while user code blocks the event loop. C code that holds the GIL
-also blocks this thread: if it holds the GIL for longer than the length of a lease, leases expire.
+also blocks this thread: if it holds the GIL for longer than a lease lasts, leases expire.
 """
 
 from __future__ import annotations
@@ -235,7 +235,8 @@ class Heartbeat:
         self._lose({one: expired for one in kept if one.until <= now})
 
     def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
-        """Report all lost leases of a worker in one call, so that it starts none of them."""
+        """Report all lost leases of a worker in one call, so that the worker starts none of their
+        executions."""
         lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
         for one, error in several.items():
             if self._kept.get(id(one.claimed)) is one and not one.is_lost:

@@ -81,7 +81,7 @@ class JournalCheck:
         self._loop = asyncio.get_running_loop()
 
     async def check_all(self) -> AsyncIterator[JournalVerdict]:
-        """Check every unfinished execution of the tasks that has a journal."""
+        """Check every unfinished execution of these tasks, if it has a journal."""
         wanted = ExecutionFilter(states=_UNFINISHED, tasks=list(self._tasks))
         cursor: str | None = None
         while True:

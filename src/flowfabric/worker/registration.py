@@ -23,8 +23,8 @@ from flowfabric.telemetry import WORKER_LOGGER
 # A worker counts as dead after this many lease times without a beat.
 _LIVENESS_SHARE = 2
 # A registry beat is due after the liveness time divided by this. That is a little less than the
-# time between two lease beats, so every lease beat carries one. After two missed beats,
-# `worker ls` says that the worker is silent.
+# time between two lease beats, so every lease beat also updates the registry. After two missed
+# beats, `worker ls` says that the worker is silent.
 _BEAT_SHARE = 7
 # Registry calls may delay the renewal of leases by the lease time divided by this, at most.
 _LEASE_SHARE = 10

@@ -118,7 +118,8 @@ class Settlement:
         await self.release(list(self._to_release))
 
     async def settle_all(self) -> None:
-        """Release and settle everything, and repeat while answers bring more to settle."""
+        """Release and settle all executions. An answer may leave more to settle, so repeat until
+        nothing is left."""
         await self.release_noted()
         if self._completing:
             self._all_completed.clear()

@@ -44,7 +44,8 @@ class Threads(Executor):
         self._size += by
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """Drop calls that have not started. Never waits: each thread ends after its own call."""
+        """Drop calls that have not started. This never waits: each thread ends after its own
+        call."""
         while True:
             try:
                 item = self._work.get_nowait()

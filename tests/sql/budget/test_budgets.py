@@ -335,6 +335,40 @@ async def test_what_was_spent_in_a_past_period_is_deleted(admission, engine):
     assert [row["execution_id"] for row in rows] == [new]
 
 
+async def test_what_was_spent_is_deleted_thirty_days_after_the_last_spend(admission, engine, clock):
+    """A budget without a period has no past periods."""
+    await clock.freeze()
+    await create(admission, hard=1000)
+    old, busy = uuid4(), uuid4()
+    await spend(admission, old, 60)
+    await spend(admission, busy, 30)
+    await clock.advance(days=29)
+    await spend(admission, busy, 3)
+    await clock.advance(days=1)
+    assert await reset_due(admission) == 1
+    assert json.loads((await release(admission, old))["released"]) == {}
+    assert await usage(admission) == 93, "what was used stays used"
+    assert json.loads((await release(admission, busy))["released"]) == {"tokens": 33}
+    assert await usage(admission) == 60
+
+
+async def test_a_pass_that_leaves_expired_reports_asks_for_the_next(admission, engine, clock):
+    """Otherwise reports come faster than they are deleted."""
+    await clock.freeze()
+    await create(admission, hard=None)
+    await report(admission, 1, dedup_key="a")
+    await engine.connection.execute(
+        "insert into ff.budget_report (budget_id, dedup_key, outcome, expires_at) "
+        "select budget_id, 'k' || n, outcome, expires_at "
+        "from ff.budget_report, generate_series(1, 204) n"
+    )
+    await clock.advance(hours=24)
+    passes = "select handled from ff.reset_due_budgets($1)"
+    handled = [await engine.connection.fetchval(passes, 10) for _ in range(4)]
+    assert handled == [10, 10, 1, 0]
+    assert await engine.connection.fetchval("select count(*) from ff.budget_report") == 0
+
+
 async def test_spends_and_releases_at_once_meet_no_deadlock(db, admission):
     await create(admission, hard=10_000)
     ids = [uuid4() for _ in range(3)]

@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.core.limit import gate_id
+from flowfabric.doctor import find_check
 from support.admission import Admission
 from support.factories import Engine
 
@@ -140,6 +141,50 @@ async def test_a_change_of_two_quotas_and_a_claim_meet_no_deadlock(db, admission
     answers = await asyncio.wait_for(change, 60)
     assert [row["outcome"] for row in answers] == ["registered"] * 2
     assert len(await asyncio.wait_for(claim, 60)) == 1
+
+
+async def test_operators_who_change_one_quota_at_once_meet_no_deadlock(db, admission, engine):
+    """They set, lift and declare limits of two keys and of all, while executions run under them."""
+    gates = [await admission.quota("tenant", key, concurrency=5) for key in ("a", "b")]
+    await engine.register()
+
+    async def operate(number: int) -> None:
+        mine = Admission(Engine(await db.connect()))
+        for turn in range(8):
+            key = ("a", "b", None)[(number + turn) % 3]
+            match (number * 7 + turn) % 4:
+                case 0:
+                    await mine.one("set_quota", quota="tenant", key=key, concurrency=1 + turn)
+                case 1:
+                    await mine.one("lift_quota", quota="tenant", key=key)
+                case 2:
+                    await mine.quota("tenant", "ab"[turn % 2], concurrency=3 + number)
+                case _:
+                    window = timedelta(seconds=1 + turn)
+                    given = {"key": key, "rate": 100, "rate_window": window}
+                    await mine.one("set_quota", quota="tenant", **given)
+
+    async def work(number: int) -> None:
+        mine = Engine(await db.connect())
+        for turn in range(10):
+            await Admission(mine).submit(2, quotas=sorted(gates[: 1 + turn % 2]))
+            leases = await mine.claim(5, instance=f"w{number}")
+            while leases:
+                answers = await mine.complete_many(leases)
+                # An operator may have locked a row for a moment.
+                leases = [
+                    lease
+                    for lease, answer in zip(leases, answers, strict=True)
+                    if answer.word == "busy"
+                ]
+
+    await asyncio.gather(*(operate(n) for n in range(4)), *(work(n) for n in range(2)))
+    for name in ("Q01", "Q02", "Q03"):
+        assert await engine.connection.fetch(find_check(name).text) == []
+    await admission.one("delete_quota", quota="tenant")
+    while leases := await engine.claim(50):
+        await engine.complete_many(leases)
+    assert {row["phase"] for row in await engine.rows()} == {"terminal"}
 
 
 async def test_the_loser_of_a_cancelled_parent_gives_its_slot_back(admission, engine):

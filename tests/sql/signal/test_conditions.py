@@ -278,7 +278,7 @@ MALFORMED: list[tuple[Any, str]] = [
     ({"approve": 2, "deny": 1, "of": [{"waitpoint": POINTS[0]}]}, "whole numbers from 1"),
     (
         {"approve": 2, "deny": 2, "of": [{"waitpoint": one} for one in POINTS]},
-        "decide nothing",
+        "without a decision",
     ),
     ({"approve": 1, "deny": 1, "of": [{"signal": "a"}]}, "1 to 64 waitpoints"),
     ({"approve": 1, "deny": 1, "of": []}, "1 to 64 waitpoints"),

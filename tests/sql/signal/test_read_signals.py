@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from support.factories import refused
@@ -119,7 +121,71 @@ async def test_overlapping_senders_and_small_pages_miss_nothing_and_repeat_nothi
     assert set(found) == sent
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "9:3:", "1:2:3", "5:9:7,6"])
+# How far the numbers of the new server lie behind those of the old one.
+SHIFTS = [1_000_000, 4, 0]
+
+
+async def move(db, shift, cursor=None):
+    """Move the partition to a server that counts `shift` transactions behind the present one.
+
+    Return the cursor that the old server would have made. In truth the past is moved up, because
+    no server counts backwards.
+    """
+    generation = await db.fetchval("select ff._find_generation(0::smallint)")
+    await db.execute(
+        "update ff.signal set xid = (xid::text::bigint + $1)::text::xid8 where generation = $2",
+        shift,
+        generation,
+    )
+    await db.execute("select ff._raise_generation(0::smallint)")
+    if cursor is None:
+        return None
+    number, snapshot = cursor.split(".")
+    assert int(number) == generation
+    return f"{number}." + re.sub("[0-9]+", lambda xid: str(int(xid[0]) + shift), snapshot)
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("limit", [1, 2, 500])
+async def test_a_reader_goes_on_after_a_move(engine, make, db, shift, limit):
+    execution = await make.execution("leased")
+
+    async def send(number):
+        return [(await engine.signal(execution.id)).signal_id for _ in range(number)]
+
+    delivered = await send(2)
+    found, cursor = await read(engine)
+    assert found == delivered
+    unread = await send(3)
+    cursor = await move(db, shift, cursor)
+    expected = unread + await send(3)
+    await move(db, shift)
+    expected += await send(2)
+    for start, wanted in ((cursor, expected), (None, delivered + expected)):
+        found, after = [], start
+        while (page := await read(engine, after, limit))[0]:
+            found += page[0]
+            after = page[1]
+        assert found == wanted
+        assert page[1] == after
+
+
+async def test_a_late_commit_before_a_move_is_read_after_it(engine, make, db):
+    execution = await make.execution("leased")
+    late = engine.on(await db.connect())
+    async with late.connection.transaction():
+        first = (await late.signal(execution.id, join=True)).signal_id
+        second = (await engine.signal(execution.id)).signal_id
+        found, cursor = await read(engine)
+        assert found == [second]
+    cursor = await move(db, 1_000_000, cursor)
+    third = (await engine.signal(execution.id)).signal_id
+    found, cursor = await read(engine, cursor)
+    assert found == [first]
+    assert (await read(engine, cursor))[0] == [third]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "3:3:", "0.9:3:", "0.1:2:3", "0.5:9:7,6", "1.3:3:"])
 async def test_a_text_that_is_no_cursor_is_refused(engine, cursor):
     with refused("WF001", field="cursor"):
         await read(engine, cursor)

@@ -270,3 +270,43 @@ async def test_of_a_batch_only_the_items_without_a_key_are_refused(engine):
     free = await engine.register(task="tests.free")
     answers = await engine.submit_many([Item(), Item(route=free)])
     assert [answer.word for answer in answers] == ["invalid", "created"]
+
+
+HOSTILE = [
+    ["abc"], ["-1"], [1.5], ["1e5"], [" 5"], ["٣"], [True], [None], [[]], [{}], "x", {"a": 1}, 7,
+    [str(2**63)], ["1"] * 21,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+async def test_an_item_with_bad_gates_is_refused_and_its_neighbours_are_stored(engine, is_limited):
+    if is_limited:
+        await register(engine, OPENAI)
+    route = await engine.register()
+    good = await gates(engine, SHARED)
+    bad = [{field: ids} for field in ("quotas", "budgets") for ids in HOSTILE]
+    bad.append({**good, "fair_key": "x" * 10_000})
+    options = [good, *bad, good]
+    ids = [new_id() for _ in options]
+    rows = await engine.connection.fetch(
+        "select item, outcome from ff.submit_executions(0::smallint, $1, $2::uuid[], "
+        "array[$3::bigint], array['1'::bytea], p_options => $4::jsonb[])",
+        NAMESPACE,
+        ids,
+        route,
+        [json.dumps(one) for one in options],
+    )
+    assert sorted(map(tuple, rows)) == [(n, "invalid") for n in range(2, len(bad) + 2)]
+    stored = await engine.connection.fetch("select execution_id from ff.execution")
+    assert {row["execution_id"] for row in stored} == {ids[0], ids[-1]}
+    for one in bad:
+        rows = await engine.connection.fetch(
+            "select outcome from ff.submit_executions(0::smallint, $1, array[$2::uuid], "
+            "array[$3::bigint], array['1'::bytea], p_options => array[$4::jsonb])",
+            NAMESPACE,
+            new_id(),
+            route,
+            json.dumps(one),
+        )
+        assert [row["outcome"] for row in rows] == ["invalid"], one
+    assert await engine.connection.fetchval("select count(*) from ff.fair_key") == 0

@@ -79,7 +79,7 @@ def dev(
         "--port",
         min=0,
         max=65535,
-        help="Port of the dashboard. If it is taken, a free port is used.",
+        help="Serve the dashboard on this port. If it is taken, a free port is used.",
     ),
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
@@ -150,8 +150,8 @@ class Child:
     def _send_until_ended(self) -> None:
         """Send the signal repeatedly until the worker has ended.
 
-        One signal may not be enough: the kernel may deliver it to another thread, and then it does
-        not interrupt the thread that a handler blocks.
+        One signal may not be enough: the kernel may deliver it to another thread, and then the
+        thread with the blocking handler is not interrupted.
         """
         if self.process.returncode is None:
             with suppress(ProcessLookupError):

@@ -67,9 +67,9 @@ function replace(old, fresh) {
   const touched = [...old.querySelectorAll("details")].filter((one) => one.open !== one.wasOpen);
   const opened = new Map(touched.map((one) => [titleOf(one), one.open]));
   const chosen = rows().findIndex((row) => row.classList.contains("chosen"));
-  const parts = [...old.children];
-  const news = [...fresh.children];
-  if (parts.length !== news.length) old.replaceChildren(...news);
+  const parts = partsOf(old);
+  const news = partsOf(fresh);
+  if (parts.length !== news.length) old.replaceChildren(...fresh.children);
   else
     parts.forEach((part, n) => {
       const kept = part.querySelector("[data-stream]") || part.matches("[data-stream]");
@@ -82,6 +82,11 @@ function replace(old, fresh) {
   if (chosen >= 0) choose(chosen, false);
   countDown();
   offerCopies();
+}
+
+// The parts of a page: its sections, also those that stand in columns on a wide screen.
+function partsOf(at) {
+  return [...at.children].flatMap((one) => (one.matches(".columns, .columns > div") ? partsOf(one) : [one]));
 }
 
 // Remember what the server has opened, to know what the reader has opened or closed.
@@ -185,8 +190,17 @@ function suggest(field) {
   );
 }
 
+// What j and k choose: the rows of lists, and the cards of pages without lists.
 function rows() {
-  return [...document.querySelectorAll("table.rows tbody tr")].filter((row) => row.querySelector("a"));
+  return [...document.querySelectorAll("table.rows tbody tr, .cards > .card")].filter((row) => !row.querySelector(".empty"));
+}
+
+// Open a chosen row: follow its first link, or go to its first control.
+function enter(row) {
+  const lead = row.querySelector("a, summary, input:not([type=hidden]), select, button");
+  if (!lead) return;
+  lead.focus();
+  if (lead.matches("a, summary")) lead.click();
 }
 
 function choose(number, scroll = true) {
@@ -211,7 +225,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "g") isGoing = true;
   else if (event.key === "j") choose(now + 1);
   else if (event.key === "k") choose(now - 1);
-  else if (event.key === "Enter" && now >= 0) rows()[now].querySelector("a").click();
+  else if (event.key === "Enter" && now >= 0 && !event.target.closest("a, button, summary")) enter(rows()[now]);
   else if (event.key === "?") document.querySelector("#keys").showModal();
   else if (event.key === "p") {
     isPaused = !isPaused;
@@ -219,10 +233,9 @@ document.addEventListener("keydown", (event) => {
     if (!isPaused) soon();
   } else if (event.key === "/") {
     const field = document.querySelector("#where");
-    if (field) {
-      event.preventDefault();
-      field.focus();
-    }
+    event.preventDefault();
+    if (field) field.focus();
+    else location.assign(`${document.body.dataset.root}/executions#where`);
   }
 });
 
@@ -230,6 +243,7 @@ document.addEventListener("focusout", () => isStale && soon());
 document.addEventListener("visibilitychange", () => document.hidden || soon());
 setInterval(countDown, 1000);
 document.addEventListener("input", (event) => event.target.id === "where" && suggest(event.target));
+if (location.hash === "#where" && document.querySelector("#where")) document.querySelector("#where").focus();
 rest();
 setClock();
 noteOpen();

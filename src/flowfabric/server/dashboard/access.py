@@ -7,6 +7,7 @@ from datetime import datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
+from flowfabric.core.token import Scope
 from flowfabric.dashboard.pages import STATIC, read_static, render
 from flowfabric.server.dashboard.page import HEADERS, PREFIX, Id, form_of, root, see_other
 from flowfabric.server.principals import COOKIE
@@ -26,19 +27,14 @@ async def sign_in_page(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """Check a token, and keep it in a cookie that scripts cannot read."""
     form = await form_of(request)
-    request.cookies[COOKIE] = form.get("token", "").strip()
+    token = request.cookies[COOKIE] = form.get("token", "").strip()
     try:
         await request.app.state.backend.authenticate(request)
     except Problem as problem:
         return _sign_in(request, problem.detail, problem.status)
-    answer = see_other(root(request))
+    answer, is_tls = see_other(root(request)), request.url.scheme == "https"
     answer.set_cookie(
-        COOKIE,
-        request.cookies[COOKIE],
-        path=root(request),
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
+        COOKIE, token, path=root(request), secure=is_tls, httponly=True, samesite="strict"
     )
     return answer
 
@@ -60,6 +56,12 @@ async def static(name: Id) -> Response:
     return Response(
         read_static(name), media_type=STATIC[name], headers={"Cache-Control": "max-age=60"}
     )
+
+
+@routes.get(PREFIX + "/{rest:path}", Scope.READ, include_in_schema=False)
+async def unknown(rest: str) -> Response:
+    """Say on a page that there is no such page. This is the last of the routes."""
+    raise Problem(404, "unknown_path", "There is no such page.")
 
 
 def _sign_in(request: Request, problem: str, status: int = 200) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Query
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from flowfabric.core.errors import CursorExpired, InvalidInput
+from flowfabric.core.execution import EventPage
 from flowfabric.core.states import EventKind
 from flowfabric.core.times import past, when
 from flowfabric.core.token import Scope
@@ -23,11 +25,12 @@ from flowfabric.server.dashboard.page import (
     text_in,
 )
 from flowfabric.server.problems import Problem
-from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.routing import Call, CurrentCall, Routes
 
 routes = Routes("dashboard")
 EVENTS = 100
-# The page may lack events of transactions that began longer than this before its first event.
+# The search for the first event of the page allows for transactions of this length. Events of a
+# longer transaction may be missing.
 GRACE = timedelta(minutes=1)
 # The page of events begins this long ago, unless the visitor chooses another time.
 SINCE = "15m"
@@ -44,32 +47,27 @@ async def events(
 ) -> Response:
     """Show events since a time, oldest first, a page at a time."""
     now = await call.client.executions.server_time()
-    if kind and kind not in list(EventKind):
-        raise InvalidInput(field="kind", problem="is not a kind of event")
     if not cursor:
         cursor = await call.client.events.open(past(when(since, "since"), now), grace=GRACE)
-    try:
-        found = await call.client.events.read(
-            cursor, limit=EVENTS, kinds=[EventKind(kind)] if kind else None
-        )
-    except CursorExpired as error:
-        raise InvalidInput(field="since", problem=str(error)) from error
+    found = await _read_events(call, cursor, kind)
     # A read returns whole transactions, which may be long. The page shows only a part.
     after = {"since": since, "kind": kind, "cursor": cursor, "skip": str(skip + EVENTS)}
     if len(found.events) <= skip + EVENTS:
         after |= {"cursor": found.cursor, "skip": "0"}
     has_more = found.has_more or len(found.events) > skip + EVENTS
-    return show(
-        request,
-        call,
-        "events",
-        now,
-        events=found.events[skip : skip + EVENTS],
-        kinds=list(EventKind),
-        kind=kind,
-        since=since,
-        next=urlencode(after) if has_more else "",
-    )
+    facts: dict[str, Any] = {"events": found.events[skip : skip + EVENTS], "kinds": list(EventKind)}
+    next = urlencode(after) if has_more else ""
+    return show(request, call, "events", now, kind=kind, since=since, next=next, **facts)
+
+
+async def _read_events(call: Call, cursor: str, kind: str) -> EventPage:
+    if kind and kind not in list(EventKind):
+        raise InvalidInput(field="kind", problem="is not a kind of event")
+    kinds = [EventKind(kind)] if kind else None
+    try:
+        return await call.client.events.read(cursor, limit=EVENTS, kinds=kinds)
+    except CursorExpired as error:
+        raise InvalidInput(field="since", problem=str(error)) from error
 
 
 @routes.get(PREFIX + "/audit", Scope.ADMIN, include_in_schema=False)

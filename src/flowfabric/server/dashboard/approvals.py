@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from starlette.requests import Request
@@ -34,21 +35,24 @@ async def approvals(call: CurrentCall, request: Request) -> Response:
 
 @routes.post(PREFIX + "/approvals/{act}", Scope.OPERATE, is_form=True, include_in_schema=False)
 async def answer(call: CurrentCall, request: Request, act: Id) -> Response:
-    """Approve or deny for an approver, as an operator."""
+    """Answer an approval in the name of an approver, as an operator."""
     form = await form_of(request)
     if act not in ("approve", "deny"):
         raise Problem(404, "unknown_path", "There is no such act.")
     found = await call.client.executions.find(form.get("id", ""))
-    try:
-        approval_id = UUID(form.get("approval", ""))
-    except ValueError as error:
-        raise InvalidInput(field="approval", problem="is not an id") from error
     await call.client.approvals.answer(
         found,
         is_approved=act == "approve",
         actor=call.principal.name[:256],
         approver=text_in(form, "approver"),
         comment=text_in(form, "comment"),
-        approval_id=approval_id,
+        approval_id=_approval_in(form),
     )
     return back_to(request, "/approvals")
+
+
+def _approval_in(form: Mapping[str, str]) -> UUID:
+    try:
+        return UUID(form.get("approval", ""))
+    except ValueError as error:
+        raise InvalidInput(field="approval", problem="is not an id") from error

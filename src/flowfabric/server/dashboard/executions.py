@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +12,12 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from flowfabric.client.detail_reads import located, read_details
 from flowfabric.client.filters import KEYS, parse
-from flowfabric.client.portraits import located, read_portrait
 from flowfabric.core.errors import BudgetNotFound, InvalidInput, QuotaNotFound, TaskNotFound
 from flowfabric.core.execution import ExecutionCount, ExecutionFilter, ExecutionInfo, Steered
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.json_text import read_json
 from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.limit import amount_text
 from flowfabric.core.quota import BudgetInfo, GateInfo
@@ -25,9 +25,12 @@ from flowfabric.core.signal import Signal
 from flowfabric.core.states import Eligibility, PublicState
 from flowfabric.core.stream import parse_id
 from flowfabric.core.token import Scope
+from flowfabric.dashboard.advice import advice_of
 from flowfabric.dashboard.details import copies_of, differences, links_of
-from flowfabric.server.bulk import act_on, bulk_where, matching
-from flowfabric.server.dashboard.overview import WINDOW, totals_of
+from flowfabric.drawing.executions import ExecutionDetails
+from flowfabric.server.answers import stored_json
+from flowfabric.server.bulk import STATES, act_on, bulk_where, matching
+from flowfabric.server.dashboard.overview import WINDOW, lanes_of, totals_of
 from flowfabric.server.dashboard.page import (
     PAGE,
     PREFIX,
@@ -44,7 +47,7 @@ from flowfabric.server.dashboard.page import (
     whole_in,
 )
 from flowfabric.server.events import MEDIA_TYPE
-from flowfabric.server.paths import existing
+from flowfabric.server.paths import existing, find
 from flowfabric.server.problems import Problem
 from flowfabric.server.routing import Call, CurrentCall, Routes
 from flowfabric.server.streams import frame_events
@@ -57,8 +60,8 @@ LIMITS_SHOWN = 20
 # A longer input is not edited in a form.
 EDITABLE = 16_000
 AT_MOST = 1000
-# A preview counts at most this many executions, with at most this many reads: a filter that matches
-# few executions would otherwise read all of them.
+# The most executions that a preview counts, and the most reads that it makes. Without the second
+# limit, a filter that matches few executions would read the whole table.
 COUNTED = 500
 READS = 4
 LISTED_STATES = [state for state in PublicState if state is not PublicState.RESUMABLE]
@@ -79,34 +82,31 @@ async def executions(
 ) -> Response:
     """List executions by the filter language of `flowfabric ls --where`."""
     now = await call.client.executions.server_time()
-    known, lanes, tasks = await _now(call)
-    shared: dict[str, Any] = {
-        "where": where,
-        "verbs": VERBS,
-        "suggestions": [*SUGGESTIONS, *_values(lanes, tasks)],
-        "counts": _views(where, known),
-        "has_counts": _is_only_state(where),
-    }
+    shared, lanes = await _around_list(call, where)
     try:
         filter, partition = await located(call.client, parse(where).resolved(now), None)
         found = await call.client.executions.list(
             filter, cursor=cursor, limit=PAGE, partition=partition
         )
     except InvalidInput as error:
-        facts = {"problem": str(error), "executions": [], "missing": (), "next": ""}
-        return show(request, call, "executions", now, 422, **facts, **shared)
+        shared |= {"problem": error.problem, "executions": [], "missing": (), "next": ""}
+        return show(request, call, "executions", now, 422, **shared)
     query = urlencode({"where": where, "cursor": found.cursor or ""})
-    return show(
-        request,
-        call,
-        "executions",
-        now,
-        problem="",
-        executions=listed(found.executions, now, lanes),
-        missing=found.missing,
-        next=f"{root(request)}/executions?{query}" if found.cursor else "",
-        **shared,
-    )
+    shared |= {"problem": "", "executions": listed(found.executions, now, lanes)}
+    next = f"{root(request)}/executions?{query}" if found.cursor else ""
+    return show(request, call, "executions", now, missing=found.missing, next=next, **shared)
+
+
+async def _around_list(call: Call, where: str) -> tuple[dict[str, Any], Sequence[LaneTraffic]]:
+    """Return the filter, suggestions and counts for the page of executions, and the lanes."""
+    known, lanes, tasks = await _now(call)
+    return {
+        "where": where,
+        "verbs": _fitting(where),
+        "suggestions": [*SUGGESTIONS, *_values(lanes, tasks)],
+        "counts": _views(where, known),
+        "has_counts": _is_only_state(where),
+    }, lanes
 
 
 Now: TypeAlias = tuple[Mapping[PublicState, ExecutionCount], Sequence[LaneTraffic], Sequence[str]]
@@ -136,14 +136,28 @@ def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
 def _views(
     where: str, known: Mapping[PublicState, ExecutionCount]
 ) -> list[tuple[PublicState, str, ExecutionCount | None]]:
-    """Return a filter for each state that keeps the other conditions, and how many executions are
-    in the state: None if counting them would read the whole table."""
+    """For each state, return a filter and a count. The filter has that state and the other
+    conditions of `where`. The count is None if counting would read the whole table."""
     others = " ".join(quoted for quoted, is_state in _words(where) if not is_state)
     return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
 
 
+def _fitting(where: str) -> dict[str, str]:
+    """Return the acts that some state of a filter allows, with their labels."""
+    try:
+        states = parse(where).states
+    except InvalidInput:
+        return {}
+    return {
+        verb: label
+        for verb, label in VERBS.items()
+        if states is None or not STATES[verb].isdisjoint(states)
+    }
+
+
 def _is_only_state(where: str) -> bool:
-    """Return whether a filter has no condition but states. Then the counts fit it."""
+    """Return whether a filter has only conditions on the state. If so, the counts by state apply to
+    it."""
     return all(is_state for _, is_state in _words(where))
 
 
@@ -165,19 +179,8 @@ async def preview(call: CurrentCall, request: Request, verb: str, where: str = "
         filter, partition=partition, most=COUNTED, reads=READS
     )
     found = await call.client.executions.list(filter, limit=PREVIEWED, partition=partition)
-    return show(
-        request,
-        call,
-        "bulk",
-        now,
-        verb=verb,
-        label=VERBS[verb],
-        where=where,
-        total=total,
-        most=AT_MOST,
-        executions=listed(found.executions, now),
-        done=None,
-    )
+    shown = listed(found.executions, now, await lanes_of(call))
+    return _show_bulk(request, call, now, verb, where, total=total, executions=shown, done=None)
 
 
 @routes.post(PREFIX + "/bulk", Scope.OPERATE, is_form=True, include_in_schema=False)
@@ -189,51 +192,49 @@ async def bulk(call: CurrentCall, request: Request) -> Response:
     filter, partition = await _matching(call, verb, where, _moment(form, "asked_at"))
     found, has_more = await matching(call, filter, partition, AT_MOST)
     done = await act_on(call, verb, reason, found)
-    return show(
-        request,
-        call,
-        "bulk",
-        now,
-        verb=verb,
-        label=VERBS[verb],
-        where=where,
-        total=None,
-        most=AT_MOST,
-        executions=[],
-        done={**done, "has_more": has_more},
-    )
+    done = {**done, "has_more": has_more}
+    return _show_bulk(request, call, now, verb, where, total=None, executions=[], done=done)
+
+
+def _show_bulk(
+    request: Request, call: Call, now: datetime, verb: str, where: str, **facts: Any
+) -> Response:
+    given: dict[str, Any] = {"verb": verb, "label": VERBS[verb], "where": where, "most": AT_MOST}
+    return show(request, call, "bulk", now, **given, **facts)
 
 
 @routes.get(PREFIX + "/executions/{id}", Scope.READ, include_in_schema=False)
 async def execution(call: CurrentCall, request: Request, id: Id) -> Response:
     """Show everything about one execution."""
-    found = await call.client.executions.find(id)
-    portrait = await read_portrait(call.client, found, with_payload=True)
-    info = portrait.info
+    found = await find(call, id)
+    details = await read_details(call.client, found, with_payload=True)
     frames = (await call.client.streams.read(found, limit=FRAMES_SHOWN)).items
-    is_open = not info.public_state.is_terminal
-    approvals = await call.client.approvals.of(found) if is_open else ()
     now = await call.client.executions.server_time()
-    return show(
-        request,
-        call,
-        "execution",
-        now,
-        portrait=portrait,
-        children=listed(portrait.children, now),
-        acts=acts_on(
-            info.public_state, is_held=info.eligibility is Eligibility.BLOCKED_BY_OPERATOR
-        ),
-        frames=frames,
-        approvals=[one for one in approvals if one.is_open],
-        limits=await _limits(call, info),
-        amount=amount_text,
-        differences=differences(portrait.attempts),
-        copies=copies_of(info, str(request.base_url).rstrip("/")),
-        links=links_of(portrait.why),
-        is_editable=visitor(request, call.principal).may_see_payloads and _is_editable(info),
-        signals=await _signals(call, info) if is_open else (),
-    )
+    facts = await _facts_of(call, details)
+    facts["copies"] = copies_of(details.info, str(request.base_url).rstrip("/"))
+    lanes = await lanes_of(call) if details.children else ()
+    facts["children"] = listed(details.children, now, lanes)
+    may_edit = visitor(request, call.principal).may_see_payloads
+    facts["is_editable"] = may_edit and _is_editable(details.info)
+    return show(request, call, "execution", now, details=details, frames=frames, **facts)
+
+
+async def _facts_of(call: Call, details: ExecutionDetails) -> dict[str, Any]:
+    """Return the facts that the page of an execution shows in addition to its details."""
+    info = details.info
+    is_open = not info.public_state.is_terminal
+    is_held = info.eligibility is Eligibility.BLOCKED_BY_OPERATOR
+    approvals = await call.client.approvals.of(info.id) if is_open else ()
+    return {
+        "acts": acts_on(info.public_state, is_held=is_held),
+        "approvals": [one for one in approvals if one.is_open],
+        "limits": await _limits(call, info),
+        "amount": amount_text,
+        "differences": differences(details.attempts),
+        "links": links_of(details.why),
+        "advice": advice_of(details.why),
+        "signals": await _signals(call, info) if is_open else (),
+    }
 
 
 def _is_editable(info: ExecutionInfo) -> bool:
@@ -298,20 +299,11 @@ async def act(call: CurrentCall, request: Request, id: Id, act: Id) -> Response:
     if act == "signal":
         await _signal(call, found, form)
     elif act in _ACTS:
-        done = await _ACTS[act](
-            call,
-            found,
-            form,
-            {
-                "reason": reason_in(form),
-                "actor": call.principal.name,
-                "if_version": whole_in(form, "version"),
-            },
-        )
-        if done.outcome == "already_applied":
-            raise Problem(
-                412, "version_moved", "The execution has changed. Look again, then decide."
-            )
+        who: Who = {"reason": reason_in(form), "actor": call.principal.name}
+        who["if_version"] = whole_in(form, "version")
+        if (await _ACTS[act](call, found, form, who)).outcome == "already_applied":
+            moved = "The execution has changed. Look again, then decide."
+            raise Problem(412, "version_moved", moved)
     else:
         raise Problem(404, "unknown_path", "There is no such act.")
     return back_to(request, f"/executions/{found.uuid}")
@@ -336,7 +328,8 @@ async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
         payload = await edited_payload(call, id, text)
         context = await call.client.executions.context(id)
         # The form always sends the input. It is an edit only if it differs from the stored input.
-        if context is None or json.loads(context.payload or b"null") != json.loads(payload):
+        stored = None if context is None else stored_json(context.payload or b"null")
+        if stored != stored_json(payload):
             who = {**who, "payload": payload}
     if chosen == "fresh":
         return await call.client.executions.replay(id, fresh=True, **who)
@@ -373,7 +366,7 @@ _ACTS: dict[str, Act] = {
 async def _signal(call: Call, id: ExecutionId, form: Mapping[str, str]) -> None:
     name, once = form.get("name", "").strip(), once_in(form)
     try:
-        value = json.loads(form.get("value", "").strip() or "null")
+        value = read_json(form.get("value", "").strip() or "null")
     except (ValueError, RecursionError) as error:
         raise InvalidInput(field="value", problem=f"is not JSON: {error}") from error
     context = await call.client.executions.context(id)
@@ -397,7 +390,9 @@ def acts_on(state: PublicState, *, is_held: bool) -> Sequence[tuple[str, str]]:
         return (("resume", "Resume without an answer"), ("cancel", "Cancel"))
     if is_held:
         return (("retry", "Retry now"), ("replay", "Replay"), ("cancel", "Cancel"))
-    return (("retry", "Retry now"), ("priority", "Set priority"), ("cancel", "Cancel"))
+    if state is PublicState.DELAYED:
+        return (("retry", "Retry now"), ("priority", "Set priority"), ("cancel", "Cancel"))
+    return (("priority", "Set priority"), ("cancel", "Cancel"))
 
 
 async def _matching(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.client.portraits import read_flow
+from flowfabric.client.detail_reads import read_flow
+from flowfabric.core.flow import EdgeInfo, FlowMember
 from flowfabric.core.token import Scope
 from flowfabric.dashboard.timeline import critical_path
-from flowfabric.drawing.picture import picture_of
+from flowfabric.drawing.picture import Picture, picture_of
 from flowfabric.drawing.svg import as_svg
 from flowfabric.server.dashboard.page import (
     PAGE,
@@ -21,6 +26,7 @@ from flowfabric.server.dashboard.page import (
     root,
     show,
 )
+from flowfabric.server.paths import find_flow
 from flowfabric.server.problems import Problem
 from flowfabric.server.routing import CurrentCall, Routes
 
@@ -45,45 +51,41 @@ async def flow(
     call: CurrentCall, request: Request, id: Id, unfold: str = "", view: str = "graph"
 ) -> Response:
     """Show one flow with its picture and its members."""
-    found = await call.client.flows.find(id)
+    found = await find_flow(call, id)
     info, summary = await read_flow(call.client, found)
     members, edges = await call.client.flows.members(found), await call.client.flows.edges(found)
     now = await call.client.executions.server_time()
-    path = critical_path(members, edges, now)
-    here = f"{root(request)}/flows/{found.uuid}"
-    drawn = ""
-    if view != "gantt":
-        picture = picture_of(
-            info.flow_kind,
-            summary.state,
-            members,
-            edges,
-            info.groups,
-            now=now,
-            link=lambda member: f"{root(request)}/executions/{member.id.uuid}",
-        )
-        drawn = as_svg(
-            picture, is_folded=not unfold, with_style=False, unfold_link=f"{here}?unfold=yes"
-        )
-    return show(
-        request,
-        call,
-        "flow",
-        now,
-        info=info,
-        summary=summary,
-        members=members[:MEMBERS_SHOWN],
-        total=len(members),
-        path=path[-PATH_SHOWN:],
-        path_length=len(path),
-        ended_at=max([one.terminal_at or now for one in members], default=now),
-        critical={str(one.id.uuid) for one in path},
-        # The drawing escapes every text by itself.
-        drawing=Markup(drawn),
-        view="gantt" if view == "gantt" else "graph",
-        is_unfolded=bool(unfold),
-        here_flow=here,
+    facts = {"info": info, "summary": summary, **_facts_of(members, edges, now)}
+    facts |= {"view": "gantt" if view == "gantt" else "graph", "is_unfolded": bool(unfold)}
+    picture = picture_of(
+        *(info.flow_kind, summary.state, members, edges, info.groups),
+        now=now,
+        link=lambda member: f"{root(request)}/executions/{member.id.uuid}",
     )
+    here = f"{root(request)}/flows/{found.uuid}"
+    drawing = "" if view == "gantt" else _drawn(picture, here, is_folded=not unfold)
+    return show(request, call, "flow", now, drawing=drawing, here_flow=here, **facts)
+
+
+def _facts_of(
+    members: Sequence[FlowMember], edges: Sequence[EdgeInfo], now: datetime
+) -> dict[str, Any]:
+    """Return the facts about members that the page of a flow shows."""
+    path = critical_path(members, edges, now)
+    return {
+        "members": members[:MEMBERS_SHOWN],
+        "total": len(members),
+        "path": path[-PATH_SHOWN:],
+        "path_length": len(path),
+        "ended_at": max([one.terminal_at or now for one in members], default=now),
+        "critical": {str(one.id.uuid) for one in path},
+    }
+
+
+def _drawn(picture: Picture, here: str, *, is_folded: bool) -> Markup:
+    unfold = f"{here}?unfold=yes"
+    # The drawing escapes every text by itself.
+    return Markup(as_svg(picture, is_folded=is_folded, with_style=False, unfold_link=unfold))
 
 
 @routes.post(PREFIX + "/flows/{id}/{act}", Scope.OPERATE, is_form=True, include_in_schema=False)

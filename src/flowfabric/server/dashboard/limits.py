@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from flowfabric.core.errors import InvalidInput
+from flowfabric.core.execution import LaneInfo
+from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.limit import amount_text
+from flowfabric.core.quota import BudgetInfo
 from flowfabric.core.times import future, when
 from flowfabric.core.token import Scope
 from flowfabric.server.dashboard.overview import WINDOW
@@ -21,7 +27,7 @@ from flowfabric.server.dashboard.page import (
     whole_in,
 )
 from flowfabric.server.problems import Problem
-from flowfabric.server.routing import CurrentCall, Routes
+from flowfabric.server.routing import Call, CurrentCall, Routes
 
 routes = Routes("dashboard")
 SHOWN = 200
@@ -35,29 +41,29 @@ GATES_SHOWN = 20
 async def lanes(call: CurrentCall, request: Request) -> Response:
     """Show lanes with their traffic, and quotas with their counters."""
     found = await call.client.lanes.traffic(window=WINDOW)
-    # Read who changed a lane only if it is not active, because that read counts the whole lane.
-    known = {
-        one.lane: await call.client.lanes.get(one.lane)
-        for one in [lane for lane in found if lane.state != "active"][:STOPPED_SHOWN]
-    }
     quotas = await call.client.quotas.list(limit=SHOWN)
     opened = [
         (one, await call.client.quotas.gates(one.quota, limit=GATES_SHOWN))
         for one in quotas[:QUOTAS_OPENED]
     ]
     now = await call.client.executions.server_time()
-    return show(
-        request,
-        call,
-        "lanes",
-        now,
-        lanes=found,
-        stopped_first=sorted(found, key=lambda one: one.state == "active"),
-        changes=known,
-        window=WINDOW,
-        quotas=opened,
-        others=len(quotas) - len(opened),
-    )
+    facts: dict[str, Any] = {
+        "lanes": found,
+        "changes": await _changes(call, found),
+        "window": WINDOW,
+    }
+    facts["stopped_first"] = sorted(found, key=lambda one: one.state == "active")
+    others = len(quotas) - len(opened)
+    return show(request, call, "lanes", now, quotas=opened, others=others, **facts)
+
+
+async def _changes(call: Call, lanes: Sequence[LaneTraffic]) -> dict[str, LaneInfo]:
+    """Return who changed the lanes that are not active.
+
+    Active lanes are left out, because the read counts a whole lane.
+    """
+    stopped = [lane for lane in lanes if lane.state != "active"][:STOPPED_SHOWN]
+    return {one.lane: await call.client.lanes.get(one.lane) for one in stopped}
 
 
 @routes.post(PREFIX + "/lanes/{act}", Scope.OPERATE, is_form=True, include_in_schema=False)
@@ -115,14 +121,9 @@ async def change_budget(call: CurrentCall, request: Request, act: Id) -> Respons
     budget, key = form.get("budget", ""), form.get("key", "")
     reason, actor = reason_in(form), call.principal.name
     if act == "raise":
-        dimension = form.get("dimension", "")
-        found = await call.client.budgets.get(budget, key=key)
-        if dimension not in found.hard_limits:
-            raise InvalidInput(field="dimension", problem="is not a dimension of this budget")
-        field = f"amount.{dimension}"
-        amount = form.get(field, "").strip() if dimension == "usd" else whole_in(form, field)
+        raised = _raised_in(form, await call.client.budgets.get(budget, key=key))
         await call.client.budgets.raise_limits(
-            budget, key=key, reason=reason, actor=actor, **{dimension: amount}
+            budget, key=key, reason=reason, actor=actor, **raised
         )
     elif act == "reset":
         await call.client.budgets.reset(budget, key=key, reason=reason, actor=actor)
@@ -131,3 +132,12 @@ async def change_budget(call: CurrentCall, request: Request, act: Id) -> Respons
     else:
         raise Problem(404, "unknown_path", "There is no such act.")
     return back_to(request, "/budgets")
+
+
+def _raised_in(form: Mapping[str, str], budget: BudgetInfo) -> dict[str, Any]:
+    """Return the new limit that a form sets, by its dimension."""
+    dimension = form.get("dimension", "")
+    if dimension not in budget.hard_limits:
+        raise InvalidInput(field="dimension", problem="is not a dimension of this budget")
+    field = f"amount.{dimension}"
+    return {dimension: form.get(field, "").strip() if dimension == "usd" else whole_in(form, field)}

@@ -76,7 +76,7 @@ async def _stream(
             await asyncio.sleep(max(PERIOD_SECONDS, SECONDS_PER_PAGE * len(feed.queues)))
             while not queue.empty():
                 found.append(queue.get_nowait())
-            if None in found:
+            if None in found or not await may_still_read(request):
                 return
             if changed := _changed(found, wanted):
                 yield f"event: changed\ndata: {json.dumps(sorted(changed))}\n\n".encode()

@@ -1,4 +1,4 @@
-"""The first page: states now, what needs attention, lanes and workers."""
+"""The first page: executions by state, what needs attention, lanes and workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from starlette.responses import Response
 from flowfabric.client.filters import parse
 from flowfabric.core.execution import ExecutionCount, ExecutionFilter
 from flowfabric.core.lane import LaneTraffic
-from flowfabric.core.minute import Counted, together
-from flowfabric.core.states import EventKind, PublicState
+from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
+from flowfabric.core.worker import WorkerInfo
 from flowfabric.doctor import Level
 from flowfabric.drawing.text import count_of
 from flowfabric.drawing.times import short
-from flowfabric.server.dashboard.page import PREFIX, Listed, listed, show
+from flowfabric.server.dashboard.page import PREFIX, Listed, listed, root, show
 from flowfabric.server.dashboard.schedules import row_of
+from flowfabric.server.dashboard.speeds import FIRST_CHART, chart_facts, speeds_of
 from flowfabric.server.routing import Call, CurrentCall, Routes
 
 routes = Routes("dashboard")
@@ -33,9 +34,6 @@ STUCK = timedelta(minutes=5)
 # An approval needs attention if it has been open for longer than this.
 OLD_APPROVAL = timedelta(hours=1)
 ROWS = 5
-# The times over which ended executions are counted, and the percentiles of their latencies.
-WINDOWS = (timedelta(hours=1), timedelta(hours=6), timedelta(hours=24))
-SHARES = (0.5, 0.95, 0.99)
 # The states of the overview. An index counts the last three; the others are counted with the lanes.
 COUNTED = (PublicState.WAITING_CHILDREN, PublicState.SUSPENDED, PublicState.FAILED)
 
@@ -99,20 +97,22 @@ KINDS = (
 
 
 @routes.get(PREFIX, Scope.READ, include_in_schema=False)
-async def overview(call: CurrentCall, request: Request) -> Response:
-    """Show states, what needs attention, lanes and workers."""
+async def overview(call: CurrentCall, request: Request, chart: str = FIRST_CHART) -> Response:
+    """Show states, what needs attention, throughput, lanes and workers."""
     facts = await call.backend.shared.read("overview", call.client, lambda: _facts(call))
-    return show(request, call, "overview", **facts)
+    drawn = await chart_facts(call, chart, facts["now"], f"{root(request)}?")
+    return show(request, call, "overview", **facts, **drawn)
 
 
 async def _facts(call: Call) -> dict[str, Any]:
     """Read the overview. It is the same for all visitors of a namespace."""
     now = await call.client.executions.server_time()
     lanes = await call.client.lanes.traffic(window=WINDOW)
+    workers = await call.client.workers.list()
     totals = await totals_of(call, lanes)
     attention = [
         *[await _executions(call, kind, now, lanes) for kind in KINDS],
-        _stuck(lanes, now),
+        _stuck(lanes, workers, now),
         await _budgets(call),
         await _schedules(call, now),
         await _approvals(call, now),
@@ -125,41 +125,14 @@ async def _facts(call: Call) -> dict[str, Any]:
         "attention": [one for one in attention if one.is_needed],
         "speeds": await speeds_of(call),
         "lanes": lanes,
-        "workers": await call.client.workers.list(),
+        "workers": workers,
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """How many executions ended in a span of time, and how long they waited and ran."""
-
-    window: timedelta
-    completed: int
-    failed: int
-    waits: Sequence[timedelta | None]
-    runs: Sequence[timedelta | None]
-
-
-async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
-    """Return how many executions of all tasks, or of one, ended in the last hours, and how fast."""
-    return [await _speed(call, window, task) for window in WINDOWS]
-
-
-async def _speed(call: Call, window: timedelta, task: str | None) -> Speed:
-    found = await call.client.minutes.read(window, task=task)
-
-    def of(*kinds: EventKind) -> Counted | None:
-        parts = [one for one in found if one.kind in kinds]
-        return together(parts) if parts else None
-
-    completed, failed = of(EventKind.COMPLETED), of(EventKind.FAILED)
-    waits, runs = of(EventKind.CLAIMED), of(EventKind.COMPLETED, EventKind.FAILED)
-    return Speed(
-        window,
-        completed.event_count if completed else 0,
-        failed.event_count if failed else 0,
-        [waits.percentile(share) if waits else None for share in SHARES],
-        [runs.percentile(share) if runs else None for share in SHARES],
+async def lanes_of(call: Call) -> Sequence[LaneTraffic]:
+    """Return the lanes for a list of executions: a list says which lane is stopped."""
+    return await call.backend.shared.read(
+        "lanes", call.client, lambda: call.client.lanes.traffic(window=WINDOW)
     )
 
 
@@ -199,18 +172,22 @@ async def _executions(
     )
 
 
-def _stuck(lanes: Sequence[LaneTraffic], now: datetime) -> Attention:
+def _stuck(lanes: Sequence[LaneTraffic], workers: Sequence[WorkerInfo], now: datetime) -> Attention:
     leads = []
     for one in lanes:
         waits = now - one.waiting_since if one.waiting_since else timedelta()
         if waits < STUCK:
             continue
-        why = f"is {one.state}" if one.state != "active" else "has workers that do not keep up"
-        if one.state == "active" and not one.workers:
-            why = "runs on no worker now"
-        words = f"The oldest execution of {one.lane} has waited for {short(waits)}: the lane {why}."
-        label = "Lanes" if one.state == "active" else "Resume…"
-        place = f"/lanes#{quote(f'lane-{one.lane}')}"
+        label, place = "Workers", "/workers"
+        serving = [each for each in workers if each.lanes is None or one.lane in each.lanes]
+        if one.state != "active":
+            why = f"the lane is {one.state}"
+            label, place = "Resume…", f"/lanes#{quote(f'lane-{one.lane}')}"
+        elif not serving:
+            why = "no worker serves the lane"
+        else:
+            why = f"{count_of(len(serving), 'worker')} of the lane cannot take it, or not so soon"
+        words = f"The oldest execution of {one.lane} has waited for {short(waits)}: {why}."
         where = f"lane={shlex.quote(one.lane)} state=waiting"
         leads.append(Lead(words, place, label, where))
     return Attention("Stuck lanes", "Start workers, or resume the lane.", leads=leads)
@@ -219,9 +196,8 @@ def _stuck(lanes: Sequence[LaneTraffic], now: datetime) -> Attention:
 async def _budgets(call: Call) -> Attention:
     leads = [
         Lead(
-            f"{one.budget}{f' of {one.key}' if one.key else ''} is spent; "
-            f"{one.in_line} executions wait in line.",
-            "/budgets",
+            f"{one.budget}{f' of {one.key}' if one.key else ''} is spent{_in_line(one.in_line)}.",
+            f"/budgets#{quote(f'budget-{one.budget}')}",
             "Raise or reset",
         )
         for one in await call.client.budgets.list()
@@ -230,6 +206,12 @@ async def _budgets(call: Call) -> Attention:
     return Attention(
         "Over budget", "Executions that use these budgets do not start.", leads=leads[:ROWS]
     )
+
+
+def _in_line(number: int) -> str:
+    if not number:
+        return ""
+    return f"; {count_of(number, 'execution')} {'waits' if number == 1 else 'wait'} in line"
 
 
 async def _schedules(call: Call, now: datetime) -> Attention:

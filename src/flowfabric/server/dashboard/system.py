@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,7 +52,20 @@ class Kept:
 
 @routes.get(PREFIX + "/system", Scope.ADMIN, include_in_schema=False)
 async def system(call: CurrentCall, request: Request) -> Response:
-    """Show what the database says about itself, and the last report of the doctor."""
+    """Show the schema, the sizes of tables and the retention, and the last report of the doctor."""
+    facts = await _facts_of(call)
+    report = call.backend.report
+    facts["findings"] = await _ours(call, report) if report is not None else []
+    facts["partitions"] = (await call.client.database.partitions.current()).partitions
+    facts["is_heard"] = await call.backend.hearing.read(
+        "hearing", call.client, lambda: _is_heard(call.client)
+    )
+    now = await call.client.executions.server_time()
+    return show(request, call, "system", now, report=report, most=TABLES_SHOWN, **facts)
+
+
+async def _facts_of(call: Call) -> dict[str, Any]:
+    """Return the schema, the sizes of the largest tables, and the retention."""
     async with call.client.database.lend() as connection:
         schema = await status(connection)
         try:
@@ -58,39 +73,38 @@ async def system(call: CurrentCall, request: Request) -> Response:
             kept = await look(connection, text_of("retention.sql"), call.client.namespace)
         except QueryFailed:
             rows, kept = [], []
-    now = await call.client.executions.server_time()
-    report = call.backend.report
-    return show(
-        request,
-        call,
-        "system",
-        now,
-        schema=schema,
-        problem=schema.problem(),
-        tables=[Table(**dict(row)) for row in rows],
-        most=TABLES_SHOWN,
-        kept=Kept(
-            DEFAULT_RETENTION,
-            EVENT_FLOOR,
-            [(row["lane"], row["retention"]) for row in kept if row["lane"] is not None],
-            next((row["oldest_at"] for row in kept if row["lane"] is None), None),
-        ),
-        is_heard=await call.backend.hearing.read(
-            "hearing", call.client, lambda: _is_heard(call.client)
-        ),
-        report=report,
-        findings=await _ours(call, report) if report is not None else [],
-        partitions=(await call.client.database.partitions.current()).partitions,
-    )
+    lanes = [(row["lane"], row["retention"]) for row in kept if row["lane"] is not None]
+    oldest_at = next((row["oldest_at"] for row in kept if row["lane"] is None), None)
+    return {
+        "schema": schema,
+        "problem": schema.problem(),
+        "tables": [Table(**dict(row)) for row in rows],
+        "kept": Kept(DEFAULT_RETENTION, EVENT_FLOOR, lanes, oldest_at),
+    }
 
 
 @routes.post(PREFIX + "/system/examine", Scope.ADMIN, is_form=True, include_in_schema=False)
 async def examine_now(call: CurrentCall, request: Request) -> Response:
     """Run the doctor. It writes nothing; on a large database it takes a while."""
     await form_of(request)
-    async with call.client.database.lend() as connection:
-        call.backend.report = await examine(connection)
+    call.backend.report = await _examined(call)
     return back_to(request, "/system")
+
+
+async def _examined(call: Call) -> Report:
+    """Run the doctor, or wait for the run that another visitor of this process has started.
+
+    A run reads whole tables. Many runs at once would take all connections of the server.
+    """
+    running = call.backend.examination
+    if running is None or running.done():
+        running = call.backend.examination = asyncio.create_task(_examine(call.client))
+    return await asyncio.shield(running)
+
+
+async def _examine(client: FlowFabric) -> Report:
+    async with client.database.lend() as connection:
+        return await examine(connection)
 
 
 async def _is_heard(client: FlowFabric) -> bool:

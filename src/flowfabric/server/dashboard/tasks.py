@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,19 +14,22 @@ from flowfabric.core.errors import InvalidInput, TaskNotFound
 from flowfabric.core.execution import ExecutionFilter
 from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.states import PublicState
+from flowfabric.core.task import TaskInfo
 from flowfabric.core.token import Scope
 from flowfabric.dashboard.forms import fields_of, value_of
-from flowfabric.server.dashboard.overview import speeds_of
+from flowfabric.server.dashboard.overview import lanes_of
 from flowfabric.server.dashboard.page import (
     PREFIX,
     back_to,
     form_of,
     listed,
     once_in,
+    root,
     show,
     text_in,
 )
-from flowfabric.server.routing import LARGE, CurrentCall, Routes
+from flowfabric.server.dashboard.speeds import FIRST_CHART, chart_facts, speeds_of
+from flowfabric.server.routing import LARGE, Call, CurrentCall, Routes
 from flowfabric.server.submissions import Submit, submission
 
 routes = Routes("dashboard")
@@ -51,31 +57,40 @@ async def tasks(call: CurrentCall, request: Request, after: str | None = None) -
 
 
 @routes.get(PREFIX + "/tasks/one", Scope.READ, include_in_schema=False)
-async def task(call: CurrentCall, request: Request, name: str) -> Response:
+async def task(
+    call: CurrentCall, request: Request, name: str, chart: str = FIRST_CHART
+) -> Response:
     """Show one task: its schema, its versions in flight, its failures, and a form to submit."""
+    info = await _info_of(call, name)
+    now = await call.client.executions.server_time()
+    facts = await _facts_of(call, name, info, now)
+    address = f"{root(request)}/tasks/one?{urlencode({'name': name})}&"
+    drawn = await chart_facts(call, chart, now, address, name)
+    return show(request, call, "task", now, task=name, info=info, **facts, **drawn)
+
+
+async def _facts_of(call: Call, name: str, info: TaskInfo | None, now: datetime) -> dict[str, Any]:
+    newest = await call.client.executions.list(ExecutionFilter(tasks=[name]), limit=NEWEST)
+    schema = info.arguments if info is not None else None
+    return {
+        "states": OPEN,
+        "speeds": await speeds_of(call, name),
+        "versions": await call.client.workers.versions(name),
+        "groups": await call.client.executions.failures(task=name, limit=SHOWN),
+        "executions": listed(newest.executions, now, await lanes_of(call)),
+        "form": fields_of(schema) if schema and schema.get("properties") else (),
+    }
+
+
+async def _info_of(call: Call, name: str) -> TaskInfo | None:
+    """Return the registration of a task; None if no app has registered it, but executions of it
+    exist."""
     try:
-        info = await call.client.tasks.describe(name)
+        return await call.client.tasks.describe(name)
     except TaskNotFound:
         if name not in [one.task for one in await call.client.tasks.list(limit=1000)]:
             raise
-        info = None
-    newest = await call.client.executions.list(ExecutionFilter(tasks=[name]), limit=NEWEST)
-    now = await call.client.executions.server_time()
-    schema = info.arguments if info is not None else None
-    return show(
-        request,
-        call,
-        "task",
-        now,
-        task=name,
-        info=info,
-        states=OPEN,
-        speeds=await speeds_of(call, name),
-        versions=await call.client.workers.versions(name),
-        groups=await call.client.executions.failures(task=name, limit=SHOWN),
-        executions=listed(newest.executions, now),
-        form=fields_of(schema) if schema and schema.get("properties") else (),
-    )
+        return None
 
 
 @routes.post(
@@ -84,16 +99,7 @@ async def task(call: CurrentCall, request: Request, name: str) -> Response:
 async def submit(call: CurrentCall, request: Request) -> Response:
     """Submit an execution with the form of a task."""
     form = await form_of(request)
-    name = form.get("task", "")
-    info = await call.client.tasks.describe(name)
-    schema = info.arguments or {}
-    given: dict[str, Any] = {"task": name, "key": text_in(form, "key")}
-    given["lane"], given["delay"] = text_in(form, "lane"), text_in(form, "delay")
-    if schema.get("properties"):
-        given["arguments"] = value_of(schema, form)
-        if not isinstance(given["arguments"], dict):
-            raise InvalidInput(field="value", problem="must be an object, with names")
-    item = await submission(call, Submit(**given))
+    item = await submission(call, await _submit_in(call, form))
     once = once_in(form)
     if once is None or item.key is not None:
         await call.client.executions.place([item])
@@ -102,3 +108,16 @@ async def submit(call: CurrentCall, request: Request) -> Response:
         item.id = ExecutionId.of(partition_of(once.bytes, minted), once)
     done = await call.client.executions.submit(item)
     return back_to(request, f"/executions/{done.id.uuid}")
+
+
+async def _submit_in(call: Call, form: Mapping[str, str]) -> Submit:
+    """Return the execution that the form of a task submits."""
+    name = form.get("task", "")
+    schema = (await call.client.tasks.describe(name)).arguments or {}
+    given: dict[str, Any] = {"task": name}
+    given |= {field: text_in(form, field) for field in ("key", "lane", "delay")}
+    if schema.get("properties"):
+        given["arguments"] = value_of(schema, form)
+        if not isinstance(given["arguments"], dict):
+            raise InvalidInput(field="value", problem="must be an object, with names")
+    return Submit(**given)

@@ -1,5 +1,5 @@
--- Read how long ended executions are kept: one row for each lane of a namespace with a retention of
--- its own, and one row without a lane, which has the time of the oldest execution.
+-- Read how long ended executions are kept. There is one row for each lane that has its own
+-- retention, and one row without a lane, which has the time of the oldest execution.
 select null::text as lane, null::interval as retention, min(o.created_at) as oldest_at
 from ff.partition k
 cross join lateral (

@@ -83,6 +83,7 @@ begin
       ownership = 'unowned',
       eligibility = 'not_applicable',
       line_id = null,
+      refusal_count = null,
       blocking_reason = 'none',
       blocking_detail = null,
       blocked_at = null,

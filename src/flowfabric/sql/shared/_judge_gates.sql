@@ -3,8 +3,8 @@
 -- room. An item whose idempotency key is in use is not refused for a lack of room, because nothing
 -- would be stored for it.
 --
--- Items in p_skip are left out. The options are the same as in submit_executions; an array of one
--- value applies to all items.
+-- Items in p_skip are left out. The options are the same as in submit_executions, and have been
+-- checked; an array of one value applies to all items.
 drop function if exists ff._judge_gates;
 create function ff._judge_gates(
   p_partition_key smallint,
@@ -40,9 +40,7 @@ begin
       union all
       select x.id from jsonb_array_elements(
         case when jsonb_typeof(u.o -> 'budgets') = 'array' then u.o -> 'budgets' else '[]' end)
-        x(id)) g
-    where (g.id #>> '{}') ~ '^[0-9]{1,18}$'
-      or (g.id #>> '{}')::numeric <= 9223372036854775807);
+        x(id)) g);
   if v_asked = '{}' then
     return '{}';
   end if;

@@ -1,9 +1,10 @@
 -- Propagate the ends of executions, and the ends of all executions that end because of them. The
 -- caller holds the row locks of the ended executions.
 --
--- Wake the executions that wait for them (_wake_waiters), cancel the children bound to them
--- (_cancel_bound_children), and resolve the edges out of them (_resolve_edges). Then pass on the
--- new results of members that succeeded again (_refresh_inputs).
+-- For each ended execution, the call wakes the executions that wait for it (_wake_waiters), cancels
+-- the children bound to it (_cancel_bound_children), and resolves the edges out of it
+-- (_resolve_edges). If a replayed member has succeeded again, the call also passes its new result
+-- to its downstreams (_refresh_inputs).
 --
 -- Locked rows are skipped. The call handles at most p_limit rows, and cancels at most p_limit
 -- siblings. An ended execution that has something left to propagate gets `wakes_pending`. This mark

@@ -1,10 +1,11 @@
--- Return which trimmed executions have events that a subscription still needs. Also return which
--- subscriptions lose events if the events of an execution are deleted. A subscription loses events
--- that it has not acknowledged, if its time to keep them is over.
+-- Find the executions whose events must stay, because a subscription still needs them (`needed`).
+-- Also find the executions whose events a subscription loses if they are deleted now (lost_ids),
+-- and the subscription that loses them (lost_by).
 --
--- A subscription needs the events that it has not acknowledged, until its time to keep them is
--- over. That time begins when the events were first due to be deleted. A subscription whose cursor
--- does not name the partition has read nothing of it.
+-- A subscription may keep events that it has not acknowledged, but only for a limited time. The
+-- time counts from p_first_due_ats, when the events were first due to be deleted. Until it is over,
+-- the subscription needs the events. After that, it loses them. A subscription whose cursor does
+-- not name the partition has read nothing in it.
 drop function if exists ff._read_needed;
 create function ff._read_needed(
   p_partition_key smallint,

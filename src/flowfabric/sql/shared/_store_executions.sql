@@ -9,12 +9,12 @@
 -- Returns the created ids. `seconds` lists the items that have the same id as an earlier item of
 -- the call.
 --
--- Two statements write the same rows and events. The first is for items that differ only in id and
--- payload, as most do: everything else is computed once. If an id is taken, the first statement is
--- rolled back, and the second stores the items and skips the taken ids. The second also stores
--- items that differ in other fields.
+-- There are two statements that write rows and events. The fast one is for items that differ only
+-- in id and payload, as most do: it computes everything else once. The slow one is for all other
+-- items. If an id is taken, the fast statement is rolled back, and the slow one stores the items
+-- and skips the taken ids.
 --
--- This function has no planner settings of its own; those of the caller apply.
+-- This function has no planner settings; the settings of its caller apply.
 drop function if exists ff._store_executions;
 create function ff._store_executions(
   p_partition_key     smallint,
@@ -115,7 +115,7 @@ begin
   if v_is_fair then
     v_places := ff._order_fairly(
       p_partition_key, p_namespace, p_route_ids, p_priorities, array(
-        select coalesce(u.o, v_shared) ->> 'fair_key'
+        select case when u.n <> all (p_skip) then coalesce(u.o, v_shared) ->> 'fair_key' end
         from unnest(p_execution_ids, v_options) with ordinality u(id, o, n)
         order by u.n), v_now);
   end if;
@@ -408,7 +408,7 @@ begin
   if v_is_fair then
     v_places := ff._order_fairly(
       p_partition_key, p_namespace, p_route_ids, p_priorities, array(
-        select coalesce(u.o, v_shared) ->> 'fair_key'
+        select case when u.n <> all (p_skip) then coalesce(u.o, v_shared) ->> 'fair_key' end
         from unnest(p_execution_ids, v_options) with ordinality u(id, o, n)
         order by u.n), v_now);
   end if;

@@ -1,11 +1,11 @@
 -- A distributed database is distributed as a whole.
 --
--- Every table is where it belongs: small tables on every node, the tables of the workers on the
--- coordinator, all other tables beside ff.execution, by partition. Every function is on every node,
--- and a call of a public function runs on the node of its partition. If a function is not delegated
--- to that node, it still answers, but slowly and on the coordinator. All nodes are active and have
--- the metadata, and every partition has a generation of events that names a node. On a single
--- server there is nothing to check.
+-- Every table is in its place. Small tables are on every node, and the tables of workers are on the
+-- coordinator. All other tables are distributed by partition, like ff.execution. Every function is
+-- on every node, and a call of a public function runs on the node of its partition. If a function
+-- is not delegated to that node, it still answers, but slowly and on the coordinator. All nodes are
+-- active and have the metadata, and every partition has a generation of events that names a node.
+-- On a single server there is nothing to check.
 --
 -- Remedy:  flowfabric db distribute, on the coordinator: it completes what is missing. For a node:
 --          select citus_activate_node('HOST', PORT).

@@ -1,8 +1,8 @@
 -- Events are counted minute by minute, and no event was lost before it was counted.
 --
 -- Percentiles on the dashboard and in GET /v1/minutes come from these counts. A reconciler of each
--- worker counts them. Under a high load the counts may be late. Counts that stay late mean that no
--- worker runs.
+-- worker counts the events. Under a high load the counts may be late. If they stay late, no worker
+-- runs.
 --
 -- Remedy:  If counts are late: start a worker. Events that were lost stay uncounted.
 select 'warning' as level,

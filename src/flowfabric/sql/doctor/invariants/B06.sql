@@ -1,4 +1,4 @@
--- A budget has a next reset exactly if it has a period, and it is reset on time.
+-- A budget has a next reset if and only if it has a period, and it is reset on time.
 --
 -- A reconciler resets a budget when its period ends, and sets the next reset.
 --

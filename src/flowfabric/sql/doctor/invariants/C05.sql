@@ -1,4 +1,4 @@
--- A child has a parent.
+-- The parent of every child exists, or was trimmed.
 --
 -- The parent existed when its handler submitted the child, in the same namespace. The parent may
 -- have been trimmed later. If nothing was ever trimmed, or if the parent still has events, the

@@ -1,4 +1,4 @@
--- A member has its flow.
+-- The flow of every member exists.
 --
 -- The flow is in the partition and the namespace of its members.
 --

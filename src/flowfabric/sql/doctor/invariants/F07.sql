@@ -1,8 +1,9 @@
 -- A group is decided exactly when its policy says so, and stays decided.
 --
--- all_of needs a success on every edge, any_of on one, a quorum on k. A group is impossible when
--- too many upstreams have ended without success. A decided group stores k and the number of its
--- edges (n) at that time, because edges may be added later.
+-- all_of needs a success on every edge, any_of needs a success on one edge, and a quorum needs
+-- successes on k edges. A group is impossible when too many upstreams have ended without success. A
+-- decided group stores k and the number of its edges (n) at that time, because edges may be added
+-- later.
 --
 -- Holds:   always
 -- Reads:   executions

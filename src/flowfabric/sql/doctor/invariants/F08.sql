@@ -1,4 +1,4 @@
--- A member waits for dependencies exactly while one of its groups is pending.
+-- A member waits for dependencies if and only if one of its groups is pending.
 --
 -- A member that waits for dependencies has a pending group with an unresolved edge. If a member has
 -- not started and may be claimed, all applied edges of its pending groups are resolved. Two kinds

@@ -2,8 +2,7 @@
 --
 -- A step belongs to an execution and was recorded under one of its leases, in one of its attempts.
 -- No two sequential steps have the same position, except that a patch has the position of the step
--- after it. A sleep has a time at which it is over. A wait may have such a time. Other steps have
--- none.
+-- after it. A sleep has an end time. A wait may have one. Other steps have none.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,6 @@
 -- No earlier step is missing.
 --
--- A step names the last step that was recorded when it started. That earlier step must exist,
+-- Each step names the step that was recorded last before it started. That earlier step must exist,
 -- because a replay deletes a step only together with all later steps. If a step were missing, a
 -- later run would repeat its work.
 --

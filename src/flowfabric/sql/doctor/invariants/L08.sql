@@ -1,7 +1,7 @@
 -- An attempt ends once, and its record says how.
 --
--- The latest attempt has an end exactly if the execution is terminal or waits for another attempt.
--- An attempt in the history always has an end.
+-- The latest attempt has an end if and only if the execution is terminal or waits for another
+-- attempt. An attempt in the history always has an end.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -3,8 +3,8 @@
 -- A lease begins once and ends once. If the holder ended the lease, the event of its end has the
 -- same epoch as the event of its beginning. If somebody else ended it, the epoch is higher by one.
 -- If an execution ends after its lease expired or was revoked, the event of the end names that
--- lease again. The last lease that began is live exactly if the execution is leased. No lease has a
--- higher epoch than the execution, because otherwise the next lease would repeat an epoch.
+-- lease again. The last lease that began is live if and only if the execution is leased. No lease
+-- has a higher epoch than the execution. Otherwise the next lease would repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions

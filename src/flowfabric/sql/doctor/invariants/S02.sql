@@ -1,7 +1,8 @@
--- An execution is owned exactly while it is active.
+-- An execution has an owner if and only if it is active.
 --
--- An active execution has an owner, or had an owner that lost its lease. If a waiting execution had
--- an owner, two workers could run it at once.
+-- The owner is the worker that has the lease. After the lease was lost, the execution stays active
+-- until another worker reclaims it. If a waiting execution had an owner, two workers could run it
+-- at once.
 --
 -- Holds:   always
 -- Reads:   executions

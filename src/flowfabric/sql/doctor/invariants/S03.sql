@@ -1,4 +1,4 @@
--- An execution has an eligibility exactly while it is runnable.
+-- An execution has an eligibility if and only if it is runnable.
 --
 -- Two values are never stored: the phase `submitted`, and `blocked_by_lane_state`, because a claim
 -- reads the state of the lane.

@@ -1,7 +1,8 @@
--- A delayed execution has a time to wait for, and due_at is never later than a timer.
+-- A delayed execution has a time to wait for, and due_at is never later than the first timer.
 --
--- The reconcilers search by due_at only. It may be earlier than the timers of the row (delay,
--- reclaim, deadline, lease, attempt), but never later: otherwise no reconciler would find them.
+-- The timers of a row are its delay, its wait before a reclaim, its deadline, its lease and its
+-- attempt timeout. The reconcilers find rows by due_at only. So due_at may be earlier than the
+-- first timer, but not later: otherwise the timer would be handled too late.
 --
 -- Holds:   always
 -- Reads:   executions

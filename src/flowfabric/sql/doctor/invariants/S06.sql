@@ -3,9 +3,9 @@
 -- The attempt state tells the next claim whether to start an attempt or to resume one. A running
 -- attempt has a lease. If the execution is suspended or lost its lease, the attempt is interrupted.
 -- If the execution ended without any attempt, the attempt state stays pending_first_attempt; after
--- any other end it is attempt_terminal. One case looks wrong and is not: the replay of an upstream
--- may also replay a member of a flow. The member then waits for its next attempt although its
--- replay_count stays 0.
+-- any other end it is attempt_terminal. There is one exception. The replay of an upstream may also
+-- replay a member of a flow. The member then waits for its next attempt, but its replay_count stays
+-- 0.
 --
 -- Holds:   always
 -- Reads:   executions

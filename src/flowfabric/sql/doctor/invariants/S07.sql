@@ -4,7 +4,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Compare the table with the one of a fresh installation; `flowfabric db sql` prints it.
+-- Remedy:  Compare the table with the table of a fresh installation; `flowfabric db sql` prints it.
 select 'S07' as name, e.partition_key, e.execution_id,
        format('public state %s, but the row implies %s', e.public_state, d.public_state) as problem
 from ff.execution e

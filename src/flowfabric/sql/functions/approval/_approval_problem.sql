@@ -42,7 +42,7 @@ begin
       then array['deny', 'must be from 1 to the number of approvers']
     when p_need + p_deny > cardinality(p_approvers) + 1
       then array['deny', format(
-        'must be at most %s: otherwise all may answer and decide nothing',
+        'must be at most %s: otherwise all could answer without a decision',
         cardinality(p_approvers) - p_need + 1)]
   end;
 end;

@@ -40,16 +40,17 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_id        constant text := format('{fp:%s}:%s', p_partition_key, p_execution_id);
-  v_approver  constant text := coalesce(p_approver, p_actor);
-  v_row       ff.execution;
-  v_point     ff.waitpoint;
-  v_signal    ff.signal;
-  v_problem   text[];
-  v_open      text[];
-  v_approvals uuid[];
-  v_now       timestamptz;
-  v_xid       xid8;
+  v_id         constant text := format('{fp:%s}:%s', p_partition_key, p_execution_id);
+  v_approver   constant text := coalesce(p_approver, p_actor);
+  v_row        ff.execution;
+  v_point      ff.waitpoint;
+  v_signal     ff.signal;
+  v_problem    text[];
+  v_open       text[];
+  v_approvals  uuid[];
+  v_now        timestamptz;
+  v_xid        xid8;
+  v_generation integer;
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_operator('deliver_approval_signal');
@@ -109,6 +110,7 @@ begin
         'must be given: %s approvals ask %s: %s', cardinality(v_approvals), v_approver,
         array_to_string(v_approvals, ', '))));
   end if;
+  v_generation := ff._lock_generation(p_partition_key);
   v_xid := pg_current_xact_id();
   -- Repeat this if the approver answers with the token at the same moment.
   loop
@@ -135,11 +137,11 @@ begin
     insert into ff.signal (
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, payload, payload_encoding, accepted_at, noticed_at, effect,
-      xid)
+      generation, xid)
     values (
       p_partition_key, p_execution_id, p_signal_id, p_decision, v_point.waitpoint_id, 'approval',
       'operator', p_actor, p_payload, p_payload_encoding, v_now, v_now, 'buffered',
-      v_xid)
+      v_generation, v_xid)
     on conflict do nothing;
     exit when found;
     if exists (

@@ -103,15 +103,16 @@ begin
       set outcome = excluded.outcome, expires_at = excluded.expires_at;
   end if;
   if p_execution_id is not null then
-    insert into ff.budget_ledger as l (budget_id, execution_id, dimension, period_no, amount)
-    select b.budget_id, p_execution_id, u.dimension, b.period_no, (u.amount #>> '{}')::bigint
+    insert into ff.budget_ledger as l (
+      budget_id, execution_id, dimension, period_no, amount, spent_at)
+    select b.budget_id, p_execution_id, u.dimension, b.period_no, (u.amount #>> '{}')::bigint, p_now
     from ff.budget b cross join jsonb_each(p_usage) u(dimension, amount)
     where b.budget_id = any (p_budget_ids)
     order by b.budget_id, u.dimension collate "C"
     on conflict (budget_id, execution_id, dimension) do update
       set amount = case when l.period_no = excluded.period_no then l.amount else 0 end
                    + excluded.amount,
-          period_no = excluded.period_no;
+          period_no = excluded.period_no, spent_at = greatest(l.spent_at, excluded.spent_at);
   end if;
   for v_nth in 1..cardinality(p_budget_ids) loop
     perform ff._shut_budget(p_budget_ids[v_nth]);

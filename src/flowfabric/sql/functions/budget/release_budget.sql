@@ -1,7 +1,8 @@
 -- Take back the usage that ff.record_spend added for one execution in the current period.
 --
--- Usage of earlier periods is not taken back, because the budget no longer counts it. The count of
--- refused usage is cleared, because the refused usage may fit now.
+-- Usage of earlier periods is not taken back, because the budget no longer counts it. Neither is usage
+-- of an execution that has spent nothing for 30 days: what it spent is forgotten, and stays used. The
+-- count of refused usage is cleared, because the refused usage may fit now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

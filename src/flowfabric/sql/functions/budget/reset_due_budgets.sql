@@ -1,8 +1,10 @@
 -- Reset budgets whose period has ended. A reconciler calls this.
 --
--- The call also deletes expired reports, and the ledger entries of past periods: usage of a past
--- period cannot be taken back, so nobody reads them again. A login that is bound to a namespace resets only the budgets of
--- that namespace. due_in is the time until the next period ends.
+-- The call also deletes expired reports, and ledger entries that nobody can take back any more:
+-- entries of past periods, and entries of executions that have spent nothing for 30 days. A login
+-- that is bound to a namespace resets only the budgets of that namespace. A call handles up to
+-- p_limit budgets and ten times as many rows of each other kind. If handled is p_limit, more may be
+-- left. due_in is the time until the next period ends.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -19,10 +21,13 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  v_now   constant timestamptz := ff.now();
-  v_bound constant text := ff._read_bound_namespace();
-  v_due   bigint[];
-  v_shut  bigint[];
+  v_now     constant timestamptz := ff.now();
+  v_bound   constant text := ff._read_bound_namespace();
+  v_due     bigint[];
+  v_shut    bigint[];
+  v_reports integer;
+  v_past    integer;
+  v_old     integer;
 begin
   perform ff._check_pass(p_limit);
   v_due := array(
@@ -50,9 +55,10 @@ begin
       and (v_bound is null or exists (
         select from ff.budget b where b.budget_id = x.budget_id and b.namespace = v_bound offset 0))
     order by x.expires_at
-    limit p_limit
+    limit 10 * p_limit
     for update skip locked) t
   where r.budget_id = t.budget_id and r.dedup_key = t.dedup_key;
+  get diagnostics v_reports = row_count;
   delete from ff.budget_ledger l
   using (
     select x.budget_id, x.execution_id, x.dimension
@@ -66,7 +72,20 @@ begin
     limit 10 * p_limit) t
   where l.budget_id = t.budget_id and l.execution_id = t.execution_id
     and l.dimension = t.dimension;
-  handled := cardinality(v_due);
+  get diagnostics v_past = row_count;
+  delete from ff.budget_ledger l
+  using (
+    select x.budget_id, x.execution_id, x.dimension from ff.budget_ledger x
+    where x.spent_at <= v_now - interval '30 days'
+      and (v_bound is null or exists (
+        select from ff.budget b where b.budget_id = x.budget_id and b.namespace = v_bound offset 0))
+    order by x.spent_at
+    limit 10 * p_limit
+    for update skip locked) t
+  where l.budget_id = t.budget_id and l.execution_id = t.execution_id
+    and l.dimension = t.dimension;
+  get diagnostics v_old = row_count;
+  handled := greatest(cardinality(v_due), ceil(greatest(v_reports, v_past, v_old) / 10.0));
   due_in := (
     select min(b.next_reset_at) - v_now from ff.budget b
     where b.next_reset_at > v_now and (v_bound is null or b.namespace = v_bound));

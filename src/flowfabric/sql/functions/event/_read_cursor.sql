@@ -5,9 +5,9 @@
 -- is returned, and is_lost is true.
 --
 -- The anchor is the highest event delivered. The cursor has its id, its time and a hash of its
--- execution. If the database has no such event, and the event was not trimmed, then commits that
--- the reader has seen were lost. This happens after a failover, or after an older copy of the data
--- was restored.
+-- execution. If the database has no such event, and the event was not trimmed, then the database
+-- has lost commits that the reader has seen. This happens after a failover, or after an older copy
+-- of the data was restored.
 --
 -- Transaction numbers have a meaning on one server only. So a cursor in the present generation must
 -- come from this server.

@@ -4,10 +4,10 @@
 -- stands before the first event at or after that instant. In this case the reader may also get a
 -- few earlier events. If the instant lies before the first event, the reader gets all events.
 --
--- To find the instant, the call reads the log from its start. If p_grace is given, a binary search
--- first finds an event that is older than the instant by at least p_grace, and the call reads the
--- log from there. This is faster, but the reader may miss events of a transaction that was already
--- open when that event was written.
+-- To find that first event, the call reads the log from its start. If p_grace is given, the call
+-- first searches for an event that is older than the instant by at least p_grace, and reads the log
+-- from that event on. This is faster. But if a transaction was already open when that event was
+-- written, the reader may miss its events.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

@@ -2,8 +2,8 @@
 --
 -- If an execution with the same id exists again, the events stay until that execution is trimmed.
 -- If a subscription has not acknowledged the events, the deletion is put off by an hour at a time.
--- The call deletes them as soon as the subscription has acknowledged them, or as soon as the time
--- for which a subscription may keep events is over.
+-- The events are deleted when the subscription has acknowledged them, or when its time to keep
+-- events is over.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -6,10 +6,11 @@
 -- locked    the executions that this call has locked, in claim order
 -- held      the gates that this call has locked, if they had no room for all executions
 --
--- If execution_ids is null, nothing was leased. In that case the caller goes on with
--- ff._claim_in_rounds, unless is_empty is true. All rows that this call has locked stay locked.
--- The rounds begin with these rows. Executions that come before them in claim order, and became free
--- only now, are left to the next claim. Otherwise one claim could lock three times its limit.
+-- If execution_ids is null, nothing was leased. In that case the caller calls ff._claim_in_rounds
+-- next, unless is_empty is true. The rows that this call has locked stay locked, and the rounds
+-- begin with them. Executions that another transaction has unlocked meanwhile may come earlier in
+-- claim order, but are left to the next claim. Otherwise one claim could lock three times its
+-- limit.
 --
 -- Claims of the same routes take turns. Without turns they would all lock and skip the same rows. A
 -- claim never waits for its turn.

@@ -7,15 +7,16 @@
 --    them in that order and skips locked rows. The next round starts after the window.
 -- 4. Under the lock each row is checked again. A row is locked in vain (another claim has taken
 --    it), capped (over a limit), or picked. Rows with a grant for another worker are left alone.
--- 5. Rows locked in vain stay locked. Once there could be more of them than the limit, candidates
---    are locked one by one. Besides the rows that it puts into line, the call leaves at most twice
---    as many rows locked as the limit says.
+-- 5. Rows locked in vain stay locked. When there could be more such rows than the limit, candidates
+--    are locked one by one. So the call leaves at most twice p_limit rows locked, not counting the
+--    rows that it puts into line.
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
 --    If a gate is closed, later rounds skip its rows, and up to 1 000 rows of this gate and of other
 --    full gates are put into line (_park_more).
 --    If the gate of a lane is closed, later rounds skip the routes of that lane.
--- 7. Capped rows end: past their deadline (T24), or over the limit of reclaims or crashes (T22).
+-- 7. Capped rows end. They expire if they are past their deadline (T24). They fail if they are over
+--    the limit of reclaims or crashes (T22).
 -- 8. Picked rows are leased, their events are written, and their grants are deleted.
 -- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
 --

@@ -1,6 +1,6 @@
--- Judge new children. The verdict is parent_ended if the parent does not exist in this namespace;
--- perhaps it has ended and was trimmed. The parent must have been stored before: an execution of
--- the same call cannot be a parent.
+-- Judge new children. The verdict is parent_ended if the parent does not exist in this namespace,
+-- for example because it was trimmed. The parent must have been stored by an earlier call: an
+-- execution of the same call cannot be a parent.
 drop function if exists ff._judge_parents;
 create function ff._judge_parents(
   p_partition_key smallint,

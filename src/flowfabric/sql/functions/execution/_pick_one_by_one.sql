@@ -1,4 +1,4 @@
--- Run one round of a claim that locks its candidates one by one, and checks each under its lock.
+-- Run one round of a claim: lock the candidates one by one, and check each under its lock.
 --
 -- A row is locked in vain if another worker has just taken it. This round locks almost no row in
 -- vain, but costs more than a round of _pick_candidates. A claim uses it when other workers have

@@ -4,10 +4,12 @@
 -- The order is priority, then the route's turn (0 for the first lane), then age. The position is
 -- the last row seen; that row is not returned again.
 --
--- If p_worker_id is given, executions that are granted to another worker are skipped. If it is
--- null, there must be no grants. If p_with_lines is true, executions in the open lines of the
--- routes are read too. Executions that would start an attempt under one of the gates in p_closed
--- are skipped, unless they were refused four times: such an execution may make a reservation.
+-- If p_worker_id is given, executions that are granted to another worker are skipped. Pass null
+-- only if there are no grants. If p_with_lines is true, executions in the open lines of the routes
+-- are read too.
+--
+-- An execution that would start an attempt under a gate in p_closed is skipped, unless gates have
+-- refused it four times: its fifth refusal may make a reservation.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,

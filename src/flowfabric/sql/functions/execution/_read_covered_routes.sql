@@ -77,7 +77,7 @@ begin
   if cardinality(p_unserved) > 0 then
     v_unserved := ff._read_unserved(p_unserved, p_now);
   end if;
-  -- This is a statement of its own, so that a worker without code versions does not pay for it.
+  -- A worker without code versions skips this statement.
   if cardinality(p_code_versions) > 0 or cardinality(v_unserved) > 0 then
     select array_agg(r.route_id) as route_ids, array_agg(r.turn) as turns,
            array_agg(r.namespace) as namespaces, array_agg(r.lane) as lanes,

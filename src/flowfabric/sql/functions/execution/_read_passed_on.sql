@@ -1,9 +1,10 @@
--- Return since when workers with older code have passed an execution on, as an object {since}. To
--- pass it on is to delay it until a worker with newer code claims it (p_newer_step of
--- ff.delay_execution).
+-- Return since when workers have passed an execution on, as an object {since}. A worker whose code
+-- is older than the journal passes the execution on: it delays the execution, so that a worker with
+-- newer code can claim it (p_newer_step of ff.delay_execution).
 --
--- Returns null if workers have done this for 10 minutes without a break, and every live worker that
--- could take the execution has passed it on. The caller holds the row lock.
+-- Returns null if no worker with newer code is to be expected: for 10 minutes every lease has ended
+-- in this way, and every live worker that could take the execution has passed it on. The caller
+-- holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

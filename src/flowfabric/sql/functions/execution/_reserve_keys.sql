@@ -68,8 +68,8 @@ begin
       select m.value::integer into v_keyed
       from ff.meta m where m.name = 'partitions_of_keys' for share;
     end if;
-    -- A repeated submit whose first call was stored in this partition is a duplicate, whatever the
-    -- number is.
+    -- A repeated submit whose first call was stored in this partition is a duplicate, even if its
+    -- number is outdated.
     v_moved := array(
       select row(u.n, u.id, 'invalid', null, null, jsonb_build_object(
                'field', 'key_partitions', 'problem', format(

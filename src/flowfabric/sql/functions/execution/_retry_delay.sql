@@ -4,8 +4,8 @@
 -- Failures of class permanent or cancelled are never retried. No attempt follows once the retries
 -- of the policy are used up; the default is 3.
 --
--- If the handler asked for a delay, the retry waits that long, whatever the category of the
--- failure.
+-- If the handler asked for a delay, the retry waits that long. The category of the failure does not
+-- matter.
 --
 -- If the handler did not ask, the policy decides, and without a policy there is no retry. If the
 -- policy lists categories, only failures of these categories are retried.

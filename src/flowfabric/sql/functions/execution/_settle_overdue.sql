@@ -1,8 +1,9 @@
--- Settle overdue executions (T24, T23), and return how many were settled. Their live leases end.
+-- Settle overdue executions, and return how many were settled. Their live leases end.
 --
--- Executions in p_over are past their deadline and end. Executions in p_late are past their attempt
--- timeout. They are retried if their stored policy allows it; a member of a cancelled flow is
--- cancelled instead. The caller holds the row locks.
+-- Executions in p_over are past their deadline, and expire (T24). Executions in p_late are past
+-- their attempt timeout. If the stored policy allows a retry, the execution is retried (T24), or
+-- cancelled if its flow is cancelled (T23). Otherwise it expires (T24). The caller holds the row
+-- locks.
 drop function if exists ff._settle_overdue;
 create function ff._settle_overdue(
   p_partition_key smallint,
@@ -39,7 +40,7 @@ begin
       p_reason => 'its deadline has passed',
       p_detail => jsonb_build_object('category', 'execution_deadline'));
   end if;
-  -- Cancel these one by one, because each takes the reason of its own flow. This is rare.
+  -- Cancel these one by one, because each gets the reason of its flow. This is rare.
   for v_row in
     select u.id, x.flow_id
     from unnest(v_late) u(id)

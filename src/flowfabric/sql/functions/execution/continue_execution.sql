@@ -66,8 +66,7 @@ begin
 
   v_now := ff.now();
   v_detail := ff._delete_steps(p_partition_key, p_execution_id, null, null, true);
-  -- The payload is stored in the body, whatever its size, because a claim reads the generation
-  -- there.
+  -- Even a small payload is stored in the body, because a claim reads the generation there.
   insert into ff.execution_body as b (partition_key, execution_id, payload, generation)
   values (p_partition_key, p_execution_id, p_payload, 1)
   on conflict (partition_key, execution_id) do update

@@ -5,11 +5,11 @@
 -- items. An array may be null if no item needs it. Rare fields are options, one JSON object per
 -- item:
 --
---   delayed_until, deadline_ms or deadline_at · policy and tags (JSON objects, or their text)
---   max_reclaims · creator · trace_context · task_version
---   key, key_fingerprint (hexadecimal), key_scope (window, unfinished), key_window_ms,
---   key_partitions (the number by which the caller chose the partition for the key)
---   parent_id, with_parent (whether the execution ends when its parent ends)
+--   delayed_until · deadline_ms or deadline_at · policy, tags (JSON objects, or their text) ·
+--   max_reclaims · creator · trace_context · task_version ·
+--   key · key_fingerprint (hexadecimal) · key_scope (window or unfinished) · key_window_ms ·
+--   key_partitions (the number of partitions by which the caller chose the partition of the key) ·
+--   parent_id · with_parent (whether the execution ends when its parent ends) ·
 --   quotas, budgets (arrays of ids from register_gates, as text or numbers) · fair_key (text)
 --
 -- If the key of an item is in use, the item is not stored, and the answer names the first execution
@@ -153,6 +153,16 @@ begin
   end if;
   if cardinality(v_refused) > 0 then
     v_skip := array(select r.item from unnest(v_refused) r);
+  end if;
+  if cardinality(v_skip) > 0 and p_options is not null then
+    -- The options of a refused item may have any form, so nothing below may read them.
+    p_options := case
+      when cardinality(p_options) > 1 then array(
+        select case when u.n = any (v_skip) then '{}' else u.o end
+        from unnest(p_options) with ordinality u(o, n)
+        order by u.n)
+      when cardinality(v_skip) = v_size then array['{}'::jsonb]
+      else p_options end;
   end if;
   if p_options is not null then
     v_options := p_options;

@@ -8,8 +8,9 @@
 -- blocked    a member waits for something other than a worker
 -- open       otherwise
 --
--- A member that did not succeed is ignored if other members depend on it, and all groups with an
--- edge from it were satisfied without it.
+-- One kind of member is ignored: a member that did not succeed and was not needed. It was not
+-- needed if other members depend on it, and each group with an edge from it was satisfied without
+-- it.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

@@ -3,9 +3,9 @@
 -- _lock_for_replay.
 --
 -- If the end is not yet fully propagated, the call first finishes the propagation. Then it reopens
--- the impossible edges out of the member, which wait for the member again. A skipped downstream
--- that has no impossible group left is replayed too, and so on downstream. Members that are
--- unfinished, or that ended in another way, do not change.
+-- the impossible edges out of the member, so that they wait for the member again. A skipped
+-- downstream that has no impossible group left is replayed too, and so on downstream. Members that
+-- are unfinished, or that ended in another way, do not change.
 --
 -- Impossible edges into the member are also reopened, unless their group is satisfied. Each of them
 -- then waits for a later end of its upstream.

@@ -3,10 +3,10 @@
 --
 -- An edge is resolved once and stores its resolution, so a second propagation changes nothing. The
 -- group of the edge counts the resolution. A group is decided once. If a group of a downstream is
--- impossible, the downstream is skipped, whatever its state (T5), or cancelled if its flow is
--- cancelled. If all groups of a downstream are satisfied and it waits for nothing else, it becomes
--- eligible (T4, quiet). If the policy of a decided group says so, the upstreams that it no longer
--- needs are cancelled (T23).
+-- impossible, the downstream is skipped in any state (T5), or cancelled if its flow is cancelled.
+-- If all groups of a downstream are satisfied and it waits for nothing else, it becomes eligible
+-- (T4, quiet). If the policy of a decided group says so, the upstreams that it no longer needs are
+-- cancelled (T23).
 --
 -- The call waits for no lock: the edges into a locked downstream stay unresolved. It handles at
 -- most p_limit downstreams, and cancels at most p_cancel_limit siblings.

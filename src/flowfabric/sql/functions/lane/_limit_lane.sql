@@ -1,5 +1,6 @@
 -- Apply the limit in the options of a lane, if it has changed. Returns the id of the gate that
--- counts it, or null if the lane has no limit. The caller has locked the lane.
+-- counts the executions of the lane, or null if the lane has no limit. The caller has locked the
+-- lane.
 --
 -- The limit of a lane is stored as the limit of one key of the quota `ff:lane`, which no app can
 -- declare. Claims add the gate of this key to the executions of the lane (ff._join_lane_gates).

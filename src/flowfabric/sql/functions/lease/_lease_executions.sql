@@ -280,8 +280,8 @@ $$;
 
 -- When distributed
 
--- One statement for the history and one for leases and events, because an insert must be outermost;
--- then the answer is read.
+-- An insert must be the outermost statement. So one statement writes the history, one writes leases
+-- and events, and a third reads the answer.
 drop function if exists ff._lease_executions;
 create function ff._lease_executions(
   p_partition_key      smallint,

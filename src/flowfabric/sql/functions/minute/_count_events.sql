@@ -1,5 +1,8 @@
 -- Count the events of a page, and add the minutes from p_summed to p_close to the sums. Return the
 -- number of events counted. ff.roll_up_events describes what is counted.
+--
+-- p_mask says how many events are timed: all with 0, every second with 1, every fourth with 3, and
+-- so on. A hash of the event id decides, so that a pattern in the order of events does not matter.
 drop function if exists ff._count_events;
 create function ff._count_events(
   p_partition_key smallint,
@@ -10,7 +13,8 @@ create function ff._count_events(
   p_own           xid8,
   p_snapshot      pg_snapshot,
   p_summed        timestamptz,
-  p_close         timestamptz
+  p_close         timestamptz,
+  p_mask          integer
 )
 returns integer
 language plpgsql
@@ -26,25 +30,29 @@ as $$
 #variable_conflict use_column
 declare
   v_begins constant text[] := array['claimed', 'resumed', 'reclaimed'];
-  v_timed  constant text[] := v_begins || array[
+  v_timed  constant ff.event_kind[] := v_begins || array[
     'completed', 'failed', 'cancelled', 'expired', 'retry_scheduled', 'lease_expired'];
-  v_kinds  constant ff.event_kind[] := v_timed || array['submitted', 'skipped', 'replayed'];
+  v_kinds  constant ff.event_kind[] := v_timed || array[
+    'submitted', 'skipped', 'replayed']::ff.event_kind[];
   v_origin constant timestamptz := '2000-01-01 00:00:00+00';
   v_page   record;
 begin
-  -- Group the events. Take an even sample of each group whose events have a latency.
+  -- Count the events by group. Then choose some events of each group to be timed. If the hash chooses
+  -- fewer than ten events of a group, all events of that group are timed.
   with page as materialized (
     select e.event_id, e.execution_id, e.occurred_at, e.kind, e.namespace, e.route_id,
-           e.flow_id is not null as is_member
+           e.flow_id is not null as is_member,
+           date_bin('1 minute', e.occurred_at, v_origin) as starts_at,
+           hashint8(e.event_id) & p_mask = 0 and e.kind = any (v_timed) as is_drawn
     from (
-      select x.event_id, x.execution_id, x.occurred_at, x.kind, x.namespace, x.route_id, x.flow_id,
-             x.xid
+      select x.event_id, x.execution_id, x.occurred_at, x.kind, x.namespace,
+             coalesce(x.route_id, -1) as route_id, x.flow_id, x.xid
       from ff.event x
       where x.partition_key = p_partition_key and x.generation = p_generation
         and x.xid > p_last_xid and x.xid <= p_cut
       union all
-      select l.event_id, l.execution_id, l.occurred_at, l.kind, l.namespace, l.route_id, l.flow_id,
-             l.xid
+      select l.event_id, l.execution_id, l.occurred_at, l.kind, l.namespace,
+             coalesce(l.route_id, -1), l.flow_id, l.xid
       from unnest(p_unfinished) u(xid)
       cross join lateral (
         select y.event_id, y.execution_id, y.occurred_at, y.kind, y.namespace, y.route_id,
@@ -57,29 +65,41 @@ begin
     where e.xid <> p_own and (p_snapshot is null or pg_visible_in_snapshot(e.xid, p_snapshot))
       and e.kind = any (v_kinds)
   ),
-  -- The arrays are in the order of the page.
   grouped as materialized (
-    select row_number() over () as number, g.starts_at, g.namespace, r.lane, r.task, g.kind, g.events,
-           greatest(50, 4000 / count(*) over ())::integer as sample, g.event_ids, g.ids, g.ats,
-           g.members
+    select row_number() over () as number, g.starts_at, g.namespace, g.route_id, r.lane, r.task,
+           g.kind, g.events, g.drawn < least(g.events, 10) and g.kind = any (v_timed) as is_thin
     from (
-      select date_bin('1 minute', p.occurred_at, v_origin) as starts_at, p.namespace, p.route_id,
-             p.kind::text as kind, count(*)::integer as events,
-             array_agg(p.event_id) as event_ids, array_agg(p.execution_id) as ids,
-             array_agg(p.occurred_at) as ats, array_agg(p.is_member) as members
+      select p.starts_at, p.namespace, p.route_id, p.kind, count(*)::integer as events,
+             count(*) filter (where p.is_drawn) as drawn
       from page p
-      group by 1, 2, 3, 4) g
+      group by p.starts_at, p.namespace, p.route_id, p.kind) g
     left join lateral (
       select x.lane, x.task from ff.route x where x.route_id = g.route_id offset 0) r on true
   ),
+  -- The weights of a group add up to the number of its events.
   sampled as materialized (
-    select g.number, g.kind, g.event_ids[i.item] as event_id, g.ids[i.item] as id,
-           g.ats[i.item] as at, g.members[i.item] as is_member,
-           least(s.step, g.events - i.item + 1) as weight
-    from grouped g
-    cross join lateral (select (g.events + g.sample - 1) / g.sample as step) s
-    cross join lateral generate_series(1, g.events, s.step) i(item)
-    where g.kind = any (v_timed)
+    select d.number, d.kind, d.event_id, d.execution_id as id, d.occurred_at as at, d.is_member,
+           (d.events::bigint * d.nth / d.drawn - d.events::bigint * (d.nth - 1) / d.drawn)::integer
+             as weight
+    from (
+      select c.number, c.kind, c.events, c.event_id, c.execution_id, c.occurred_at, c.is_member,
+             row_number() over (partition by c.number) as nth,
+             count(*) over (partition by c.number) as drawn
+      from (
+        select g.number, g.kind::text as kind, g.events, p.event_id, p.execution_id, p.occurred_at,
+               p.is_member
+        from (select x.* from page x where x.is_drawn) p
+        join grouped g
+          on g.starts_at = p.starts_at and g.namespace = p.namespace and g.route_id = p.route_id
+          and g.kind = p.kind
+        where not g.is_thin
+        union all
+        select g.number, g.kind::text, g.events, p.event_id, p.execution_id, p.occurred_at,
+               p.is_member
+        from (select x.* from grouped x where x.is_thin) g
+        join page p
+          on g.starts_at = p.starts_at and g.namespace = p.namespace and g.route_id = p.route_id
+          and g.kind = p.kind) c) d
   )
   select g.*, s.* into v_page
   from (
@@ -87,7 +107,7 @@ begin
            array_agg(y.namespace order by y.number) as namespaces,
            array_agg(coalesce(y.lane, '') order by y.number) as lanes,
            array_agg(coalesce(y.task, '') order by y.number) as tasks,
-           array_agg(y.kind::ff.event_kind order by y.number) as kinds,
+           array_agg(y.kind order by y.number) as kinds,
            array_agg(y.events order by y.number) as events
     from grouped y) g
   cross join (

@@ -1,9 +1,11 @@
--- Find the next page of events after a cursor, without reading it: the transactions after last_xid
--- and up to cut, and the unfinished ones that have become visible since. Also return the cursor
--- after the page.
+-- Find the next page of events after a cursor, without reading the events of the page. Also return
+-- the cursor after the page.
 --
--- The page has whole transactions. An event may come before an earlier event of its execution,
--- which matters to a reader (ff._read_events), but not for counting.
+-- The page has the transactions after last_xid and up to cut, and the transactions that were
+-- unfinished at the cursor and have committed since.
+--
+-- The page has whole transactions. It may have an event of an execution and lack an earlier event
+-- of the same execution. A reader needs both in order (ff._read_events); counting does not.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,
@@ -19,7 +21,9 @@ create function ff._find_page(
   out snapshot    pg_snapshot,
   out trimmed     text,
   out next_cursor text,
-  out has_more    boolean
+  out has_more    boolean,
+  -- about how many events the page has
+  out size        integer
 )
 returns record
 language plpgsql
@@ -81,6 +85,10 @@ begin
         and e.xid < v_end and e.xid <> own
         and (snapshot is null or pg_visible_in_snapshot(e.xid, snapshot)))
     or snapshot is null;
+  size := case when cut is not null then p_limit else (
+    select count(*) from ff.event e
+    where e.partition_key = p_partition_key and e.generation = generation and e.xid > last_xid
+      and e.xid < v_end) end;
   cut := coalesce(cut, v_end);
   -- The anchor is the highest event of the page. Without a new event, the anchor stays.
   select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor

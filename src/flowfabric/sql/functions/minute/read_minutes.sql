@@ -1,8 +1,11 @@
 -- Read the counts of events between two instants, by lane, task and kind, with their latencies.
 --
--- Without p_step, the answer has one part. With p_step, it has parts of that length, and the first
--- part begins at p_since. A minute counts as a whole if it begins at p_since or later, and before
--- p_until.
+-- Without p_step, each count covers the whole time from p_since to p_until. With p_step, the time is
+-- divided into parts of that length, beginning at p_since, and each part has its own counts. A
+-- minute is counted as a whole if it begins at p_since or later, and before p_until.
+--
+-- If p_is_total is true, the counts of all lanes and tasks are added up, and the answer has no
+-- latencies.
 --
 -- The call divides the time into the longest spans that have a sum (6 hours, an hour, 10 minutes),
 -- and into minutes at the edges.
@@ -20,7 +23,8 @@ create function ff.read_minutes(
   p_until         timestamptz default null,
   p_step          interval default null,
   p_task          text default null,
-  p_lane          text default null
+  p_lane          text default null,
+  p_is_total      boolean default false
 )
 returns table (
   starts_at   timestamptz,
@@ -58,9 +62,9 @@ declare
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_partition(p_partition_key);
-  if not isfinite(v_until) then
+  if not isfinite(v_until) or v_until >= '10000-01-01 00:00:00+00' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'until', 'problem', 'must be an instant'));
+      'field', 'until', 'problem', 'must be an instant before the year 10000'));
   end if;
   if p_since is null or not isfinite(p_since) or v_until - p_since > interval '31 days' then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
@@ -69,6 +73,9 @@ begin
   if not ff._is_within(p_step, '1 minute', '31 days') or (v_until - p_since) / 2000 > p_step then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'step', 'problem', 'must be a minute or more, and give at most 2000 steps'));
+  end if;
+  if p_since >= v_until then
+    return;
   end if;
   v_since := date_bin('1 minute', p_since + interval '59.999999 seconds', v_origin);
   v_until := date_bin('1 minute', v_until + interval '59.999999 seconds', v_origin);
@@ -105,7 +112,10 @@ begin
   with part as materialized (
     select case when p_step is null then p_since
                 else date_bin(p_step, m.starts_at, p_since) end as starts_at,
-           m.lane, m.task, m.kind::text as kind, m.event_count, m.buckets, m.counts
+           case when p_is_total then '' else m.lane end as lane,
+           case when p_is_total then '' else m.task end as task, m.kind::text as kind,
+           m.event_count, case when p_is_total then '{}' else m.buckets end as buckets,
+           case when p_is_total then '{}' else m.counts end as counts
     from unnest(v_minutes, v_starts) s(minutes, starts_at)
     cross join lateral (
       select x.starts_at, x.lane, x.task, x.kind, x.event_count, x.buckets, x.counts
@@ -129,7 +139,8 @@ begin
       select y.number, unnest(p.buckets) as bucket, unnest(p.counts) as events
       from part p
       join series y on y.starts_at = p.starts_at and y.lane = p.lane and y.task = p.task
-        and y.kind = p.kind) l
+        and y.kind = p.kind
+      where not p_is_total) l
     group by l.number, l.bucket
   ),
   sketch as (

@@ -10,8 +10,9 @@
 -- For an event that begins a run (claimed, resumed, reclaimed), the call also records how long the
 -- execution had waited since its previous event. For an event that ends a run, it records how long
 -- the run took. The first wait of a flow member is not recorded, because a member also waits for
--- other members. If a call counts many events of one task and kind, it times an even sample of them
--- (50 at least), and each stands for the same number of events.
+-- other members. If a call counts many events, it times only a random sample: 500 to 1 000 of them,
+-- and at least ten of each task and kind. The timed events stand for all events of their task and
+-- kind.
 --
 -- A minute is added to the sums after its ten minutes have passed. An event that is counted later
 -- than that is added to its minute and to the sums.
@@ -82,7 +83,9 @@ begin
   if found then
     handled := ff._count_events(
       p_partition_key, v_page.generation, v_page.last_xid, v_page.cut, v_page.unfinished,
-      v_page.own, v_page.snapshot, v_summed, v_close);
+      v_page.own, v_page.snapshot, v_summed, v_close,
+      -- Time 500 to 1 000 events of a large page.
+      (1 << floor(log(2, greatest(v_page.size / 500.0, 1)))::integer) - 1);
   end if;
   -- Events trimmed during this call may not have been counted: check the cursor again.
   if ff._read_trim_mark(p_partition_key) is distinct from v_page.trimmed then

@@ -1,12 +1,20 @@
 -- Find the partitions in which something is due now or later, with the time until it is due.
 -- Reconcilers call only these partitions.
 --
--- Each of p_kinds is `timer` (delays, leases, deadlines, timeouts), `wake` (ends not yet
--- propagated), `flow_cancel` (backlogs of cancelled flows), `sibling` (flow members no longer
--- needed), `route` (executions that wait for a capable worker), `gate` (slots given back or held,
--- lines, rates), `signal` (signals stored and not yet noticed), `suspension` (timeouts of
--- suspensions), `waitpoint` (waitpoints to expire), `stream` (streams to expire), `grant` (grants
--- to reap), `event` (events to trim) or `minute` (events to count).
+-- Each of p_kinds names one kind of work.
+-- `timer`: delays, leases, deadlines and attempt timeouts.
+-- `wake`: ends not yet propagated.
+-- `flow_cancel`: backlogs of cancelled flows.
+-- `sibling`: flow members no longer needed.
+-- `route`: executions that wait for a capable worker.
+-- `gate`: slots given back or held, lines, rates.
+-- `signal`: signals stored and not yet noticed.
+-- `suspension`: timeouts of suspensions.
+-- `waitpoint`: waitpoints to expire.
+-- `stream`: streams to expire.
+-- `grant`: grants to reap.
+-- `event`: events to trim.
+-- `minute`: events to count.
 --
 -- If a partition has no row of a kind, it has nothing of that kind to do, now or later. due_in is
 -- zero or less if something is due now.
@@ -166,7 +174,7 @@ begin
     return query
     select 'minute', p.partition_key, case
         when d.is_due then interval '0'
-        -- Minutes are added to the sums even if nothing happens any more.
+        -- Minutes are added to the sums even if no new events come.
         else greatest(m.summed_at, v_now - interval '1 day') + interval '20 minutes' - v_now end
     from ff.partition p
     left join ff.minute_position m on m.partition_key = p.partition_key

@@ -14,11 +14,13 @@
 -- (ff.gate.reserved_for). No other execution gets a reserved start or slot. A gate keeps at most
 -- one start and one slot reserved.
 --
+-- What a candidate reserves depends on why a quota refused it:
+--   no free slot  starts of all its quotas, and slots of its quotas with a lower id
+--   a full rate   starts of its quotas with a lower id; also their slots, if the window of the rate
+--                 is at most a minute (with a longer window, a slot could be idle for hours)
+--
 -- Nobody waits for ever, because all executions reserve in the same order: starts first, then
--- slots, each in id order. If a quota has no free slot, the candidate reserves starts of all its
--- quotas, and slots of quotas with a lower id. If a rate has no room, the candidate reserves starts
--- of quotas with a lower id. It also reserves their slots if the window of the rate is at most a
--- minute. With a longer window, a reserved slot could be idle for hours.
+-- slots, each in id order.
 --
 -- Locks: gates in id order
 drop function if exists ff._admit_candidates;
@@ -102,7 +104,7 @@ begin
       held := p_held || ff._lock_gates(p_partition_key, array(
         select u.id from unnest(v_needed) u(id) where u.id <> all (p_held)), false);
     end if;
-    -- These are new statements, after the locks: subtract releases and see what room there is.
+    -- These are new statements, after the locks: subtract releases, then compute the room.
     if exists (select from ff.gate_release r where r.partition_key = p_partition_key) then
       with given_back as (
         delete from ff.gate_release r
@@ -273,7 +275,7 @@ begin
     end if;
   end loop;
   perform ff._park_refused(p_partition_key, v_parked, v_whys, p_now);
-  -- This runs under the lock of the gate, so a line is closed exactly if its gate has no room.
+  -- This runs under the lock of the gate, so a line is closed if and only if its gate has no room.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
     update ff.line y set is_open = t.is_open, served_at = p_now
     from (select p_partition_key as pk, u.id,

@@ -3,11 +3,11 @@
 -- time has passed. Returns the gates that this call has locked. Gates that another transaction has
 -- locked are skipped.
 --
--- If p_routes is given, only gates with a closed line of these routes are locked. If the routes
--- have at most 100 closed lines, only the gates of these lines are read. Otherwise the call reads
--- up to 1 000 gates that have releases, from a random id on, and locks at most 100 of them. If it
--- always began with the lowest id, gates with high ids could wait for ever. If p_namespace is
--- given, only gates of this namespace are locked.
+-- If p_routes is given, only gates with a closed line of these routes are locked. If these routes
+-- have at most 100 closed lines, the call reads only the gates of these lines. Otherwise it reads
+-- up to 1 000 gates that have releases, and locks at most 100 of them. It begins at a random id,
+-- because otherwise gates with high ids could wait for ever. If p_namespace is given, only gates of
+-- this namespace are locked.
 drop function if exists ff._fold_releases;
 create function ff._fold_releases(
   p_partition_key smallint,
@@ -52,7 +52,7 @@ begin
           and case when g.opens_at <= p_now then true else false end offset 0));
   else
     v_asked := array(
-      -- After the highest id, it goes on with the lowest.
+      -- After the highest id, the search continues with the lowest.
       with recursive released(gate_id, n, is_low) as (
         select v_start, 0, false
         union all

@@ -1,6 +1,7 @@
 -- Return the number of the slice in which starts are counted now. A slice is a sixtieth of the
--- window of a rate. If the clock went back, starts are still counted in the newest slice, unless it
--- is more than a window ahead.
+-- window of a rate. If the clock went back, starts are still counted in the newest slice. But if
+-- the newest slice is more than a window ahead, the clock was wrong earlier, and starts are counted
+-- in the current slice.
 drop function if exists ff._newest_slice;
 create function ff._newest_slice(p_base bigint, p_rate_window interval, p_now timestamptz)
 returns bigint

@@ -9,9 +9,11 @@
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
 -- and budgets that refused a candidate, and p_held are the gates that this transaction has locked,
--- or null. Other gates of the executions that have no slot free are locked, too, unless another
--- transaction has locked them: `closed` and `held` contain both. Without this, a claim that meets
--- thousands of full gates would judge their executions a few at a time.
+-- or null.
+--
+-- If a waiting execution has another gate without a free slot, the call also locks that gate,
+-- unless another transaction has locked it, and adds it to `closed` and `held`. Without this, a
+-- claim that meets thousands of full gates would judge their executions a few at a time.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;
@@ -76,7 +78,8 @@ begin
     held := nullif(p_held || ff._lock_gates(p_partition_key, array(
       select u.id from unnest(v_full) u(id)
       where u.id <> all (coalesce(p_held, '{}'))), false), '{}');
-    -- This is a new statement, after the locks. A gate with a release may have room.
+    -- This is a new statement, after the locks. A gate with a release may have room. An empty
+    -- release only says that the limit was written again, and the limit is read here.
     v_full := array(
       select u.id from unnest(v_full) u(id)
       cross join lateral (
@@ -85,7 +88,8 @@ begin
           and case when x.running >= x.max_running then true else false end offset 0) x
       where u.id = any (held) and not exists (
         select from ff.gate_release y
-        where y.partition_key = p_partition_key and y.gate_id = u.id offset 0));
+        where y.partition_key = p_partition_key and y.gate_id = u.id
+          and case when y.slots > 0 then true else false end offset 0));
     update ff.line y set is_open = false, served_at = p_now
     from (select p_partition_key as pk, u.id from unnest(v_full) u(id) offset 0) t
     where y.partition_key = t.pk and y.gate_id = t.id and y.is_open;

@@ -1,15 +1,14 @@
--- Return the gates in p_gate_ids whose reserved slot is void: its execution no longer needs the
--- slot, or must not keep it. If p_of_starts is true, return the gates whose reserved start is void.
+-- Return the gates in p_gate_ids whose reservation is void: the reserved slot, or the reserved start
+-- if p_of_starts is true.
 --
--- A reservation is valid only while its execution waits in the line of another quota. That quota
--- must have a higher id than the quota of the reservation, so that no two executions can wait for
--- each other. A reserved start is also valid while the execution waits for a slot of any other
--- quota. A reserved slot is void while the execution waits for a rate with a window of more than a
--- minute.
+-- A reservation is valid while its execution waits in the line of another gate that allows it:
+--   a slot   the other gate has a higher id, and its line does not wait for a rate with a window of
+--            more than a minute
+--   a start  the other gate has a higher id, or its line waits for a slot
+-- No two executions can then wait for each other.
 --
--- The reservation is also void if the lane of the execution is closed to claims. And it is void if
--- the line has been open for half a minute and no worker has claimed the execution, because perhaps
--- no worker serves it.
+-- Even in these cases the reservation is void if the lane of the execution is closed to claims, or
+-- if the line is open and no claim has served it for 30 seconds: perhaps no worker covers its route.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Return the counts of starts, moved forward to slice p_slice. A slice is a sixtieth of the window
--- of a rate. Only the last 62 slices are kept. Slice n has its count at position n % 62 + 1.
+-- Move the counts of starts forward to slice p_slice, and return them. A slice is a sixtieth of the
+-- window of a rate. Only the last 62 slices are kept. Slice n has its count at position n % 62 + 1.
 --
 -- If the clock went back, starts are counted in the newest slice. But if the newest slice is more
 -- than a window ahead, the clock was wrong earlier. In that case all starts count in the current

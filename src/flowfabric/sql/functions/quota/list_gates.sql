@@ -1,7 +1,8 @@
 -- List the gates of a quota in one partition with their counters, by key in byte order.
 --
 -- `concurrency` and `rate` are the share of this partition. `whole_concurrency` and `whole_rate` are
--- the limits in force for the key; all partitions together may use them.
+-- the limits in force for the key; all partitions together may use them. If an operator set these
+-- limits, is_set is true, and reason, changed_by and changed_at tell why, who and when.
 --
 -- `running` counts leases, and slots taken by ff.check_admission. `started` counts the starts
 -- within the last rate_window. `in_line` counts executions in line; it is exact up to 10 000, and
@@ -35,7 +36,10 @@ returns table (
   in_line           integer,
   opens_at          timestamptz,
   whole_concurrency integer,
-  whole_rate        integer
+  whole_rate        integer,
+  reason            text,
+  changed_by        text,
+  changed_at        timestamptz
 )
 language plpgsql
 security definer
@@ -59,9 +63,7 @@ begin
   end if;
   return query
   select g.gate_id, g.key, g.max_running, g.rate, g.rate_window,
-         exists (select from ff.quota_change c
-                 where c.namespace = p_namespace and c.quota = p_quota and c.key in (g.key, '')
-                 offset 0),
+         w.is_set,
          g.running - coalesce((
            select sum(r.slots)::integer from ff.gate_release r
            where r.partition_key = p_partition_key and r.gate_id = g.gate_id), 0),
@@ -79,14 +81,16 @@ begin
           from (select from ff.execution e
                 where e.partition_key = p_partition_key and e.line_id = g.gate_id
                 limit 10001) w),
-         g.opens_at, w.concurrency, w.rate
+         g.opens_at, w.concurrency, w.rate, w.reason, w.changed_by, w.changed_at
   from ff.gate g
   cross join lateral (
     select case when c.key is null then q.concurrency else c.concurrency end as concurrency,
-           case when c.key is null then q.rate else c.rate end as rate
+           case when c.key is null then q.rate else c.rate end as rate,
+           c.key is not null as is_set, c.reason, c.changed_by, c.changed_at
     from ff.quota q
     left join lateral (
-      select x.key, x.concurrency, x.rate from ff.quota_change x
+      select x.key, x.concurrency, x.rate, x.reason, x.changed_by, x.changed_at
+      from ff.quota_change x
       where x.namespace = p_namespace and x.quota = p_quota and x.key in (g.key, '')
       order by x.key desc
       limit 1) c on true

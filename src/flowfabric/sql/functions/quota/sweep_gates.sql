@@ -1,4 +1,4 @@
--- Do the work at gates and lines that claims have left undone. A reconciler calls this.
+-- Do work at gates and lines, if no claim has done it. A reconciler calls this.
 --
 -- The call gives back expired slots of ff.check_admission, counts releases at their gates, opens
 -- the lines of budgets that have room, drops reservations that no execution needs, and removes

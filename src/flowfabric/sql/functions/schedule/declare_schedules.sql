@@ -15,7 +15,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the row of the app, waiting up to 2 s, then those of its schedules
+-- Locks:    the row of the app, waiting up to 2 s, then the rows of its schedules
 -- Repeat:   the same answer, but nothing is orphaned twice
 -- Rights:   app
 drop function if exists ff.declare_schedules;

@@ -1,5 +1,5 @@
--- Submit an execution of a schedule now, whatever its rule says. The next time of the schedule does
--- not change.
+-- Submit an execution of a schedule now, independently of its rule. The next time of the schedule
+-- does not change.
 --
 -- A paused schedule can be run. An orphaned schedule cannot.
 --

@@ -64,7 +64,7 @@ begin
       when (p_condition ->> 'approve')::integer + (p_condition ->> 'deny')::integer
            > jsonb_array_length(p_condition -> 'of') + 1
         then 'approve and deny together must be at most one more than the number of waitpoints: '
-             'otherwise all may answer and decide nothing' end;
+             'otherwise all could answer without a decision' end;
   elsif p_condition ? 'every' or p_condition ? 'at_least' then
     if p_depth >= 4 then
       return 'must not be nested deeper than 4';

@@ -1,10 +1,10 @@
--- Return, for each signal by name, the id of the schema that its value must satisfy. This schema is
--- the type that the open waits for this name have declared. Null means that any value will do, or
--- that the item has no name.
+-- Return one schema id for each signal: the type that the open waits for its name have declared.
+-- The value of the signal must have this type. Null means that any value will do, or that the
+-- signal is sent by token and not by name.
 --
--- Only signals that the open waits still need must have that type: a wait for one signal needs one,
--- a wait for a number of signals can take many. If enough signals for the open waits have come, the
--- next signal is for a later wait, whose type is not known yet.
+-- Only the signals that the open waits still need must have that type. A wait for one signal needs
+-- one signal; a wait with at_least can take many. If enough signals for the open waits have come,
+-- the next signal is for a later wait, whose type is not known yet.
 drop function if exists ff._read_expected_types;
 create function ff._read_expected_types(
   p_partition_key smallint,

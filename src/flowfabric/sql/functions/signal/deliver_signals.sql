@@ -69,7 +69,8 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_xid    constant xid8 := pg_current_xact_id();
+  v_xid        constant xid8 := pg_current_xact_id();
+  v_generation constant integer := ff._lock_generation(p_partition_key);
   v_now    timestamptz;
   v_locked uuid[] := '{}';
   v_words  text[];
@@ -165,7 +166,7 @@ begin
         when u.verified is not null and e.phase is null then 'invalid_token'
         when s.words is not null then 'invalid'
         when e.phase is null then 'not_found'
-        -- A repeat gets its first answer, whatever the execution has done since.
+        -- A repeat gets its first answer, even if the execution has changed since.
         when (e.phase = 'terminal' or u.verified = 'waitpoint_closed'
               or coalesce(u.expected, (t.signals ->> u.name)::bigint) <> coalesce(u.schema_id, -1))
              is true
@@ -248,14 +249,14 @@ begin
     insert into ff.signal (
       partition_key, execution_id, signal_id, name, waitpoint_id, category, source_type,
       source_identity, correlation_id, dedup_key, payload, payload_encoding, accepted_at,
-      noticed_at, effect, xid)
+      noticed_at, effect, generation, xid)
     select p_partition_key, u.id, u.signal_id, u.name, u.waitpoint_id,
            case when u.is_approval then 'approval' else u.category end,
            case when u.waitpoint_id is not null then 'token'
                 else coalesce(u.source_type, 'caller') end, u.source_identity, u.correlation_id, u.dedup_key,
            u.payload, u.encoding, v_now,
            case when u.id = any (v_locked) then v_now end,
-           case when u.id = any (v_locked) then 'buffered' end, v_xid
+           case when u.id = any (v_locked) then 'buffered' end, v_generation, v_xid
     from unnest(p_execution_ids, p_signal_ids, v_names, p_payloads, p_payload_encodings,
                 p_dedup_keys, p_source_types, p_source_identities, p_categories,
                 p_correlation_ids, v_words, v_waitpoints, v_approvals)

@@ -148,9 +148,14 @@ begin
   v_now := ff.now();
 
   -- The usual call has one new step. The general statement below does the same in twice the time.
+  -- The step is looked up first, because Citus counts a row that `on conflict` left out.
   if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
        p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
-       p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null then
+       p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null
+     and not exists (
+       select from ff.step s
+       where s.partition_key = p_partition_key and s.execution_id = p_execution_ids[1]
+         and s.name = p_names[1] and s.occurrence = p_occurrences[1]) then
     insert into ff.step (
       partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
       epoch, recorded_at, until_at, encoding, value, follows)

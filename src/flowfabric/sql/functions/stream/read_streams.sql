@@ -5,7 +5,7 @@
 -- without ms is the state of a stream: `found`, or `not_found` if there is no such execution.
 -- is_ended says that the execution has ended. In that case no frame follows the chunks of this
 -- answer, unless a limit has shortened the answer. Frames with an id below (floor_ms, floor_seq)
--- were removed, except those in the chunks of this answer.
+-- were removed, unless they are in the chunks of this answer.
 --
 -- For each stream, an answer has at most p_limit frames and about 1 MiB; the last chunk may exceed
 -- that. A chunk may begin with frames that the reader already has. If p_changed is true, a stream

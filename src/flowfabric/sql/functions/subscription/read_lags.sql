@@ -4,7 +4,7 @@
 -- number of events of the namespace after the position, counted up to 1 000. Events that the
 -- subscription filters out count too. is_expired says that events after the position were trimmed.
 --
--- The call reads at most about 100 000 events in all, including those of other namespaces. Later
+-- The call reads at most about 100 000 events in all; events of other namespaces count, too. Later
 -- events are not counted.
 --
 -- Moves:    nothing

@@ -1,6 +1,7 @@
--- Return why an execution can continue: one of its waits is ready, taken or due. Returns null if it
--- cannot continue. Changes nothing. The caller has locked the execution, and has noticed its
--- signals in an earlier statement.
+-- Return why an execution can continue, or null if it cannot. It can continue if one of the given
+-- waits has a taken answer, if signals satisfy one of them, or if one has timed out. Changes
+-- nothing. The caller has locked the execution, and has noticed its signals in an earlier
+-- statement.
 drop function if exists ff._read_ready;
 create function ff._read_ready(
   p_partition_key smallint,

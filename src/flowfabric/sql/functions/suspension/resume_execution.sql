@@ -1,4 +1,5 @@
--- Resume a suspended execution because an operator decided so, whatever it waits for.
+-- Resume a suspended execution for an operator. It continues even if nothing that it waits for has
+-- happened.
 --
 -- The waits of the suspension end with the result `operator`. The handler gets the default value of
 -- each wait, or an error if a wait has no default. If p_delay is given, the execution continues

@@ -2,9 +2,10 @@
 -- waits is ready, when p_k of the executions in p_targets have ended, or at p_until_at, whichever
 -- comes first. The same attempt resumes afterwards.
 --
--- The holder has opened the waits with ff.ask_waits. If one of them is ready, taken or due, if
--- enough executions have ended, or if the time has come, then the answer is `already_satisfied`,
--- and the holder keeps its lease.
+-- The holder has opened the waits with ff.ask_waits. If the suspension would end at once, the
+-- answer is `already_satisfied`, and the holder keeps its lease. This is so if signals satisfy one
+-- of the waits, if the answer of a wait was taken, if a wait has timed out, if enough executions
+-- have ended, or if p_until_at has come.
 --
 -- The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.
 -- p_timeout_behavior says what happens at the timeout: auto_resume (wake the execution), fail,
@@ -17,7 +18,7 @@
 -- Refuses:  WF001 invalid_input · as outcome: not_found (also if an execution to wait for does not
 --           exist) · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each
--- Repeat:   with the lease that was given up the answer is `suspended`, whatever happened since
+-- Repeat:   with the lease that was given up, the answer is always `suspended`
 -- Rights:   app
 drop function if exists ff.suspend_execution;
 create function ff.suspend_execution(
@@ -65,6 +66,7 @@ declare
     when p_reason_code = 'step_boundary' then 'waiting_for_signal'::ff.blocking_reason end;
   v_targets uuid[];
   v_missing uuid;
+  v_is_used boolean;
   v_open    uuid[];
   v_ready   bigint[];
   v_left    integer;
@@ -147,17 +149,24 @@ begin
     return;
   end if;
 
-  insert into ff.suspension (
-    partition_key, suspension_id, execution_id, attempt_index, lease_id, wait_names,
-    wait_occurrences, reason_code, suspended_at, timeout_at, timeout_behavior, resume_delay,
-    continuation)
-  select p_partition_key, p_suspension_id, p_execution_id, v_verdict.attempt_index, p_lease_id,
-         p_wait_names, p_wait_occurrences, p_reason_code, greatest(v_now, e.transitioned_at),
-         v_timeout, p_timeout_behavior, p_resume_delay, p_continuation
-  from ff.execution e
-  where e.partition_key = p_partition_key and e.execution_id = p_execution_id
-  on conflict (partition_key, suspension_id) do nothing;
-  if not found then
+  -- Look the id up first, because Citus counts a row that `on conflict` left out.
+  v_is_used := exists (
+    select from ff.suspension s
+    where s.partition_key = p_partition_key and s.suspension_id = p_suspension_id);
+  if not v_is_used then
+    insert into ff.suspension (
+      partition_key, suspension_id, execution_id, attempt_index, lease_id, wait_names,
+      wait_occurrences, reason_code, suspended_at, timeout_at, timeout_behavior, resume_delay,
+      continuation)
+    select p_partition_key, p_suspension_id, p_execution_id, v_verdict.attempt_index, p_lease_id,
+           p_wait_names, p_wait_occurrences, p_reason_code, greatest(v_now, e.transitioned_at),
+           v_timeout, p_timeout_behavior, p_resume_delay, p_continuation
+    from ff.execution e
+    where e.partition_key = p_partition_key and e.execution_id = p_execution_id
+    on conflict (partition_key, suspension_id) do nothing;
+    v_is_used := not found;
+  end if;
+  if v_is_used then
     return query select 'invalid', null::timestamptz, jsonb_build_object(
       'field', 'suspension_id', 'problem', 'is in use: mint an id for each suspension');
     return;

@@ -163,7 +163,7 @@ create table ff.execution (
   -- how many runs the current wait still needs
   wait_left            integer,
   suspension_id        uuid,
-  -- the quotas and budgets that apply to it, sorted; and the one in whose line it waits
+  -- the quotas and budgets that apply to it, sorted; and the gate in whose line it waits
   quota_ids            bigint[],
   budget_ids           bigint[],
   line_id              bigint,

@@ -1,4 +1,5 @@
--- Ended attempts that another attempt followed. The latest attempt is on the row of its execution.
+-- Ended attempts that were followed by another attempt. The latest attempt is on the row of its
+-- execution.
 
 create table ff.attempt (
   partition_key           smallint             not null,

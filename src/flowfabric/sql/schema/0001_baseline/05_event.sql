@@ -50,7 +50,7 @@ create table ff.event_trim (
 
 -- The highest event trimmed in a partition. A cursor before it has expired.
 --
--- If events were trimmed that a subscription had not acknowledged, `losses` has the time of the
+-- If a trim removed events that a subscription had not acknowledged, `losses` has the time of the
 -- last such trim. The key is the namespace, a blank and the name of the subscription.
 create table ff.trim_mark (
   partition_key smallint primary key,

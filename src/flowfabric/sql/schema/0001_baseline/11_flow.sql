@@ -39,8 +39,9 @@ create type ff.dependency_kind as enum ('success_only');
 
 create type ff.resolution as enum ('unsatisfied', 'satisfied', 'impossible');
 
--- One dependency. It counts in its group once it is staged, and blocks its downstream member once
--- it is applied. It stores its resolution, so a second propagation of the same end changes nothing.
+-- One dependency. A staged edge counts in its group. An applied edge (applied_at) blocks its
+-- downstream member until it is resolved. The row keeps the resolution, so that a second propagation
+-- of the same end changes nothing.
 create table ff.edge (
   partition_key    smallint           not null,
   flow_id          uuid               not null,

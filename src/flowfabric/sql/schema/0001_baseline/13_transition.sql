@@ -17,7 +17,7 @@ create table ff.transition (
     to_phase, to_ownership, to_eligibility, to_attempt_state, event_kind)
 );
 
--- As for ff.gate_release: without a primary key, Citus could not copy the table to a new node.
+-- The table has no primary key. Without this setting, Citus could not copy it to a new node.
 alter table ff.transition replica identity full;
 
 -- The rows of ff.transition. The numbers come from the state model; a transition from several
@@ -190,7 +190,8 @@ select 'T25', 'time_out_suspension', s.phase, s.ownership, s.eligibility, s.atte
 from open_state s, unnest(array['failed', 'cancelled', 'expired']::ff.event_kind[]) k(kind)
 where s.phase = 'suspended';
 
--- A suspension ends (T18 by a signal or an operator, T26 by its timeout) or is escalated.
+-- A suspension ends by a signal, by the ends of runs or by an operator (T18), ends by its timeout
+-- (T26), or is escalated (T27).
 insert into ff.transition
 select t.number, t.cause::ff.cause, s.phase, s.ownership, s.eligibility, s.attempt_state,
        t.phase::ff.phase, 'unowned', t.eligibility::ff.eligibility, 'attempt_interrupted',

@@ -43,7 +43,9 @@ create table ff.signal (
   wait_occurrence  integer,
   -- the waitpoint that it answered, if it was sent by name
   answered_id      uuid,
-  -- the transaction that stored it: the feed of signals is read by snapshots
+  -- the generation of the partition (see ff.event), and the transaction that stored it: the feed of
+  -- signals is read by snapshots
+  generation       integer     not null default 0,
   xid              xid8        not null,
   primary key (partition_key, execution_id, signal_id),
   constraint signal_limits check (
@@ -65,7 +67,7 @@ create unique index signal_dedup on ff.signal
   (partition_key, execution_id, name, waitpoint_id, dedup_key) nulls not distinct
   where dedup_key is not null;
 
-create index signal_feed_order on ff.signal (partition_key, xid);
+create index signal_feed_order on ff.signal (partition_key, generation, xid);
 
 -- An approver answers once.
 create unique index signal_approval on ff.signal (partition_key, execution_id, waitpoint_id)
@@ -103,8 +105,7 @@ create table ff.suspension (
   timeout_behavior  text        not null,
   -- how long the execution is delayed after it was woken by a signal
   resume_delay      interval,
-  -- a text from the holder for people who read the suspension, for example where the handler
-  -- continues
+  -- a text that the holder left for people, for example where the handler continues
   continuation      text,
   closed_at         timestamptz,
   close_reason      text,

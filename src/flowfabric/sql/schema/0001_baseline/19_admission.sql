@@ -111,7 +111,7 @@ create table ff.gate_release (
   slots         integer  not null
 );
 
--- Without a primary key, Citus can move the table only if all columns together identify a row.
+-- The table has no primary key. Without this setting, Citus could not move it to another node.
 alter table ff.gate_release replica identity full;
 
 create index gate_release_gate on ff.gate_release (partition_key, gate_id);
@@ -198,17 +198,19 @@ create table ff.budget_dimension (
 );
 
 -- Amounts that ff.record_spend added, so that ff.release_budget can take them back in the same
--- period.
+-- period, within 30 days after the last spend.
 create table ff.budget_ledger (
-  budget_id    bigint  not null,
-  execution_id uuid    not null,
-  dimension    text    not null,
-  period_no    integer not null,
-  amount       bigint  not null,
+  budget_id    bigint      not null,
+  execution_id uuid        not null,
+  dimension    text        not null,
+  period_no    integer     not null,
+  amount       bigint      not null,
+  spent_at     timestamptz not null,
   primary key (budget_id, execution_id, dimension)
 );
 
 create index budget_ledger_period on ff.budget_ledger (budget_id, period_no);
+create index budget_ledger_spent on ff.budget_ledger (spent_at);
 
 -- Reports that were applied, kept for 24 hours by the key that the caller gave.
 create table ff.budget_report (

@@ -1,19 +1,19 @@
 -- Streams: the frames that an execution sends while it runs.
 --
 -- An execution has one stream, made by its first append. Frames are stored in chunks. A chunk is
--- one row for the frames of one mode that one append brought. Ids (ms-seq) rise for the whole life
--- of the execution, whatever the clock does.
+-- one row. It holds the frames of one mode that one append has sent. Ids (ms-seq) rise for the
+-- whole life of the execution, even if the clock goes back.
 --
 -- The row of the stream is the fence. The first append of a lease is judged under the lock of the
 -- execution, and writes its lease into the row of the stream. Later appends lock only this row, and
--- then read the lease of the execution. Every function that ends a lease updates this row. So it
--- waits for an append in flight, and no append can follow it. An append waits for nothing. Lock
--- order: execution, then stream.
+-- then read the lease of the execution. Every function that ends a lease updates this row. So the
+-- end of a lease waits for an append in flight, and no append of that lease can follow. An append
+-- waits for nothing. Lock order: execution, then stream.
 --
 -- A handler that starts again sends frames again. The position of a chunk is the number of journal
 -- entries that the execution had when the chunk was sent. The first append of a later lease says
--- how many entries there were when the new run of the handler began. The run will send every frame
--- with this position or a higher one again. So the append writes a chunk of mode `rewind`, which
+-- how many entries there were when the new run of the handler began. The run repeats every frame
+-- that has this position or a higher one. So the append writes a chunk of mode `rewind`, which
 -- names the last id that stays valid.
 
 create type ff.stream_mode as enum ('durable', 'summary', 'best_effort', 'rewind');

@@ -1,5 +1,5 @@
--- Minutes: how many events of each kind a task had in a minute, and how long they took. A
--- reconciler counts the events of the log. Reads over hours and days need no other table.
+-- Minutes: how many events of each kind a task had in a minute, and their latencies. A reconciler
+-- counts the events of the log. A read of hours or days needs only this table.
 
 -- A row counts one minute, or is a sum of 10 minutes, an hour or 6 hours. A read of a day adds up a
 -- few sums instead of 1440 minutes.

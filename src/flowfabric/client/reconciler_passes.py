@@ -22,7 +22,7 @@ _LATER = timedelta.max
 
 
 class Due(StrEnum):
-    """What ff.find_due can look for."""
+    """The kinds of due work that ff.find_due can find."""
 
     TIMER = "timer"
     WAKE = "wake"
@@ -56,7 +56,7 @@ class Dues:
         """Return when work of a kind is due next; None if there is none.
 
         Queries again if the last query is older than `max_age`. If the query fails, everything
-        counts as due, because some partitions may answer although the query over all of them fails.
+        counts as due, because single partitions may still answer.
         """
         oldest = monotonic() - max_age.total_seconds()
         async with self._lock:

@@ -11,17 +11,17 @@ from flowfabric.core.errors import ExecutionNotFound, FlowNotFound
 from flowfabric.core.execution import ExecutionFilter, ExecutionInfo, ExecutionSummary
 from flowfabric.core.flow import FlowInfo, FlowSummary
 from flowfabric.core.ids import AnyId, FlowId
-from flowfabric.drawing.executions import CHILDREN_SHOWN, Portrait
+from flowfabric.drawing.executions import CHILDREN_SHOWN, ExecutionDetails
 
 
-async def read_portrait(
+async def read_details(
     client: FlowFabric, id: AnyId, *, with_payload: bool = False, with_trace: bool = False
-) -> Portrait:
+) -> ExecutionDetails:
     """Read everything about an execution; raise ExecutionNotFound if there is none."""
     info = await client.executions.describe(id)
     if info is None:
         raise ExecutionNotFound(id=str(id))
-    return Portrait(
+    return ExecutionDetails(
         info,
         await client.executions.why(id),
         await client.executions.attempts(id),

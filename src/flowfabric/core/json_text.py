@@ -1,0 +1,54 @@
+"""Read JSON by its standard. Python also reads NaN and infinite numbers, which are not JSON."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any, NoReturn
+
+NOT_FINITE = "is NaN or infinite, which JSON does not have; send null or a text"
+
+
+class NotFinite(ValueError):
+    """A text has a number that JSON does not have. `place` is the path to the number: names and
+    positions."""
+
+    def __init__(self, place: tuple[str, ...] = ()) -> None:
+        super().__init__("a number is NaN or infinite, which JSON does not have")
+        self.place = place
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raise NotFinite for NaN, Infinity and numbers that are too large for a float, ValueError for
+    any other text that is not JSON, and RecursionError for one that is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except NotFinite:
+        raise NotFinite(_place(json.loads(text))) from None
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise NotFinite
+    return number
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NotFinite
+
+
+def _place(value: Any) -> tuple[str, ...]:
+    """Return the path to a NaN or infinite number inside a value."""
+    left: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    while left:
+        place, one = left.pop()
+        if isinstance(one, float) and not isfinite(one):
+            return place
+        if isinstance(one, dict):
+            left += [((*place, name), item) for name, item in one.items()]
+        elif isinstance(one, list):
+            left += [((*place, str(n)), item) for n, item in enumerate(one)]
+    return ()  # a later field of the same name has replaced the number
