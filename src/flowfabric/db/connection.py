@@ -13,6 +13,7 @@ import asyncpg
 
 from flowfabric.config import UNREADABLE_URL, plain_url
 from flowfabric.core.errors import ConnectionLost, InvalidInput, Unavailable
+from flowfabric.db.known_types import KnownTypes
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -38,7 +39,10 @@ async def open_connection(
     url = plain_url(url)
     try:
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            url, timeout=timeout, statement_cache_size=statement_cache_size
+            url,
+            timeout=timeout,
+            statement_cache_size=statement_cache_size,
+            connection_class=KnownTypes,
         )
     except asyncpg.exceptions.ClientConfigurationError as error:
         raise InvalidInput(field="database_url", problem=str(error)) from error

@@ -20,6 +20,7 @@ from flowfabric.db import call, functions
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.functions import HINT
 from flowfabric.db.kept_connections import KeptConnections
+from flowfabric.db.known_types import KnownTypes
 from flowfabric.db.migrate import verify
 from flowfabric.db.outage import Outage
 from flowfabric.db.partitions import KnownPartitions, Numbers
@@ -28,10 +29,6 @@ from flowfabric.telemetry import ENGINE_LOGGER, Meter
 if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
     from flowfabric.db.functions import Statement
-
-    _Plain = asyncpg.Connection[Any]
-else:
-    _Plain = asyncpg.Connection
 
 Notify = Callable[[str | None], None]
 SendHint = Callable[[str, str], Awaitable[None]]
@@ -53,7 +50,7 @@ HEARING_SECONDS = 1.0
 _BACKEND = "select pg_catalog.pg_backend_pid()"
 
 
-class _Connection(_Plain):
+class _Connection(KnownTypes):
     """A connection that is not reset when it returns to the pool: calls leave no session state."""
 
     def get_reset_query(self) -> str:
@@ -315,7 +312,10 @@ class Session:
             raise Unavailable("The session is closed.")
         try:
             connection: asyncpg.Connection[Any] = await asyncpg.connect(
-                self._url, timeout=CONNECT_TIMEOUT_SECONDS, **self._options
+                self._url,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                connection_class=KnownTypes,
+                **self._options,
             )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise call.gone(error) from error
