@@ -34,13 +34,18 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "IDLE_POLL_SECONDS", 1.0)
 
 
-async def test_a_caller_on_a_dead_connection_gets_his_answer_over_another(db: Database) -> None:
-    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=1) as client:
-        await client.lanes.list()
+async def test_a_caller_on_dead_connections_gets_his_answer_over_a_new_one(db: Database) -> None:
+    """As with the usual settings, a connection is silent for as long as a caller has patience."""
+    arguments = dict.fromkeys(LIST_LANES.arguments)
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=4) as client:
+        await asyncio.gather(*(client.lanes.list() for _ in range(8)))
+        assert sum(client.database.pool_use) > 1
         proxy.black_hole()
         began = monotonic()
-        assert await asyncio.wait_for(client.lanes.list(), 60) == []
+        answer = client.database.call(LIST_LANES, **arguments, patience=ANSWER_SECONDS)
+        assert await asyncio.wait_for(answer, 60) == []
         assert ANSWER_SECONDS <= monotonic() - began < 60
+        await asyncio.wait_for(asyncio.gather(*(client.lanes.list() for _ in range(8))), 60)
 
 
 async def test_a_good_bye_between_two_statements_is_a_lost_connection(db: Database) -> None:

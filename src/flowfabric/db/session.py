@@ -140,8 +140,10 @@ class Database:
                 raise call.gone(error) from error
             try:
                 rows = await call.invoke(connection, statement, args)
-            except BaseException:
+            except BaseException as error:
                 await kept.discard(connection)
+                if call.is_silent(error):
+                    await kept.replace_all()
                 raise
             await kept.keep(connection)
             return rows
