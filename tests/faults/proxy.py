@@ -34,6 +34,19 @@ class Cut:
     repeated: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(slots=True)
+class Hole:
+    """A planned black hole: the first message that is lost, by its type and its text.
+
+    The types: `P` prepares a statement and `B` calls it, `2` is the begin of the answer, and `A` is
+    a hint. The message that begins a connection has none.
+    """
+
+    kind: bytes
+    text: bytes
+    happened: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Proxy:
     """Listens on a port of its own in front of one database."""
 
@@ -51,6 +64,7 @@ class Proxy:
         # Round trips, by the backend that answered and the statement it had been sent last.
         self.answers: Counter[tuple[int, bytes]] = Counter()
         self._links: set[_Link] = set()
+        self.hole: Hole | None = None
         # Whether to turn everybody away who comes now.
         self.is_closed = False
 
@@ -58,6 +72,14 @@ class Proxy:
         """Lose everything on the connections of now, and tell nobody; new ones work."""
         for link in self._links:
             link.is_lost = True
+
+    def open_hole_at(self, kind: bytes, text: bytes) -> None:
+        """Open the planned black hole if this is the message that it waits for."""
+        hole = self.hole
+        if hole is None or hole.happened.is_set() or hole.kind != kind or hole.text not in text:
+            return
+        self.black_hole()
+        hole.happened.set()
 
     def sever(self, random: Random, *, silently: bool = False) -> bool:
         """Break one of the connections of now, whatever goes over it; False if there is none.
@@ -168,7 +190,9 @@ class _Link:
                 continue
             if code == _CANCEL_REQUEST:
                 return None
-            return head + await self._client.readexactly(length - 8)
+            startup = head + await self._client.readexactly(length - 8)
+            self._proxy.open_hole_at(b"", startup)
+            return startup
 
     async def _forward(self) -> None:
         while True:
@@ -186,6 +210,9 @@ class _Link:
                 self._holding = self._called(self._asked)
                 if self._holding is not None and self._holding.before is not None:
                     await self._holding.before(self._backend)
+            self._proxy.open_hole_at(kind, self._asked)
+            if self.is_lost:
+                continue
             self._to_server.write(message)
             if kind == b"S" and self._holding is not None:
                 await self._lose_answer(self._holding)
@@ -221,6 +248,7 @@ class _Link:
                 self._backend = struct.unpack("!i", message[5:9])[0]
             elif kind == b"Z":
                 self._proxy.answers[self._backend, self._asked] += 1
+            self._proxy.open_hole_at(kind, message if kind == b"A" else self._asked)
             if self._holding is None and not self.is_lost:
                 self._to_client.write(message)
             elif kind == b"Z":

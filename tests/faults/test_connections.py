@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 from random import Random
 from time import monotonic
 from typing import Any
@@ -22,7 +23,7 @@ from support.database import Database
 from worker.apps import working
 from worker.waiting import eventually
 
-from .proxy import Cut, Proxy, proxied
+from .proxy import Cut, Hole, Proxy, proxied
 
 ANSWER_SECONDS = 1.5
 
@@ -33,13 +34,18 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "IDLE_POLL_SECONDS", 1.0)
 
 
-async def test_a_caller_on_a_dead_connection_gets_his_answer_over_another(db: Database) -> None:
-    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=1) as client:
-        await client.lanes.list()
+async def test_a_caller_on_dead_connections_gets_his_answer_over_a_new_one(db: Database) -> None:
+    """As with the usual settings, a connection is silent for as long as a caller has patience."""
+    arguments = dict.fromkeys(LIST_LANES.arguments)
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url, pool_size=4) as client:
+        await asyncio.gather(*(client.lanes.list() for _ in range(8)))
+        assert sum(client.database.pool_use) > 1
         proxy.black_hole()
         began = monotonic()
-        assert await asyncio.wait_for(client.lanes.list(), 60) == []
+        answer = client.database.call(LIST_LANES, **arguments, patience=ANSWER_SECONDS)
+        assert await asyncio.wait_for(answer, 60) == []
         assert ANSWER_SECONDS <= monotonic() - began < 60
+        await asyncio.wait_for(asyncio.gather(*(client.lanes.list() for _ in range(8))), 60)
 
 
 async def test_a_good_bye_between_two_statements_is_a_lost_connection(db: Database) -> None:
@@ -92,12 +98,39 @@ async def test_a_trial_of_hints_ends_if_its_connection_goes_dead(
         monkeypatch.setattr(call, "ANSWER_SECONDS", 0.2)
         assert listening._connection is not None
         trial = listening._try_hearing(listening._connection)
-        assert await asyncio.wait_for(trial, 60) is False
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(trial, 60)
         await listening.close()
 
 
-@pytest.mark.slow(short=4, of="processes")
-async def test_a_worker_goes_on_after_all_its_connections_went_dead(db: Database) -> None:
+@pytest.mark.slow(short=3)
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        pytest.param(b"", b"flowfabric claims", id="the claims connect"),
+        pytest.param(b"", b"flowfabric heartbeat", id="the heartbeat connects"),
+        pytest.param(b"B", b"ff.register_worker(", id="the worker is registered"),
+        pytest.param(b"P", b"ff.claim_executions(", id="a claim is prepared"),
+        pytest.param(b"B", b"ff.claim_executions(", id="a claim is sent"),
+        pytest.param(b"2", b"ff.claim_executions(", id="a claim is answered"),
+        pytest.param(b"B", b"ff.complete_executions(", id="a result is sent"),
+        pytest.param(b"2", b"ff.complete_executions(", id="a result is answered"),
+        pytest.param(b"B", b'LISTEN "ff_ready"', id="LISTEN is sent"),
+        pytest.param(b"2", b'LISTEN "ff_ready"', id="LISTEN is answered"),
+        pytest.param(b"B", b'LISTEN "ff_test_', id="the trial listens"),
+        pytest.param(b"B", b"pg_notify(", id="the trial sends its hint"),
+        pytest.param(b"A", b"ff_test_", id="the trial hint arrives"),
+        pytest.param(b"B", b'UNLISTEN "ff_test_', id="the trial ends"),
+        pytest.param(b"B", b'UNLISTEN "ff_ready"', id="a busy worker stops listening"),
+        pytest.param(b"A", b"ff_ready", id="a hint of work arrives"),
+    ],
+)
+async def test_a_worker_goes_on_whenever_all_its_connections_go_dead(
+    db: Database, kind: bytes, text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It works and receives hints again, whatever the connections were doing."""
+    monkeypatch.setattr(session, "CONNECT_TIMEOUT_SECONDS", 2 * ANSWER_SECONDS)
+    monkeypatch.setattr(session, "HEARING_SECONDS", ANSWER_SECONDS)
     async with proxied(db.url) as proxy:
         app = App(database_url=proxy.url)
         submitter = App(database_url=db.url)
@@ -107,13 +140,30 @@ async def test_a_worker_goes_on_after_all_its_connections_went_dead(db: Database
 
         app.task(name="echo")(echo)
         submitter.task(name="echo")(echo)
-        async with working(app):
-            assert await (await submitter.submit("echo", 1)).result(timeout=60) == 1
-            proxy.black_hole()
-            # A worker that waits for a hint does not know; its next poll finds out.
-            run = await submitter.submit("echo", 2)
-            assert await run.result(timeout=60) == 2
+        proxy.hole = hole = Hole(kind, text)
+        async with working(app, concurrency=1) as worker:
+            for several in (0, 1, 10):
+                runs = [await submitter.submit("echo", n) for n in range(several)]
+                assert [await run.result(timeout=60) for run in runs] == list(range(several))
+                await eventually(lambda: worker.is_idle)
+            await asyncio.wait_for(hole.happened.wait(), 60)
+            await eventually(lambda: worker._hints.is_listening and not worker._hints.are_missed)
         await submitter.close()
+        await app.close()
+
+
+async def test_a_claim_that_waits_for_work_polls_if_its_connection_goes_dead(db: Database) -> None:
+    async with proxied(db.url) as proxy, FlowFabric(proxy.url) as client:
+        app = App(database_url=db.url)
+        app.task(name="echo")(lambda: None)
+        proxy.hole = hole = Hole(b"B", b'LISTEN "ff_test_')
+        claim = client.executions.claim(
+            worker_id="w", worker_instance_id="w-1", max_wait=timedelta(seconds=60)
+        )
+        claiming = asyncio.create_task(claim)
+        await asyncio.wait_for(hole.happened.wait(), 60)
+        run = await app.submit("echo")
+        assert [one.id for one in await asyncio.wait_for(claiming, 60)] == [run.id]
         await app.close()
 
 

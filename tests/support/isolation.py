@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 
-from flowfabric.db import session
+from flowfabric.db import call, session
 from flowfabric.embedded.binaries import VARIABLE as BINARIES
 from flowfabric.testing.server import VARIABLE as SERVER
 
@@ -100,9 +100,10 @@ def pytest_sessionfinish() -> None:
 def patient_trial() -> Iterator[None]:
     """Let sessions wait longer for their trial hint, because a busy machine may delay it.
 
-    A worker without hints would poll and log a warning.
+    A worker without hints would poll and log a warning. A connection that goes dead during the
+    trial is noticed only after this time, so it is no longer than an answer may take.
     """
-    with mock.patch.object(session, "HEARING_SECONDS", 60.0):
+    with mock.patch.object(session, "HEARING_SECONDS", call.ANSWER_SECONDS):
         yield
 
 

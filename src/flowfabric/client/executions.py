@@ -55,6 +55,7 @@ from flowfabric.core.ids import ExecutionId, fit, key_partition, uuid7
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
 from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
 
 # How long to keep trying to report a finished handler's result while the database is unreachable.
 SETTLE_PATIENCE_SECONDS = 60.0
@@ -360,7 +361,10 @@ class Executions(ExecutionReads, ExecutionOperations):
         hinted = asyncio.Event()
         session = self._database.session("claim")
         try:
-            await session.listen(READY_CHANNEL, lambda _: hinted.set())
+            try:
+                await session.listen(READY_CHANNEL, lambda _: hinted.set())
+            except Exception as error:
+                ENGINE_LOGGER.debug("cannot listen for work, polling instead: %s", error)
             while True:
                 hinted.clear()
                 claimed = await self.claim(**asked, caller=session)

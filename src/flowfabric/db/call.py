@@ -58,7 +58,7 @@ async def invoke(connection: Connection, statement: Statement, args: Sequence[An
         return await connection.fetch(statement.text, *args, timeout=ANSWER_SECONDS)
     except TimeoutError as error:
         connection.terminate()
-        raise _Gone(f"no answer within {ANSWER_SECONDS:g} s") from error
+        raise _Silent(f"no answer within {ANSWER_SECONDS:g} s") from error
     except asyncpg.InternalClientError as error:
         # The driver has read the shutdown message of the server but has not closed the connection.
         connection.terminate()
@@ -74,11 +74,16 @@ async def retrying(
     *,
     patience: float = PATIENCE_SECONDS,
 ) -> Rows:
-    """Run `attempt`. Repeat it after conflicts and, within `patience`, after lost connections."""
+    """Run `attempt`. Repeat it after conflicts and, within `patience`, after lost connections.
+
+    With any patience, a silent connection is followed by one more attempt, however long it was
+    silent: most likely only the connection is dead.
+    """
     started = perf_counter()
     failure: str | None = None
     rows: Rows = []
     conflicts = losses = 0
+    may_overrun = patience > 0
     deadline = monotonic() + patience
     try:
         while True:
@@ -92,7 +97,10 @@ async def retrying(
                 conflicts += 1
             except _Gone as error:
                 pause = _RECONNECT_PAUSES[min(losses, len(_RECONNECT_PAUSES) - 1)]
-                if monotonic() + pause > deadline:
+                is_late = monotonic() + pause > deadline
+                if is_late and may_overrun and is_silent(error):
+                    may_overrun = False
+                elif is_late:
                     raise ConnectionLost(
                         f"The database did not answer {statement.name} for {patience:g} s: {error}",
                         operation=statement.name,
@@ -112,6 +120,10 @@ class _Conflict(Exception):
 
 class _Gone(Exception):
     """The connection is lost. The call may have taken effect."""
+
+
+class _Silent(_Gone):
+    """The connection does not answer."""
 
 
 def translated(error: Exception, operation: str) -> Exception:
@@ -149,6 +161,11 @@ def translated(error: Exception, operation: str) -> Exception:
 def lost(error: BaseException) -> bool:
     """Return whether an error means that the connection must be discarded."""
     return isinstance(error, _Gone)
+
+
+def is_silent(error: BaseException) -> bool:
+    """Return whether an error means that a connection is dead without a word."""
+    return isinstance(error, _Silent)
 
 
 def gone(error: Exception) -> Exception:

@@ -67,6 +67,15 @@ class KeptConnections:
         with contextlib.suppress(Exception):
             await self._pool.release(connection)
 
+    async def replace_all(self) -> None:
+        """Open a new connection for each further call: one went dead, and probably all did."""
+        await self._pool.expire_connections()
+        while self._kept:
+            connection = self._kept.pop()
+            if _is_open(connection):
+                connection.terminate()
+            await self.discard(connection)
+
     async def close(self) -> None:
         """Return all kept connections to the pool, and keep none from now on."""
         self._is_closed = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import asyncpg
 
 from flowfabric.config import plain_url
-from flowfabric.core.errors import FlowFabricError, Unavailable
+from flowfabric.core.errors import ConnectionLost, FlowFabricError, Unavailable
 from flowfabric.db import call, functions
 from flowfabric.db.connection import open_connection, place
 from flowfabric.db.functions import HINT
@@ -137,8 +137,10 @@ class Database:
                 raise call.gone(error) from error
             try:
                 rows = await call.invoke(connection, statement, args)
-            except BaseException:
+            except BaseException as error:
                 await kept.discard(connection)
+                if call.is_silent(error):
+                    await kept.replace_all()
                 raise
             await kept.keep(connection)
             return rows
@@ -267,10 +269,11 @@ class Session:
         """Call `notify` with the payload of each hint, and with None if hints may have been missed.
 
         With `trial`, test whether hints arrive on this connection, and store the answer in
-        `can_hear`.
+        `can_hear`. Raises ConnectionLost if the connection is lost before there is an answer: call
+        again to repeat the test.
 
-        Returns once the server has confirmed LISTEN. A broken connection raises no error: the next
-        call reconnects, and until then the caller must poll.
+        Returns once the server has confirmed LISTEN. A broken connection raises no other error: the
+        next call reconnects, and until then the caller must poll.
         """
         self._channels[channel] = notify
         async with self._lock:
@@ -332,9 +335,13 @@ class Session:
             notify(None)
 
     async def _try_hearing(self, connection: asyncpg.Connection[Any]) -> bool:
-        """Test whether a hint that is sent on another connection arrives on this one."""
+        """Test whether a hint that is sent on another connection arrives on this one.
+
+        Raises ConnectionLost if one of the two connections is lost: then the test proves nothing.
+        """
         channel = f"ff_test_{secrets.token_hex(8)}"
         arrived = asyncio.Event()
+        problem: Exception | None = None
 
         def heard(*_: object) -> None:
             arrived.set()
@@ -343,22 +350,29 @@ class Session:
             async with _answering(connection):
                 await connection.add_listener(channel, heard)
             await self._hint(channel, "")
-            async with asyncio.timeout(HEARING_SECONDS):
-                await arrived.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARING_SECONDS):
+                    await arrived.wait()
+            # A dead connection delivers no hint either, but it does not answer.
             async with _answering(connection):
                 await connection.remove_listener(channel, heard)
-        except TimeoutError:
+        except ConnectionLost:
+            raise
+        except FlowFabricError as error:
+            problem = error
+        except _BROKEN as error:
+            problem = call.translated(error, "listen")
+            if call.lost(problem):
+                connection.terminate()
+        if connection.is_closed():
+            raise ConnectionLost("The connection was lost during the test of LISTEN.")
+        if problem is not None:
+            ENGINE_LOGGER.warning("LISTEN not tested, polling instead: %s", problem)
+        elif not arrived.is_set():
             ENGINE_LOGGER.warning(
-                "LISTEN not tested, polling instead: the server does not answer"
-                if connection.is_closed()
-                else "LISTEN does not work on this connection (a transaction pooler?): "
-                "polling instead"
+                "LISTEN does not work on this connection (a transaction pooler?): polling instead"
             )
-            return False
-        except (FlowFabricError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            ENGINE_LOGGER.warning("LISTEN not tested, polling instead: %s", error)
-            return False
-        return True
+        return arrived.is_set()
 
     async def _hear(self, connection: asyncpg.Connection[Any], channel: str) -> None:
         if channel in self._heard:
