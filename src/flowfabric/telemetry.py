@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -65,16 +65,30 @@ COUNTED = {
 }
 
 
+# The histograms that `Meter.observe` accepts, with the labels of each.
+OBSERVED = {"flowfabric_wait_seconds": ["task", "lane"]}
+
+# The upper ends of the buckets of histograms: of times in seconds, and of rows.
+SECONDS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1, 2.5, 5, 10, 30, 60, 300, 1800),
+)
+ROWS = (0, 1, 3, 10, 30, 100, 300, 1000)
+
+
 class Meter:
     """Counts operations and adds up their times. After every operation, it calls each listener.
 
     `count` passes other facts to the counters: a name, a number and labels, such as 20 frames.
+    `observe` passes several values to the observers: a name, the values and labels, such as the
+    waits of one claim.
     """
 
     def __init__(self) -> None:
         self.operations: dict[str, Operation] = {}
         self.listeners: list[Callable[[str, float, str | None, int], None]] = []
         self.counters: list[Callable[[str, int, Mapping[str, str]], None]] = []
+        self.observers: list[Callable[[str, Sequence[float], Mapping[str, str]], None]] = []
 
     def record(self, name: str, seconds: float, rows: int, failure: str | None = None) -> None:
         operation = self.operations.get(name)
@@ -92,6 +106,11 @@ class Meter:
         """Tell the counters that something happened `number` times."""
         for counter in self.counters:
             counter(name, number, labels)
+
+    def observe(self, name: str, values: Sequence[float], **labels: str) -> None:
+        """Tell the observers the values of a histogram."""
+        for observer in self.observers:
+            observer(name, values, labels)
 
 
 def about(execution: Running) -> dict[str, object]:

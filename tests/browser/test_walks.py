@@ -253,6 +253,28 @@ async def test_everything_works_without_javascript(world: World, visit):
     assert await run.state() == "cancelled"
 
 
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
+async def test_a_click_opens_a_folded_fan_out(world: World, visit, javascript):
+    """The twelve members are one box. After the click each has a box that leads to its page, also
+    when the page has read itself again."""
+    add = world.app.tasks["add"]
+    async with world.app.flow("nightly") as f:
+        first = f.add(add, 1, name="extract")
+        parts = [f.add(add, first.result, name=f"part {n}") for n in range(12)]
+    page = await visit("admin", javascript=javascript)
+    await page.goto(f"/dashboard/flows/{f.run.id.uuid}")
+    boxes = page.locator(".picture g.node")
+    assert await boxes.count() == 2
+    await boxes.filter(has_text="part").click()
+    await page.wait_for_url("**?unfold=yes")
+    assert await boxes.count() == 13
+    if javascript:
+        async with working(world.app, concurrency=1):
+            await page.wait_for_selector(".picture g.node.completed >> nth=12")
+    await boxes.filter(has_text="part 11").click()
+    await page.wait_for_url(f"**/executions/{parts[11].id.uuid}")
+
+
 @pytest.mark.slow
 async def test_keys_work_on_every_list(world: World, clock: Clock, visit):
     left = await make_traffic(world, clock)

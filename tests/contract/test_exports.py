@@ -88,6 +88,7 @@ CONTEXT = [
     "execution_id",
     "flow",
     "generation",
+    "lane",
     "now",
     "now_sync",
     "patched",

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.dashboard.pages import STATIC, read_static
 from flowfabric.server import server
+from flowfabric.server.principals import COOKIE, HOST_COOKIE
 from server.browsing import HOSTILE, OWN, Page, Visitor, check_policy, sign_in
 from server.stage import OURS, THEIRS, Caller
 from server.traffic import make_traffic, pages_of
@@ -171,6 +172,33 @@ async def test_the_cookie_opens_pages_only(world, person):
     out = await visitor.post("/dashboard/sign-out", headers=OWN)
     assert out.headers["location"] == "/dashboard/sign-in"
     assert (await visitor.get("/dashboard")).status_code == 303
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+async def test_over_https_only_this_host_can_set_the_cookie(world, scheme):
+    """A browser takes a cookie with the prefix __Host- only from the host itself over https, so
+    that no neighbouring host can slip its own token in. Over http, it refuses the prefix."""
+    mine, other = {"https": (HOST_COOKIE, COOKIE), "http": (COOKIE, HOST_COOKIE)}[scheme]
+    token = await world.token("read")
+    visitor = Caller(world.served)
+    visitor.base_url = f"{scheme}://127.0.0.1:9090"
+    own = {"origin": f"{scheme}://127.0.0.1:9090"}
+    answer = await visitor.post("/dashboard/sign-in", data={"token": token}, headers=own)
+    (cookie,) = answer.headers.get_list("set-cookie")
+    assert cookie.startswith(f"{mine}={token}; ")
+    words = set(cookie.lower().split("; "))
+    assert {"httponly", "samesite=strict"} < words
+    assert ("secure" in words, "path=/" in words) == (scheme == "https", scheme == "https")
+    assert not any(word.startswith("domain") for word in words)
+    assert (await visitor.get("/dashboard")).status_code == 200
+    out = await visitor.post("/dashboard/sign-out", headers=own)
+    cleared = dict(one.split("=", 1) for one in out.headers.get_list("set-cookie"))
+    assert set(cleared) == {mine, other}
+    assert all("max-age=0" in one.lower() for one in cleared.values())
+    assert (await visitor.get("/dashboard")).status_code == 303
+    slipped = {"cookie": f"{other}={token}"}
+    assert (await visitor.get("/dashboard", headers=slipped)).status_code == 303
+    await visitor.aclose()
 
 
 async def test_an_act_is_done_once_with_actor_and_reason(world, person):

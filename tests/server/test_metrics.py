@@ -96,7 +96,8 @@ async def test_a_worker_counts_its_runs(world, http):
         return metrics.registry.get_sample_value("flowfabric_running")
 
     run = await look.submit()
-    uuids = [(await http.post("/v1/executions", json=SUBMIT)).json()["uuid"] for _ in range(2)]
+    mail = {**SUBMIT, "lane": "mail"}
+    uuids = [(await http.post("/v1/executions", json=mail)).json()["uuid"] for _ in range(2)]
     failing = {"task": "fail", "arguments": {}}
     uuids.append((await http.post("/v1/executions", json=failing)).json()["uuid"])
     async with working(world.app, concurrency=1):
@@ -107,10 +108,12 @@ async def test_a_worker_counts_its_runs(world, http):
         text = answer.read().decode()
     metrics.close()
     for line in (
-        'flowfabric_started_total{task="add"} 2.0',
-        'flowfabric_ended_total{outcome="completed",task="add"} 2.0',
-        'flowfabric_ended_total{outcome="failed",task="fail"} 1.0',
-        'flowfabric_run_seconds_count{task="add"} 2.0',
+        'flowfabric_started_total{lane="mail",task="add"} 2.0',
+        'flowfabric_ended_total{lane="mail",outcome="completed",task="add"} 2.0',
+        'flowfabric_ended_total{lane="default",outcome="failed",task="fail"} 1.0',
+        'flowfabric_run_seconds_count{lane="mail",task="add"} 2.0',
+        'flowfabric_wait_seconds_count{lane="mail",task="add"} 2.0',
+        'flowfabric_wait_seconds_count{lane="default",task="fail"} 1.0',
         "flowfabric_running 0.0",
     ):
         assert line in text.splitlines(), text
@@ -124,7 +127,7 @@ def test_dashboard_and_alerts_ask_for_metrics_that_exist(file):
     assert len(asked) >= 5
     assert asked <= set(NAMES)
     if file.endswith("json"):
-        assert len(json.loads(text)["panels"]) == 16
+        assert len(json.loads(text)["panels"]) == 17
 
 
 @pytest.mark.parametrize(
@@ -330,6 +333,31 @@ async def everything(world, http) -> str:
     return (await http.get("/metrics")).text + totals(world)
 
 
+async def test_a_wait_is_from_the_submit_to_the_first_claim(world, http, clock):
+    """What follows a retry or a release says nothing about how long work waits for a worker."""
+    await http.get("/metrics")  # from now on the server counts
+    worker = {"worker_id": "w", "worker_instance_id": "w-1", "lanes": ["x"]}
+    for number in range(2):
+        body = {**SUBMIT, "lane": "x"}
+        assert (await http.post("/v1/executions", json=body)).status_code == 201
+        await clock.advance(timedelta(hours=1 - number))
+    claim = {**worker, "tasks": ["add"], "limit": 2, "lease_seconds": 17}
+    fails, gives_back = (await http.post("/v1/workers/claim", json=claim)).json()["items"]
+    body = {"lease": fails["lease"], "reason": "no", "retry_after": "1m"}
+    assert (await http.post("/v1/leases/fail", json=body)).json()["will_retry"] is True
+    body = {"lease": gives_back["lease"]}
+    assert (await http.post("/v1/leases/release", json=body)).status_code == 200
+    await clock.advance(timedelta(minutes=2))
+    client = await world.client()
+    await client.executions.promote_delayed()
+    assert len((await http.post("/v1/workers/claim", json=claim)).json()["items"]) == 2
+    labels = {"lane": "x", "task": "add"}
+    assert number_of(totals(world), "flowfabric_wait_seconds_count", **labels) == 2
+    seconds = number_of(totals(world), "flowfabric_wait_seconds_sum", **labels)
+    assert 3600 <= seconds < 3900, "one waited for an hour, the other for a moment"
+    assert number_of(totals(world), "flowfabric_wait_seconds_bucket", le="300.0", **labels) == 1
+
+
 async def test_a_blocked_loop_is_measured(world):
     """The lag is how late the loop is, whatever else the machine does."""
     metrics = WorkerMetrics(world.app)
@@ -347,7 +375,7 @@ async def test_opentelemetry_has_the_same_names(world, http, monkeypatch):
     monkeypatch.setattr(instruments, "is_configured", lambda: True)
     monkeypatch.setattr(instruments.metrics, "get_meter", provider.get_meter)
     client = await world.client()
-    await http.post("/v1/executions", json=SUBMIT)
+    await http.post("/v1/executions", json={**SUBMIT, "lane": "mail"})
     async with working(world.app):
         await eventually(lambda: has_ended(client, 1))
     found = {
@@ -357,9 +385,11 @@ async def test_opentelemetry_has_the_same_names(world, http, monkeypatch):
         for metric in scope.metrics
     }
     provider.shutdown()
-    assert found["flowfabric_started"] == [{"task": "add"}]
+    here = {"task": "add", "lane": "mail"}
+    assert found["flowfabric_started"] == [here]
+    assert found["flowfabric_run_seconds"] == found["flowfabric_wait_seconds"] == [here]
     assert found["flowfabric_pool_connections"] == [{"state": "busy"}, {"state": "idle"}]
-    assert found["flowfabric_ended"] == [{"task": "add", "outcome": "completed"}]
+    assert found["flowfabric_ended"] == [{**here, "outcome": "completed"}]
     assert {"operation": "claim_executions", "outcome": "ok"} in found["flowfabric_calls"]
     known = {name.removesuffix("_total") for name in NAMES}
     assert set(found) <= known

@@ -6,14 +6,14 @@ the ending `_total` here: an exporter of OpenTelemetry adds it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 from opentelemetry import metrics
 
 from flowfabric.db.session import Database
-from flowfabric.telemetry import COUNTED
+from flowfabric.telemetry import COUNTED, OBSERVED, ROWS, SECONDS
 
 
 def is_configured() -> bool:
@@ -27,14 +27,17 @@ class Instruments:
     def __init__(self) -> None:
         meter = metrics.get_meter("flowfabric")
         self._calls = meter.create_counter("flowfabric_calls")
-        self._call_seconds = meter.create_histogram("flowfabric_call_seconds", unit="s")
-        self._call_rows = meter.create_histogram("flowfabric_call_rows")
+        self._call_seconds = _times(meter, "flowfabric_call_seconds")
+        self._call_rows = meter.create_histogram(
+            "flowfabric_call_rows", explicit_bucket_boundaries_advisory=ROWS
+        )
         self._started = meter.create_counter("flowfabric_started")
         self._ended = meter.create_counter("flowfabric_ended")
-        self._seconds = meter.create_histogram("flowfabric_run_seconds", unit="s")
+        self._seconds = _times(meter, "flowfabric_run_seconds")
         self._running = meter.create_up_down_counter("flowfabric_running")
 
         self._counters = {name: meter.create_counter(name) for name in COUNTED}
+        self._histograms = {name: _times(meter, name) for name in OBSERVED}
         self._database: Database | None = None
         meter.create_observable_gauge("flowfabric_pool_connections", [self._pool])
 
@@ -44,9 +47,14 @@ class Instruments:
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)
             meter.counters.append(self._count)
+            meter.observers.append(self._observe)
 
     def _count(self, name: str, number: int, labels: Mapping[str, str]) -> None:
         self._counters[name].add(number, dict(labels))
+
+    def _observe(self, name: str, values: Sequence[float], labels: Mapping[str, str]) -> None:
+        for value in values:
+            self._histograms[name].record(value, labels)
 
     def _pool(self, _: Any) -> Iterable[metrics.Observation]:
         busy, idle = (0, 0) if self._database is None else self._database.pool_use
@@ -57,8 +65,9 @@ class Instruments:
 
     async def around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
         """Record one run of a handler, as middleware."""
-        task, started, outcome = {"task": context.task}, perf_counter(), "paused"
-        self._started.add(1, task)
+        place = {"task": context.task, "lane": context.lane}
+        started, outcome = perf_counter(), "paused"
+        self._started.add(1, place)
         self._running.add(1)
         try:
             result = await call_next()
@@ -69,11 +78,19 @@ class Instruments:
             raise
         finally:
             self._running.add(-1)
-            self._ended.add(1, {**task, "outcome": outcome})
-            self._seconds.record(perf_counter() - started, task)
+            self._ended.add(1, {**place, "outcome": outcome})
+            self._seconds.record(perf_counter() - started, place)
 
     def _note(self, name: str, seconds: float, failure: str | None, rows: int) -> None:
         operation = {"operation": name}
         self._calls.add(1, {**operation, "outcome": "ok" if failure is None else "error"})
         self._call_seconds.record(seconds, operation)
         self._call_rows.record(rows, operation)
+
+
+def _times(meter: metrics.Meter, name: str) -> metrics.Histogram:
+    """Create a histogram of seconds, with the buckets that Prometheus gets.
+
+    The default buckets of OpenTelemetry are made for milliseconds.
+    """
+    return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=SECONDS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from itertools import repeat
 from typing import Any, TypeVar
 from uuid import UUID
@@ -51,6 +53,22 @@ def claimed_of(row: Any, partition: int, claim_id: UUID) -> list[Claimed]:
             repeat(claim_id),
         )
     )
+
+
+def waits_of(
+    claimed: Iterable[Claimed], lease_ttl: timedelta
+) -> Mapping[tuple[str, str], Sequence[float]]:
+    """Return by task and lane how many seconds executions waited from submit to their first claim.
+
+    Later claims are left out: the answer does not say when a retry became ready.
+    """
+    waits: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in claimed:
+        if one.claim_kind == "fresh" and one.attempt_type == "initial":
+            # With a fair key, order_at is a place in the order, and may be after the claim.
+            wait = one.lease_expires_at - lease_ttl - one.order_at
+            waits[one.task, one.lane].append(max(wait.total_seconds(), 0.0))
+    return waits
 
 
 def _each(values: Sequence[T] | None, usual: T) -> Iterable[T]:

@@ -16,7 +16,7 @@ from flowfabric import tracing
 from flowfabric.client.addresses import lease_addresses
 from flowfabric.client.batching import BUSY, MAX_BATCH, Batcher, Busy, busy_pauses
 from flowfabric.client.cascades import is_pending
-from flowfabric.client.claim_answer import claimed_of
+from flowfabric.client.claim_answer import claimed_of, waits_of
 from flowfabric.client.events import ENDED_CHANNEL, READY_CHANNEL
 from flowfabric.client.hints import RationedHint, ready_hint
 from flowfabric.client.lanes import Lanes
@@ -296,10 +296,18 @@ class Executions(ExecutionReads, ExecutionOperations):
             if not rows:
                 return []
             if rows[0]["execution_ids"]:
-                return claimed_of(rows[0], partition, claim_id)
+                claimed = claimed_of(rows[0], partition, claim_id)
+                self._observe_waits(claimed, lease_ttl)
+                return claimed
             gives_way -= 1
             await asyncio.sleep(pause * uniform(0.5, 1.5))
             pause *= 2
+
+    def _observe_waits(self, claimed: Sequence[Claimed], lease_ttl: timedelta) -> None:
+        """Report how long the executions of a claim waited, if somebody measures it."""
+        if (meter := self._database.meter).observers:
+            for (task, lane), waits in waits_of(claimed, lease_ttl).items():
+                meter.observe("flowfabric_wait_seconds", waits, task=task, lane=lane)
 
     async def find_work(
         self,

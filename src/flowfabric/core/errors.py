@@ -49,6 +49,7 @@ FlowFabricError
 │   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions · IsWebhook
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
+│   └── MissingRole
 ├── NotOverHttp              the server does not offer this; connect to the database
 ├── LeaseLost                stop working: another worker may hold the execution
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
@@ -579,6 +580,10 @@ class IsWebhook(Refused, code="WF228", name="is_webhook"):
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
     """This login may not do this."""
+
+
+class MissingRole(Forbidden):
+    """The login of this process lacks the database role that this call needs (`role`)."""
 
 
 class NotOverHttp(FlowFabricError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,11 +19,14 @@ from flowfabric.core.errors import (
     ConnectionLost,
     FlowFabricError,
     InvalidInput,
+    MissingRole,
     ReadOnlyServer,
     RetryExhausted,
     SchemaMismatch,
     Unavailable,
 )
+from flowfabric.db.grants import APP_ROLE, OPERATOR_ROLE, operator_functions
+from flowfabric.db.library import package_source
 from flowfabric.telemetry import Meter
 
 if TYPE_CHECKING:
@@ -145,17 +149,33 @@ def translated(error: Exception, operation: str) -> Exception:
         if state == "25006":
             return ReadOnlyServer(f"{operation} writes, and this connection is read-only.")
         if state == "42501":
-            return SchemaMismatch(
-                f"The role of this process may not call {operation} ({error}). Grant it the role "
-                "flowfabric_app, or flowfabric_operator for an act of operators. Then run as the "
-                "owner: flowfabric db migrate"
-            )
+            return _without_right(error, operation)
         if state[:2] in ("22", "23", "54"):
             return InvalidInput(field="item", problem=f"the database cannot store it: {error}")
         return Unavailable(f"{operation} failed in the database: {error}", sqlstate=state)
     if isinstance(error, asyncpg.DataError):
         return InvalidInput(field="item", problem=f"the driver cannot send it: {error}")
     return _Gone(str(error) or type(error).__name__)
+
+
+def _without_right(error: Exception, operation: str) -> FlowFabricError:
+    """Return the error for a call that the login of this process may not make.
+
+    A login without the role of applications can do nothing: the installation is wrong, not the
+    call.
+    """
+    is_for_operators = operation in _for_operators()
+    role = OPERATOR_ROLE if is_for_operators else APP_ROLE
+    text = (
+        f"The login of this process may not call {operation} ({error}). Grant it the role {role}, "
+        "then run as the owner: flowfabric db migrate"
+    )
+    return MissingRole(text, role=role) if is_for_operators else SchemaMismatch(text)
+
+
+@cache
+def _for_operators() -> frozenset[str]:
+    return operator_functions(package_source().library())
 
 
 def lost(error: BaseException) -> bool:

@@ -198,6 +198,10 @@ class Context(HandlerContext):
         return self._run.claimed.task
 
     @property
+    def lane(self) -> str:
+        return self._run.claimed.lane
+
+    @property
     def attempt(self) -> int:
         """The number of this attempt: 1 for the first, then 2, 3, ..."""
         return self._run.claimed.attempt

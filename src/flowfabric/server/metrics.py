@@ -7,7 +7,7 @@ metric, so that the dashboards and alerts in deploy/ can be tested against it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,7 +29,7 @@ from flowfabric.core.execution import ExecutionFilter
 from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.minute import Counted
 from flowfabric.core.quota import BudgetInfo
-from flowfabric.telemetry import COUNTED
+from flowfabric.telemetry import COUNTED, OBSERVED, ROWS, SECONDS
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
@@ -46,27 +46,6 @@ Family: TypeAlias = tuple[str, list[str], Values]
 # How often the lag of the event loop is measured.
 LAG_SECONDS = 1.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
-    60,
-    300,
-    1800,
-)
-
-ROWS = (0, 1, 3, 10, 30, 100, 300, 1000)
 
 # Every metric, and what it says.
 NAMES = {
@@ -74,9 +53,14 @@ NAMES = {
     "flowfabric_http_request_seconds": "How long requests took, by route.",
     "flowfabric_calls_total": "Calls of the database by operation and outcome (ok or error).",
     "flowfabric_call_seconds": "How long calls of the database took, by operation.",
-    "flowfabric_started_total": "Runs of handlers that started in this worker, by task.",
-    "flowfabric_ended_total": "Runs of handlers that ended here: completed, failed or paused.",
-    "flowfabric_run_seconds": "How long runs of handlers took, by task.",
+    "flowfabric_started_total": "Runs of handlers that started in this worker, by task and lane.",
+    "flowfabric_ended_total": (
+        "Runs of handlers that ended here, by task, lane and outcome (completed, failed or paused)."
+    ),
+    "flowfabric_wait_seconds": (
+        "How long executions waited from submit to their first claim, by task and lane."
+    ),
+    "flowfabric_run_seconds": "How long runs of handlers took, by task and lane.",
     "flowfabric_running": "Handlers that run now in this worker.",
     "flowfabric_executions": "Executions by lane and state (waiting, delayed, active, in_line).",
     "flowfabric_oldest_waiting_seconds": "How long the oldest waiting execution waits, by lane.",
@@ -121,6 +105,10 @@ class CallMetrics:
             name: Counter(*_named(name), labels, registry=registry)
             for name, labels in COUNTED.items()
         }
+        self._histograms = {
+            name: Histogram(*_named(name), labels, buckets=SECONDS, registry=registry)
+            for name, labels in OBSERVED.items()
+        }
         self._pool = Gauge(*_named("flowfabric_pool_connections"), ["state"], registry=registry)
 
     def listen(self, database: Database) -> None:
@@ -129,11 +117,17 @@ class CallMetrics:
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)
             meter.counters.append(self._count)
+            meter.observers.append(self._observe)
             self._pool.labels("busy").set_function(lambda: database.pool_use[0])
             self._pool.labels("idle").set_function(lambda: database.pool_use[1])
 
     def _count(self, name: str, number: int, labels: Mapping[str, str]) -> None:
         self._counters[name].labels(**labels).inc(number)
+
+    def _observe(self, name: str, values: Sequence[float], labels: Mapping[str, str]) -> None:
+        histogram = self._histograms[name].labels(**labels)
+        for value in values:
+            histogram.observe(value)
 
     def _note(self, name: str, seconds: float, failure: str | None, rows: int) -> None:
         self._calls.labels(name, "ok" if failure is None else "error").inc()
@@ -243,12 +237,13 @@ class WorkerMetrics:
     def __init__(self, app: App) -> None:
         self.registry = CollectorRegistry()
         self.calls = CallMetrics(self.registry)
-        self._started = Counter(*_named("flowfabric_started"), ["task"], registry=self.registry)
+        place = ["task", "lane"]
+        self._started = Counter(*_named("flowfabric_started"), place, registry=self.registry)
         self._ended = Counter(
-            *_named("flowfabric_ended"), ["task", "outcome"], registry=self.registry
+            *_named("flowfabric_ended"), [*place, "outcome"], registry=self.registry
         )
         self._seconds = Histogram(
-            *_named("flowfabric_run_seconds"), ["task"], buckets=SECONDS, registry=self.registry
+            *_named("flowfabric_run_seconds"), place, buckets=SECONDS, registry=self.registry
         )
         self._running = Gauge(*_named("flowfabric_running"), registry=self.registry)
         self._lag = Gauge(*_named("flowfabric_loop_lag_seconds"), registry=self.registry)
@@ -283,8 +278,8 @@ class WorkerMetrics:
         )
 
     async def _around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
-        task, started, outcome = context.task, perf_counter(), "paused"
-        self._started.labels(task).inc()
+        place, started, outcome = (context.task, context.lane), perf_counter(), "paused"
+        self._started.labels(*place).inc()
         self._running.inc()
         try:
             result = await call_next()
@@ -295,8 +290,8 @@ class WorkerMetrics:
             raise
         finally:
             self._running.dec()
-            self._ended.labels(task, outcome).inc()
-            self._seconds.labels(task).observe(perf_counter() - started)
+            self._ended.labels(*place, outcome).inc()
+            self._seconds.labels(*place).observe(perf_counter() - started)
 
 
 class _Gauges(Collector):

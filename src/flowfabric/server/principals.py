@@ -22,9 +22,11 @@ _CACHED = 10_000
 FAILURES = 20
 WINDOW_SECONDS = 60.0
 _ADDRESSES = 10_000
-# The paths of the dashboard, and the cookie that holds the token of its visitor.
+# The paths of the dashboard, and the cookie that holds the token of its visitor. Browsers take a
+# cookie with the prefix __Host- only from this host over https, for all its paths.
 PAGES = "/dashboard"
 COOKIE = "flowfabric_token"
+HOST_COOKIE = f"__Host-{COOKIE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,17 @@ def bearer(request: Request) -> str:
     Pages of the dashboard have the token in a cookie. All other paths ignore the cookie.
     """
     path = str(request.scope.get("flowfabric.route") or "")
-    if path.startswith(PAGES) and (token := request.cookies.get(COOKIE)):
+    if path.startswith(PAGES) and (token := request.cookies.get(cookie_of(request))):
         return token
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
         raise unauthorized("Send a token in the header: Authorization: Bearer ffp_...")
     return token.strip()
+
+
+def cookie_of(request: Request) -> str:
+    """Return the name of the cookie of a visitor."""
+    return HOST_COOKIE if request.url.scheme == "https" else COOKIE
 
 
 def unauthorized(detail: str) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,11 +11,20 @@ from starlette.responses import Response
 from flowfabric.core.token import Scope
 from flowfabric.dashboard.pages import STATIC, read_static, render
 from flowfabric.server.dashboard.page import HEADERS, PREFIX, Id, form_of, root, see_other
-from flowfabric.server.principals import COOKIE
+from flowfabric.server.principals import COOKIE, HOST_COOKIE, cookie_of
 from flowfabric.server.problems import Problem
 from flowfabric.server.routing import Routes
 
 routes = Routes("dashboard")
+
+
+class _Limits(TypedDict):
+    """Where a browser sends a cookie, and what may read it there."""
+
+    path: str
+    secure: bool
+    httponly: bool
+    samesite: Literal["strict"]
 
 
 @routes.get(PREFIX + "/sign-in", None, include_in_schema=False)
@@ -27,15 +37,14 @@ async def sign_in_page(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """Check a token, and keep it in a cookie that scripts cannot read."""
     form = await form_of(request)
-    token = request.cookies[COOKIE] = form.get("token", "").strip()
+    name = cookie_of(request)
+    token = request.cookies[name] = form.get("token", "").strip()
     try:
         await request.app.state.backend.authenticate(request)
     except Problem as problem:
         return _sign_in(request, problem.detail, problem.status)
-    answer, is_tls = see_other(root(request)), request.url.scheme == "https"
-    answer.set_cookie(
-        COOKIE, token, path=root(request), secure=is_tls, httponly=True, samesite="strict"
-    )
+    answer = see_other(root(request))
+    answer.set_cookie(name, token, **_limits(request, name))
     return answer
 
 
@@ -44,7 +53,9 @@ async def sign_out(request: Request) -> Response:
     """Forget the token."""
     await form_of(request)
     answer = see_other(f"{root(request)}/sign-in")
-    answer.delete_cookie(COOKIE, path=root(request), httponly=True, samesite="strict")
+    # The browser may have come over the other scheme before.
+    for name in (COOKIE, HOST_COOKIE):
+        answer.delete_cookie(name, **_limits(request, name))
     return answer
 
 
@@ -62,6 +73,12 @@ async def static(name: Id) -> Response:
 async def unknown(rest: str) -> Response:
     """Say on a page that there is no such page. This is the last of the routes."""
     raise Problem(404, "unknown_path", "There is no such page.")
+
+
+def _limits(request: Request, name: str) -> _Limits:
+    is_host = name == HOST_COOKIE
+    path = "/" if is_host else root(request)
+    return {"path": path, "secure": is_host, "httponly": True, "samesite": "strict"}
 
 
 def _sign_in(request: Request, problem: str, status: int = 200) -> Response:

@@ -21,7 +21,7 @@ from flowfabric.core.token import Scope
 from flowfabric.dashboard.pages import render
 from flowfabric.drawing.executions import in_short
 from flowfabric.drawing.text import text_of
-from flowfabric.server.principals import COOKIE, PAGES, Principal
+from flowfabric.server.principals import PAGES, Principal, cookie_of
 from flowfabric.server.problems import Problem, facts_of
 from flowfabric.server.routing import Call
 
@@ -105,7 +105,7 @@ def visitor(request: Request, principal: Principal | None) -> Visitor:
         Scope.ADMIN in scopes,
         Scope.SUBMIT in scopes,
         Scope.OPERATE in scopes or not hides,
-        COOKIE in request.cookies,
+        cookie_of(request) in request.cookies,
     )
 
 
