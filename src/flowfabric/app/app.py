@@ -124,11 +124,11 @@ class App:
 
     The database is `database_url`. Its default comes from the environment: FLOWFABRIC_DATABASE_URL,
     then DATABASE_URL. If none of these is set, the app starts its own Postgres when it first needs
-    one, in `.flowfabric/` of `project` (default: the current folder).
+    one, in the folder `.flowfabric/` of `project` (default: the current folder).
 
     If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
-    Its credential is `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no rights in the
-    database, and runs no workers.
+    The app proves who it is with `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no
+    rights in the database, and runs no workers.
 
     `name` is the name under which the database keeps the app's schedules (default: the name of the
     module that creates the app). `version` is a dotted number; the highest running version decides
@@ -791,11 +791,12 @@ class App:
 
         `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
         begins now, or with the first event since `since`. With `follow=False` the loop ends when no
-        event is left. `page_size` bounds how many events may come again after a crash.
+        event is left. After a crash, at most `page_size` events come again.
 
-        If a consumer lags, its events stay for `keep` longer than usual. If they are trimmed after
-        that, `on_expiry` decides: `stop` raises CursorExpired, `resume` continues with the events
-        that are left. `hold_for` is how long the next consumer waits after a consumer has died.
+        If a consumer lags, the database keeps its events for `keep` longer than usual. If the
+        events are trimmed after that, `on_expiry` decides: `stop` raises CursorExpired, `resume`
+        continues with the events that are left. `hold_for` is how long the next consumer waits
+        after a consumer has died.
         """
         return self._subscription(
             name,
@@ -907,7 +908,10 @@ class App:
         )
 
     def encode_signal(self, task: str, name: str, value: Any) -> bytes:
-        """Encode the value of a signal by the declaration of a task, if this app has the task."""
+        """Encode the value of a signal with the type that the task declares for it.
+
+        If this app does not have the task, the value is encoded without a check.
+        """
         known = self.tasks.get(task)
         return (
             encode_signal(name, value) if known is None else known.spec.encode_signal(name, value)
@@ -1236,7 +1240,7 @@ L = TypeVar("L", Limit, Budget)
 
 
 def _agreed(kind: str, known: L | None, given: L) -> L:
-    """Merge two limits with the same name: return the limit that has numbers.
+    """Merge two declarations of the same limit: return the declaration that has numbers.
 
     Raise InvalidInput if their numbers differ, or if only one of them has a key.
     """

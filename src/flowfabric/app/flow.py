@@ -413,8 +413,8 @@ class Flow:
             elif not accepts_none(gap.hint):
                 raise InvalidInput(
                     field=".".join(map(str, gap.at)),
-                    problem=f"{gap.value.origin} is None if {some[upstream]!r} is decided without "
-                    f"it, but {node.task.name} takes {type_text(gap.hint)} here: let it take "
+                    problem=f"{gap.value.origin} is None if {some[upstream]!r} succeeds without "
+                    f"it, but {node.task.name} takes {type_text(gap.hint)} here: let it accept "
                     f"{type_text(gap.hint)} | None, or pass first_of(...)",
                 )
         groups = [(Policy.all_of(), tuple(needed))] if needed else []

@@ -186,9 +186,9 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 class Accepted:
     """The events of an unfinished page that a receiver has accepted.
 
-    The next hold of this process does not post these events again, if its epoch follows directly.
-    After a gap in the epochs, these events are posted again: an operator may have reset the
-    webhook, or removed it and given its name to another receiver.
+    If this process holds the webhook again under the next epoch, it does not post these events
+    again. If epochs lie in between, it posts them again: an operator may have reset the webhook, or
+    removed it and given its name to another receiver.
     """
 
     epoch: int

@@ -138,7 +138,9 @@ async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
 
 
 def read_token(target: str) -> str:
-    """Return the token that a command got. `-` reads it from stdin; a terminal does not show it."""
+    """Return the token that was passed to a command. `-` reads it from stdin; a terminal does not
+    show it.
+    """
     if target != "-":
         return target
     return (getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()

@@ -37,8 +37,8 @@ def serve(
     app: str | None = typer.Argument(
         None,
         metavar="[MODULE:APP]",
-        help="The app whose tasks can be submitted, with their options. Default: no app. Tasks "
-        "that workers have registered can be submitted in any case.",
+        help="Let callers submit the tasks of this app, with their options. Default: no app. "
+        "Callers can always submit tasks that workers have registered.",
         show_default=False,
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="Serve on this address."),

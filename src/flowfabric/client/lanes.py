@@ -70,8 +70,8 @@ class Lanes(Scoped):
         self.gates.forget()
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
-        """List the lanes in byte order, from the first name after `after`, each with its state and
-        depth.
+        """List the lanes with their states and depths, in byte order of their names, starting after
+        `after`.
 
         One query counts all partitions, so on a cluster it needs all nodes. `traffic` does not.
 

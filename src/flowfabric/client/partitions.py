@@ -123,10 +123,11 @@ def merge_pages(
     *,
     newest: bool,
 ) -> tuple[list[Row], UUID | None]:
-    """Merge one page of each partition, ordered by id, into one page; return it and where it ends.
+    """Merge the pages of all partitions, each ordered by id, into one page. Return it, and the id
+    after which to continue.
 
-    A page of a partition has an end if more rows may follow it. The merged page stops at
-    the first of these ends, because unread rows of that partition may come next.
+    If a partition may have more rows, its page says where it ends. The merged page stops at the
+    first of these ends, because unread rows of that partition may come next.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

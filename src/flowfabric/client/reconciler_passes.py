@@ -40,7 +40,7 @@ class Due(StrEnum):
 
 
 class Dues:
-    """The work that is due in all partitions, as one query over them has found it.
+    """The work that is due in all partitions, found by one query.
 
     The reconcilers of a process share the query, so that an idle process makes one call instead of
     one for each reconciler.

@@ -663,12 +663,12 @@ def _record(row: Any) -> SignalRecord:
 
 
 def _join_feed(cursors: Mapping[int, str]) -> str:
-    """Return one cursor of the feed for the positions in partitions: `0=0.7:9:8/1=0.3:3:`."""
+    """Join the positions in all partitions into one cursor of the feed: `0=0.7:9:8/1=0.3:3:`."""
     return "/".join(f"{partition}={cursors[partition]}" for partition in sorted(cursors))
 
 
 def _split_feed(cursor: str | None, partitions: int) -> dict[int, str]:
-    """Return the positions in partitions that a cursor of the feed has."""
+    """Split a cursor of the feed into the positions in its partitions."""
     if cursor in (None, "now"):
         return {}
     found: dict[int, str] = {}

@@ -344,9 +344,9 @@ def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID |
 
 @cache
 def _added_by_counter() -> list[int]:
-    """Return what each counter of a UUIDv7 adds to the checksum of its first 14 bytes.
+    """Return what each value of the counter adds to the checksum of the first 14 bytes of a UUIDv7.
 
-    The version of the UUID is included.
+    The version field of the UUID is included.
     """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 

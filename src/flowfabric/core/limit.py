@@ -171,11 +171,12 @@ class Budget:
         for name in ("usd", "tokens"):
             if name in self.amounts:
                 raise InvalidInput(
-                    field=f"budget.amounts.{name}", problem=f"is the argument {name} of the budget"
+                    field=f"budget.amounts.{name}", problem=f"give it as {name}=... instead"
                 )
         if "name" in self.amounts:
             raise InvalidInput(
-                field="budget.amounts.name", problem="is the argument name of ctx.usage"
+                field="budget.amounts.name",
+                problem="cannot be a dimension: ctx.usage has an argument of this name",
             )
         given = dimensions("budget", usd=self.usd, tokens=self.tokens, **self.amounts)
         for name, amount in given.items():

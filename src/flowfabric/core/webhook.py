@@ -201,7 +201,7 @@ def _entries(text: str) -> list[str]:
 
 
 def parse_address(text: str) -> Address:
-    """Return an address that a resolver answered."""
+    """Parse an address that a resolver returned."""
     return ip_address(text)
 
 

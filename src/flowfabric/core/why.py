@@ -176,8 +176,8 @@ def _holder_silent(e: Evidence) -> str:
 
 def _lease_expired(e: Evidence) -> str:
     return (
-        f"{e['worker_instance_id']} let its lease expire at {_at(e, 'lease_expires_at')}; it "
-        f"waits for one of {_able(e, 'worker')} to reclaim it "
+        f"{e['worker_instance_id']} let its lease expire at {_at(e, 'lease_expires_at')}; the "
+        f"execution waits for one of {_able(e, 'worker')} to reclaim it "
         f"(reclaim {e['reclaims'] + 1} of {e['max_reclaims']})."
     )
 
@@ -185,7 +185,8 @@ def _lease_expired(e: Evidence) -> str:
 def _lease_revoked(e: Evidence) -> str:
     return (
         f"{e.get('by') or 'An operator'} revoked the lease of {e['worker_instance_id']}"
-        f"{_part(e, 'reason', ' (', ')')}; it waits for one of {_able(e, 'worker')} to reclaim it."
+        f"{_part(e, 'reason', ' (', ')')}; the execution waits for one of "
+        f"{_able(e, 'worker')} to reclaim it."
     )
 
 

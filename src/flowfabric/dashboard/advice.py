@@ -1,4 +1,4 @@
-"""Says what helps an execution that does not run, in the words of its page."""
+"""Give advice on an execution that does not run, in the words that its page uses."""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ def _shown(value: Any) -> str:
 
 
 def _changes(before: Any, after: Any) -> list[tuple[str, str]]:
-    """Return what an operator changed: each name that differs, with its values as one text."""
+    """Return what an operator changed: each name whose value differs, with the old and the new
+    value as one text.
+    """
     if not isinstance(before, dict) or not isinstance(after, dict):
         before, after = {}, after if isinstance(after, dict) else {"": after}
     before, after = _with_amounts(before), _with_amounts(after)
@@ -132,7 +134,7 @@ def _listed(value: Any) -> str:
 
 
 def _fact(value: Any) -> str:
-    """Return a fact of an event for reading: a time as everywhere on the pages."""
+    """Return a fact of an event as text. A time looks as it does everywhere on the pages."""
     if isinstance(value, str) and _ISO.fullmatch(value):
         return exact(datetime.fromisoformat(value))
     return _listed(value)

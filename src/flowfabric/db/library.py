@@ -75,7 +75,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFile:
-    """One file of the library, by its path below `sql/`, in the form that is created."""
+    """One file of the library: its path below `sql/`, and its text in the form that the database
+    gets.
+    """
 
     path: str
     text: str

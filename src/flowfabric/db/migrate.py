@@ -556,7 +556,7 @@ def _library_script(library: Library, steps: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _perform(call: str) -> str:
-    """Return a call whose result psql does not print."""
+    """Return the SQL of a call whose result psql does not print."""
     return f"do $$ begin perform {call}; end $$;\n"
 
 

@@ -49,7 +49,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A line to place. `port` is its end, as a distance from the middle of the lower box."""
+    """A line to place. `port` is the distance of its end from the middle of the lower box."""
 
     upstream: int
     downstream: int
@@ -78,7 +78,8 @@ class Segment:
 class Layout:
     """The positions of a drawing.
 
-    `boxes` are the middles of the upper edges. `layers` count from 0 within each component.
+    `boxes` holds the middle of the upper edge of each box. `layers` count from 0 within each
+    component.
     """
 
     width: float

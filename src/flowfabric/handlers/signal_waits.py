@@ -109,8 +109,9 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register a type. Return the condition `address`, which names a signal or a waitpoint,
-        with this type."""
+        """Register the type of a value. Return the condition for the signal or waitpoint `address`,
+        with this type.
+        """
         schema = signal_schema(codec)
         if schema is None:
             return address

@@ -70,7 +70,7 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _data(value: Any) -> Any:
-    """Return a document of a record. It keeps its nulls."""
+    """Return a document inside a record as JSON data. Its nulls stay."""
     if isinstance(value, Mapping):
         return {str(name): _data(one) for name, one in value.items() if name not in SECRET}
     if isinstance(value, list | tuple):

@@ -86,7 +86,8 @@ NAMES = {
     ),
     "flowfabric_events": "Events of the last hour by lane, task and kind, such as retry_scheduled.",
     "flowfabric_latency_seconds": (
-        "Percentiles of the last hour by lane, task and kind: waits (claimed), runs (completed)."
+        "Percentiles of the last hour: how long executions waited (kind claimed) or "
+        "ran (kind completed)."
     ),
     "flowfabric_suspended": "Executions that wait for a signal, up to 1000.",
     "flowfabric_held": "Executions that are held because their code has changed, up to 10000.",

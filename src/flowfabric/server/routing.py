@@ -112,10 +112,11 @@ class Call:
     def polling(self) -> Iterator[None]:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        A caller must have fewer waiting claims than there are free places, and its namespace fewer
-        than three times as many. So one caller can take half of the places, and the next caller a
-        quarter. One namespace can take three quarters: without that limit, an administrator of a
-        namespace could make tokens until no place is free.
+        The server has a fixed number of places for waiting claims. A claim is refused if its caller
+        already has as many waiting claims as there are free places, or its namespace three times as
+        many. So one caller can take half of the places, the next caller a quarter, and one
+        namespace three quarters. Without the limit for namespaces, an administrator of a namespace
+        could make tokens until no place is free.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()

@@ -433,8 +433,8 @@ async def _while_connected(
 ) -> list[Claimed]:
     """Claim until the worker disconnects.
 
-    Leases that can no longer be delivered are released at once. Its token may have been revoked
-    meanwhile.
+    If the worker disconnects, or its token was revoked meanwhile, the new leases are released at
+    once.
     """
     claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:

@@ -238,7 +238,7 @@ async def _facts_of(call: Call, details: ExecutionDetails) -> dict[str, Any]:
 
 
 def _is_editable(info: ExecutionInfo) -> bool:
-    """Return whether a replay may have another input that somebody can write in a form."""
+    """Return whether the input of a replay can be edited in a form."""
     return (
         info.public_state.is_terminal
         and info.flow_id is None

@@ -26,7 +26,7 @@ routes = Routes("dashboard")
 FINDINGS_SHOWN = 100
 # The largest tables are shown.
 TABLES_SHOWN = 20
-UNTOLD = "It is about no execution. An operator of the database sees it with: flowfabric doctor"
+UNTOLD = "It names no execution. An operator of the database sees it with: flowfabric doctor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@
 --
 -- If execution_ids is null, nothing was leased. In that case the caller calls ff._claim_in_rounds
 -- next, unless is_empty is true. The rows that this call has locked stay locked, and the rounds
--- begin with them. Executions that another transaction has unlocked meanwhile may come earlier in
--- claim order, but are left to the next claim. Otherwise one claim could lock three times its
+-- begin with them. An execution that another transaction unlocks in the meantime may come earlier
+-- in claim order. It is left to the next claim: otherwise one claim could lock three times its
 -- limit.
 --
 -- Claims of the same routes take turns. Without turns they would all lock and skip the same rows. A

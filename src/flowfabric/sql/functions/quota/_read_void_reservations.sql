@@ -1,7 +1,7 @@
 -- Return the gates in p_gate_ids whose reservation is void: the reserved slot, or the reserved start
 -- if p_of_starts is true.
 --
--- A reservation is valid while its execution waits in the line of another gate that allows it:
+-- A reservation is valid while its execution waits in the line of another gate, if this holds:
 --   a slot   the other gate has a higher id, and its line does not wait for a rate with a window of
 --            more than a minute
 --   a start  the other gate has a higher id, or its line waits for a slot

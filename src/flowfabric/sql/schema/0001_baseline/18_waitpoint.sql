@@ -68,7 +68,7 @@ create table ff.hmac_key (
   is_active    boolean     not null,
   -- null for the key that the migration makes
   created_at   timestamptz,
-  -- until when an inactive key still verifies
+  -- when an inactive key stops verifying tokens
   lapses_at    timestamptz,
   constraint hmac_key_shape check (
     kid ~ '^[A-Za-z0-9._-]{1,32}$' and octet_length(inner_block) = 64
