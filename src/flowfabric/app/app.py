@@ -116,7 +116,7 @@ Factory = Callable[
 _Loops = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[FlowFabric]]
 
 apps: weakref.WeakSet[App] = weakref.WeakSet()
-"""Every app of this process. Tests point the apps at a test database."""
+"""All apps of this process. Test tools use this set to point every app at a test database."""
 
 
 class App:
@@ -315,7 +315,7 @@ class App:
         execution, to show later which code submitted it.
 
         `on_change` decides what happens if the code no longer fits the recorded steps of an
-        execution: the execution is held, or it starts again without the steps.
+        execution. `hold` holds the execution; `restart` starts it again without the steps.
 
         `signals`, for example `{"approve": bool}`, declares the signals that the task takes, each
         with its type. Sending any other signal raises an error. `streams` is the type of the values
@@ -367,7 +367,7 @@ class App:
         At most `concurrency` executions of the lane run at once. `rate` limits how many start, as
         in `100/min`. `fair_by` names an argument: executions with different values of it take
         turns. This applies to tasks that have this argument and that have no `fair_by` of their
-        own. `weights` sets the turns of some values, 1 to 100. Every other value gets one turn.
+        own. `weights` gives some values 1 to 100 turns. Every other value gets one turn.
         """
         check_lane(name)
         options = LaneOptions(concurrency=concurrency, rate=rate, fair_by=fair_by, weights=weights)
@@ -519,7 +519,7 @@ class App:
         *,
         scope: Literal["execution", "worker"] = "execution",
     ) -> None:
-        """Register a factory for a type: it fills every parameter annotated with that type.
+        """Register a factory that makes the value of every parameter annotated with a type.
 
         The factory is a function or a generator function, async or not, and may return a context
         manager. A context manager exits when the execution ends or, with `scope="worker"`, when the

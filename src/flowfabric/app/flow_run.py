@@ -134,10 +134,10 @@ class FlowRun:
     ) -> Any:
         """Wait for the end of a node and return its result.
 
-        The default is the last node: no other node waits for it. There must be exactly one last
-        node. Raises the same errors as `Run.result`. If the node was skipped, raises the error of
-        the node that caused the skip. A handler that waits outside its steps frees its slot in the
-        worker, unless it passes a `timeout`.
+        Without `node`, wait for the last node: the node that no other node waits for. The flow must
+        have exactly one last node. Raises the same errors as `Run.result`. If the node was skipped,
+        raises the error of the node that caused the skip. A handler that waits outside its steps
+        frees its slot in the worker, unless it passes a `timeout`.
         """
         members = await self._read_members()
         if node is None:

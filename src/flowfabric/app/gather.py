@@ -63,7 +63,7 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The argument of `first` that came first: its position and its value."""
+    """The result of `first`: the position of the argument that came first, and its value."""
 
     index: int
     value: Any

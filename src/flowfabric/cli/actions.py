@@ -65,7 +65,7 @@ DRY_RUN_OPTION = typer.Option("--dry-run", help="Print what would change, and ch
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Namespaces):
-    """The executions to change, and whether to ask first."""
+    """The executions to change, and whether to ask for confirmation."""
 
     ids: Annotated[list[str] | None, OPTIONAL_IDS_ARGUMENT] = None
     where: Annotated[list[str] | None, WHERE_OPTION] = None

@@ -170,7 +170,7 @@ def _amounts(texts: Sequence[str]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _naming_keys(client: FlowFabric, name: str, key: str) -> AsyncIterator[None]:
-    """If a budget has no such key, name the keys that it has."""
+    """If the budget does not have this key, list the keys that it has."""
     try:
         yield
     except BudgetNotFound as error:

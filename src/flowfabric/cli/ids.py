@@ -89,7 +89,8 @@ async def for_each(
 ) -> int:
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
-    A refusal is a line on stderr or, with `verb`, a JSON line on stdout.
+    A refusal is printed as a line on stderr. If `verb` is given, it is a JSON line on stdout
+    instead.
     """
     codes = {0}
     for number, text in enumerate(texts):
@@ -116,7 +117,7 @@ async def for_each(
 
 
 def missing(id: PartitionedId, namespace: str | None) -> str:
-    """Return the message for an unknown execution or flow, with a hint where else it may be."""
+    """Return the message for an unknown execution or flow, and say where else it may be."""
     where = "" if namespace is None else f" in the namespace {namespace}"
     hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
     return f"{id.uuid}: there is no such {noun_of(type(id))}{where}; it may have been trimmed{hint}"

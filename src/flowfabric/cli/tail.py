@@ -131,7 +131,7 @@ class FramePrinter:
             return
         self.end_line()
         if isinstance(item, Rewind):
-            text = f"-- rewind: attempt {item.attempt} sends again what came after {item.to}"
+            text = f"-- rewind: attempt {item.attempt} sends the frames after {item.to} again"
         else:
             text = f"-- truncated: frames before {item.before} were removed"
         typer.echo(styled(text, "yellow") if sys.stderr.isatty() else text, err=True)

@@ -233,9 +233,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         With `reports_starts`, the caller promises to call `start()` before it runs an execution
         that crashed before. Otherwise every lost lease counts as a crash of its execution.
 
-        An execution that belongs to a code version is claimed in two cases only: that version is in
-        `code_versions`, or its route is in `unserved` and no worker of that version is alive. With
-        `finish_only`, executions without a code version are not claimed.
+        An execution that belongs to a code version is claimed only if that version is in
+        `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
+        With `finish_only`, executions without a code version are not claimed.
 
         Claims of the same routes slow each other down if they run at the same time. This claim
         therefore waits while another one runs, up to `gives_way` times (3 ms at first, then

@@ -146,8 +146,8 @@ class Budget:
     reports what it used with `ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a
     whole number, never a float. `amounts` holds limits of other dimensions, as whole numbers.
 
-    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`, or
-    after a timedelta, counted from the creation of the budget. Without `period`, a budget is never
+    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`. A
+    timedelta resets it at this interval, counted from its creation. Without `period`, it is never
     reset. While a budget has no room, no execution under it starts.
 
     `on_exceed` decides about a report that exceeds a limit. With `"fail"`, the report is not

@@ -83,7 +83,7 @@ def read_static(name: str) -> bytes:
 
 
 def _body(body: bytes | None) -> str:
-    """Return a payload or a result for reading: JSON is indented."""
+    """Return a payload or a result as text for people. JSON is indented."""
     if body is None:
         return ""
     text = body_text(body)
@@ -95,7 +95,7 @@ def _body(body: bytes | None) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a JSON value for reading: a text as it is, others as JSON."""
+    """Return a JSON value as text for people: a string as it is, any other value as JSON."""
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
     return printable(json.dumps(value, ensure_ascii=False))
@@ -129,7 +129,7 @@ def _with_amounts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _listed(value: Any) -> str:
-    """Return a JSON value for reading; a list without its brackets."""
+    """Return a JSON value as text for people. A list is shown without its brackets."""
     return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
 
 

@@ -416,7 +416,7 @@ async def _stages(
 ) -> AsyncIterator[Stage]:
     """Yield the remaining stages.
 
-    When its turn comes, each stage reads from the database what is left to do. A dry run assumes
+    Each stage reads from the database what is left to do, just before it runs. A dry run assumes
     that the earlier stages have run.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.

@@ -165,8 +165,9 @@ def drawing_style() -> str:
 
 
 def _inside(selector: str) -> str:
-    """Limit a selector to drawings. Selectors of signs stay as they are: signs are used by
-    reference."""
+    """Limit a selector to drawings. Selectors of signs stay as they are, because a drawing only
+    refers to signs.
+    """
     return selector if selector in _IN_SIGNS else f".drawing {selector}"
 
 

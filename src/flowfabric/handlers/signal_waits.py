@@ -52,7 +52,7 @@ class SignalWaits:
         """Wait until the answer is taken, and return it. The handler may pause meanwhile.
 
         The handler itself takes the answer as soon as there is one. A branch (concurrent code of
-        the handler) first only looks, and takes the answer when its turn comes: a branch that loses
+        the handler) first only looks, and takes the answer when its turn comes. A branch that loses
         a race must leave the signal to other waits.
 
         `declare` returns the condition, after it has registered the types of its values.

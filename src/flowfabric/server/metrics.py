@@ -335,5 +335,7 @@ def _counts(traffic: Iterable[LaneTraffic]) -> Iterable[tuple[list[str], float]]
 
 
 def _named(name: str) -> tuple[str, str]:
-    """Return a name and its description. A counter is described with its ending `_total`."""
+    """Return the name of a metric and its description. NAMES lists a counter under its name with
+    `_total`.
+    """
     return name, NAMES.get(name) or NAMES[f"{name}_total"]

@@ -139,8 +139,7 @@ async def lanes_of(call: Call) -> Sequence[LaneTraffic]:
 async def totals_of(
     call: Call, lanes: Sequence[LaneTraffic]
 ) -> list[tuple[PublicState, ExecutionCount]]:
-    """Return how many executions are in each state that matters now. Each count stops at a
-    bound."""
+    """Return how many executions are in each state that matters now. Each count is bounded."""
     found = [
         (PublicState.WAITING, _sum(lanes, "waiting", "is_more_waiting")),
         (PublicState.DELAYED, _sum(lanes, "delayed", "is_more_timed")),

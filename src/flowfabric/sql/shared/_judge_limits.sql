@@ -1,5 +1,6 @@
--- Judge submitted items whose tasks have limits. The verdict is `invalid` for each item that leaves
--- out a limit of its task, or that names a limit without the key that the limit needs.
+-- Judge submitted items whose tasks have limits. The verdict is `invalid` for an item that leaves
+-- out a limit of its task. It is also `invalid` for an item that names a limit without the key that
+-- the limit needs.
 --
 -- Arrays and options are the same as in submit_executions, and the gates that they name exist.
 -- Items in p_skip are left out. Call this only if one of the routes is limited.

@@ -92,7 +92,7 @@ begin
     select s.level + 1, c.starts_at, c.starts_at + l.length, s.low, s.high,
            c.starts_at >= s.low and (s.level = 3
              or c.starts_at < v_summed
-               -- The last sums are not finished: they end where the sums end.
+               -- The last sum of each length is not complete yet: it ends at v_summed.
                and (c.starts_at + l.length <= s.high or s.high = v_summed)
                and (p_step is null or date_bin(p_step, c.starts_at, p_since) = date_bin(
                  p_step, least(c.starts_at + l.length, s.high) - interval '1 minute', p_since)))

@@ -8,12 +8,12 @@
 -- reservation.
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
--- and budgets that refused a candidate, and p_held are the gates that this transaction has locked,
--- or null.
+-- and budgets that refused a candidate. p_held are the gates that this transaction has locked, or
+-- null.
 --
--- If a waiting execution has another gate without a free slot, the call also locks that gate,
--- unless another transaction has locked it, and adds it to `closed` and `held`. Without this, a
--- claim that meets thousands of full gates would judge their executions a few at a time.
+-- A waiting execution may have another gate without a free slot. If no other transaction has locked
+-- that gate, the call locks it and adds it to `closed` and `held`. Without this, a claim that meets
+-- thousands of full gates would judge their executions a few at a time.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;

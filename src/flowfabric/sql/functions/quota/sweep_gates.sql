@@ -1,8 +1,9 @@
 -- Do work at gates and lines, if no claim has done it. A reconciler calls this.
 --
--- The call gives back expired slots of ff.check_admission, counts releases at their gates, opens
--- the lines of budgets that have room, drops reservations that no execution needs, and removes
--- empty lines. A login that is bound to a namespace sweeps only the gates of that namespace.
+-- The call gives back expired slots of ff.check_admission, and counts releases at their gates. It
+-- opens the lines of budgets that have room, drops reservations that no execution needs, and
+-- removes empty lines. A login that is bound to a namespace sweeps only the gates of that
+-- namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -59,10 +59,10 @@ create table ff.edge (
   outcome          ff.outcome,
   resolved_at      timestamptz,
   -- the version of the upstream member when a replay of the downstream member reopened the edge;
-  -- only an end of the upstream member after this version resolves the edge
+  -- only a later end of the upstream member resolves the edge
   reopened_version integer,
-  -- the version of the upstream member at its success, if it was replayed after that; the kept
-  -- result of this success is the input of the downstream member
+  -- if the upstream member was replayed after its success: its version at that success, whose kept
+  -- result is the input of the downstream member
   kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),
