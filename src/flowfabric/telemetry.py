@@ -68,7 +68,8 @@ COUNTED = {
 class Meter:
     """Counts operations and adds up their times. After every operation, it calls each listener.
 
-    `count` passes other facts to the counters: a name, a number and labels, such as 20 frames.
+    `count` passes other numbers to the counters, each with a name and labels: for example 20
+    frames.
     """
 
     def __init__(self) -> None:

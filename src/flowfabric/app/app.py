@@ -124,7 +124,7 @@ class App:
 
     The database is `database_url`. Its default comes from the environment: FLOWFABRIC_DATABASE_URL,
     then DATABASE_URL. If none of these is set, the app starts its own Postgres when it first needs
-    one, in the folder `.flowfabric/` of `project` (default: the current folder).
+    one. Its data is in the folder `.flowfabric/` of `project` (default: the current folder).
 
     If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
     The app proves who it is with `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no
@@ -135,9 +135,9 @@ class App:
     which schedules and hooks exist.
 
     `code_version` names the version of the code, for example a release or a commit. An execution
-    belongs to the version that records its steps. Workers of another version run it in two cases
-    only: they list its version in `reads`, or the last worker that serves its version has been gone
-    for `version_grace`.
+    belongs to the version that records its steps. A worker of another version runs it only if it
+    lists that version in `reads`, or if the last worker that serves that version has been gone for
+    `version_grace`.
 
     `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
     manager (sync or async) of a connection or a session, for example `pool.acquire`, a
@@ -432,7 +432,7 @@ class App:
 
     @property
     def on_success(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of any task of this app succeeded.
+        """Register a hook that runs after an execution of any task of this app has succeeded.
 
         The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. The end
         of a hook calls no hooks.
@@ -441,8 +441,9 @@ class App:
 
     @property
     def on_failure(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of any task failed, expired or was
-        skipped."""
+        """Register a hook that runs after an execution of any task has failed, expired or been
+        skipped.
+        """
         return HookDecorator(self, HookKind.FAILURE, None)
 
     @property
@@ -452,7 +453,7 @@ class App:
 
     @property
     def on_end(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of any task ended in any way."""
+        """Register a hook that runs after an execution of any task has ended in any way."""
         return HookDecorator(self, HookKind.END, None)
 
     def add_hook(
@@ -522,8 +523,9 @@ class App:
         """Register a factory that makes the value of every parameter annotated with a type.
 
         The factory is a function or a generator function, async or not, and may return a context
-        manager. A context manager exits when the execution ends or, with `scope="worker"`, when the
-        worker ends. Parameters of the factory are filled by other factories in the same way.
+        manager. A context manager exits when the execution ends. With `scope="worker"`, it exits
+        when the worker ends. Parameters of the factory are filled by other factories in the same
+        way.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -705,7 +707,7 @@ class App:
     async def signal(
         self, token: str, value: Any = None, /, *, by: str | None = None, key: str | None = None
     ) -> Delivered:
-        """Answer the waitpoint of a token. The token is the complete address.
+        """Answer a waitpoint. Its token is the complete address.
 
         Raises InvalidToken for every wrong token, and WaitpointClosed if the waitpoint was answered
         before or its time is over. `by` is a note for people: who answers. A second answer with the
@@ -784,10 +786,10 @@ class App:
     ) -> Subscription:
         """Consume events: `async for event in app.subscribe("billing", kinds=["completed"])`.
 
-        The database keeps the position by `name`: after a restart the loop continues with the first
-        event that was not acknowledged by `await event.ack()`. Every event comes at least once, and
-        the events of one execution come in order. Only one consumer of a name reads at a time;
-        others wait.
+        The database keeps the position under `name`. After a restart, the loop continues with the
+        first event that was not acknowledged by `await event.ack()`. Every event comes at least
+        once, and the events of one execution come in order. Only one consumer of a name reads at a
+        time; others wait.
 
         `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
         begins now, or with the first event since `since`. With `follow=False` the loop ends when no
@@ -1223,7 +1225,7 @@ class App:
 
 
 def _listed(value: str | Iterable[str] | None) -> Iterable[str] | None:
-    """Return one value as a list, and several values as they are."""
+    """Return the given values. A single value becomes a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -1256,8 +1258,8 @@ def _agreed(kind: str, known: L | None, given: L) -> L:
     if known.has_numbers and replace(known, key=None) != replace(given, key=None):
         raise InvalidInput(
             field=f"{kind}.name",
-            problem=f"{given.name!r} is declared twice, with different numbers; give them once, "
-            f"and use {type(given).__name__}({given.name!r}) elsewhere",
+            problem=f"{given.name!r} is declared twice, with different numbers; give the "
+            f"numbers once, and use {type(given).__name__}({given.name!r}) elsewhere",
         )
     return given if not known.has_numbers else known
 

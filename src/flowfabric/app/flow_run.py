@@ -255,7 +255,7 @@ class FlowRun:
         return {name: self._run(members[name]) for name in members}
 
     async def last_nodes(self) -> list[str]:
-        """Return the names of the last nodes: no other node waits for them."""
+        """Return the names of the last nodes, which no other node waits for."""
         return [name for name, member in (await self._read_members()).items() if member.is_last]
 
     @overload

@@ -141,7 +141,7 @@ async def _awaiting(one: Any, handler_run: HandlerRun | None) -> Any:
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    As soon as fewer than `k` runs can complete, raises the error of the latest run that did not
+    As soon as too few runs are left to reach `k`, raises the error of the latest run that did not
     complete, as `Run.result` does. In both cases `cancel_rest` cancels the other runs.
     """
     several = _checked(runs)
@@ -275,7 +275,7 @@ async def _decided(
     """Wait until `k` runs have completed, and return their endings in the order in which they
     ended.
 
-    As soon as fewer than `k` runs can complete, return the ending of the latest run that did not
+    As soon as too few runs are left to reach `k`, return the ending of the latest run that did not
     complete.
     """
     ids = [run.id for run in several]

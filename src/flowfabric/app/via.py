@@ -171,7 +171,7 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
 
 
 async def find_again(client: FlowFabric, asked: Find) -> Place:
-    """Find the place of submissions again, after the client's cache was wrong.
+    """Look up the routes of submissions again, because the client's cache was wrong.
 
     Either their partitions have changed (`has_moved`), or the database no longer has a route or a
     gate that the client has cached.

@@ -262,8 +262,8 @@ class WebhookDelivery:
     async def serve(self, name: str, *, follow: bool = True) -> int:
         """Post the events of a webhook, and return how many were posted.
 
-        Returns when a post fails, when the hold is lost, or, without `follow`, when no event is
-        left.
+        Returns when a post fails or the hold is lost. Without `follow`, it also returns when no
+        event is left.
         """
         holder_id = uuid7()
         held_by = f"{socket.gethostname()}:{os.getpid()}"[:256]

@@ -359,7 +359,7 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
     """Return the filter, if one was given, limited to the states in which the action is allowed."""
     if bool(ids) == bool(where):
-        raise InvalidInput(field="ID", problem="give ids, or - to read them from stdin, or --where")
+        raise InvalidInput(field="ID", problem="give ids or --where, or - to read ids from stdin")
     if not where:
         return None
     chosen = parse(where)

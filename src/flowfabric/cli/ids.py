@@ -124,7 +124,10 @@ def missing(id: PartitionedId, namespace: str | None) -> str:
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
-    """Return the message for an unknown id, or say that it is the id of a flow or an execution."""
+    """Return the message for an id that was not found.
+
+    If it is a flow and not an execution, or an execution and not a flow, the message says so.
+    """
     if not isinstance(id, FlowId):
         flow = await client.flows.describe(id.uuid)
         if flow is not None:

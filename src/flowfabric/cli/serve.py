@@ -127,7 +127,9 @@ def serve(
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse a port that another program has: the message of uvicorn does not say what to do."""
+    """Refuse a port that another program uses. The message of uvicorn itself does not say what to
+    do.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

@@ -82,7 +82,7 @@ async def _print_summary(client: FlowFabric, id: ExecutionId) -> int:
 
 
 class FramePrinter:
-    """Prints frames: their text as it is, or one JSON object each."""
+    """Prints frames as plain text, or as one JSON object each."""
 
     def __init__(self, output: Output = Output.TEXT, *, to_stderr: bool = False) -> None:
         self._output = output

@@ -327,7 +327,9 @@ class Budgets(Scoped):
     def _own(self) -> str:
         """Return the namespace of the client. A budget belongs to one namespace."""
         if self._namespace is None:
-            raise InvalidInput(field="namespace", problem="must be given: a budget belongs to one")
+            raise InvalidInput(
+                field="namespace", problem="must be given: a budget belongs to one namespace"
+            )
         return self._namespace
 
 

@@ -237,9 +237,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
         With `finish_only`, executions without a code version are not claimed.
 
-        Claims of the same routes slow each other down if they run at the same time. This claim
-        therefore waits while another one runs, up to `gives_way` times (3 ms at first, then
-        longer). After that, it runs at the same time.
+        Claims of the same routes slow each other down if they run at the same time. So this claim
+        waits while another claim runs: up to `gives_way` times, 3 ms at first, then longer. After
+        that it no longer waits.
         """
         if max_wait is not None or partition is None:
             asked: dict[str, Any] = {
@@ -431,8 +431,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that were blocked because no live worker could run them, if a live
-        worker can run them now. Return how many were unblocked, and the time until more may be due.
+        """Unblock executions that a live worker can run now. They were blocked because no live
+        worker could run them. Return how many were unblocked, and the time until more may be due.
         """
         return await handle_everywhere(
             self._database,

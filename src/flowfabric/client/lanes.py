@@ -65,7 +65,7 @@ class Lanes(Scoped):
             await self.gates.register(partition, found)
 
     def forget(self) -> None:
-        """Forget every registered route and gate: the database no longer has them."""
+        """Forget every registered route and gate, because the database no longer has them."""
         self.known.clear()
         self.gates.forget()
 
@@ -73,7 +73,8 @@ class Lanes(Scoped):
         """List the lanes with their states and depths, in byte order of their names, starting after
         `after`.
 
-        One query counts all partitions, so on a cluster it needs all nodes. `traffic` does not.
+        One query counts all partitions. So on a cluster it fails if a node is down; `traffic` does
+        not.
 
         A client of all namespaces gets one entry for all lanes of the same name.
         """

@@ -1,4 +1,4 @@
-"""Partitions: raise their number, and ask several of them, a few at a time.
+"""Partitions: raise their number, and call all of them, a few at a time.
 
 A partition that cannot be reached does not delay the others.
 """

@@ -174,9 +174,9 @@ def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
 
 
 def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
-    """Return two bytes that, appended to `head`, make an id of the partition.
+    """Return the two bytes to append to `head`, so that the id belongs to the partition.
 
-    There are many such pairs of bytes; `tail` picks one.
+    Many pairs of bytes would do; `tail` picks one of them.
     """
     crc = partition + partitions * (tail % ((0xFFFF - partition) // partitions + 1))
     return crc_hqx(head, 0) ^ _before(crc)

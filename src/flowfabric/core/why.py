@@ -234,7 +234,7 @@ def _suspended_for_operator(e: Evidence) -> str:
 
 
 def _awaited(e: Evidence) -> str:
-    """Say what a suspended execution waits for, and how much has come."""
+    """Say what a suspended execution waits for, and how much of it has come."""
     names = [_wait(one) for one in e.get("waits", ())]
     if runs := e.get("runs"):
         names.append(_count(runs, "run"))
@@ -535,7 +535,7 @@ def _version_not_served(e: Evidence) -> str:
 def _in_line(e: Evidence) -> str:
     first = {
         "retry": "Its next attempt is",
-        "replay": "Replayed, it is",
+        "replay": "After its replay, it is",
         "resume": "Its attempt is",
     }
     subject = first.get(e["waits_as"], "It is")

@@ -1,7 +1,7 @@
 """Draws how many executions ended over time: completed ones above a line, failed ones below it.
 
 All places and sizes are percentages of the drawing, so that it fits every screen and its text is
-never stretched. The exact numbers stand in a table under it.
+never stretched. A table under the drawing has the exact numbers.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ BODY_SHOWN = 20_000
 def render(page: str, *, now: datetime, **facts: Any) -> str:
     """Return a page as HTML. `now` is the time of the database.
 
-    JSON may contain half of a surrogate pair, which no encoding has. It is shown as its escape.
+    JSON may contain half of a surrogate pair, which cannot be encoded. It is shown as an escape
+    sequence.
     """
     html = _environment.get_template(f"{page}.html").render(now=now, **facts)
     return html.encode("utf-8", "backslashreplace").decode()

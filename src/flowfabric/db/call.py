@@ -74,7 +74,9 @@ async def retrying(
     *,
     patience: float = PATIENCE_SECONDS,
 ) -> Rows:
-    """Run `attempt`. Repeat it after conflicts and, within `patience`, after lost connections."""
+    """Run `attempt`. Repeat it after conflicts, and for up to `patience` seconds after lost
+    connections.
+    """
     started = perf_counter()
     failure: str | None = None
     rows: Rows = []

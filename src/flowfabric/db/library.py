@@ -131,8 +131,9 @@ class Source:
         return steps
 
     def library(self, *, distributed: bool = False) -> Library:
-        """Return the functions and views for the latest schema step. With `distributed`, each
-        function has the form for distributed tables, otherwise the form for one server."""
+        """Return the functions and views for the latest schema step. With `distributed`, the
+        functions have the form for distributed tables, otherwise the form for one server.
+        """
         return Library(
             version=self.library_version,
             files=tuple(

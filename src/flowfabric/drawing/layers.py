@@ -639,7 +639,7 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
 
 
 def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
-    """Return the positions of a layer's vertices, packed from 0."""
+    """Return the positions of a layer's vertices, packed without gaps from 0."""
     found = [0.0]
     for left, right in pairwise(row):
         apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
@@ -774,7 +774,9 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return a cost of sideways lines: two small shifts cost less than one large shift."""
+    """Return how far the lines go sideways, as a cost. Two small shifts cost less than one large
+    shift.
+    """
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:

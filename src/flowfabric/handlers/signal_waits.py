@@ -147,7 +147,7 @@ class SignalWaits:
         return answer
 
     def _watch(self, wait: Wait, entry: Entry, future: asyncio.Future[Any]) -> None:
-        """Look for the signal now and then, because the handler cannot pause while work is in
+        """Look for the signal at intervals, because the handler cannot pause while work is in
         flight.
         """
 

@@ -44,7 +44,7 @@ class Bulk(Reason):
 
 
 class Matched(TypedDict):
-    """What a dry run counted."""
+    """How many executions a dry run has counted."""
 
     dry_run: bool
     matches: int

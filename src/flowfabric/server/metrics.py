@@ -105,7 +105,7 @@ NAMES = {
 
 
 class CallMetrics:
-    """Counts the calls of database functions that this process makes. Meters report them."""
+    """Counts the calls of database functions that this process makes. Meters report these calls."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(

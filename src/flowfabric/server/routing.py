@@ -68,8 +68,8 @@ class Call:
     backend: Backend
 
     def check_sees_payloads(self) -> None:
-        """Raise Forbidden if this caller may only read, and the server hides payloads from callers
-        who may only read.
+        """Raise Forbidden if the server hides payloads from callers who may only read, and this is
+        such a caller.
         """
         if self.is_blind:
             raise Forbidden("This server hides payloads from callers who may only read.")
@@ -309,7 +309,7 @@ def too_large(limit: int) -> Problem:
 
 
 async def check_still_allowed(request: Request) -> None:
-    """Raise a Problem if a caller who has waited may no longer have the answer. Its token may have
+    """Raise a Problem if a caller who has waited may no longer get the answer. Its token may have
     expired, or may have been revoked, since the request began.
     """
     call = cast(Call, request.state.call)

@@ -1,4 +1,4 @@
--- Open a cursor for reading events: from now on, or since an instant.
+-- Open a cursor for reading new events, or for reading the events since an instant.
 --
 -- Without an instant, the cursor stands after every event that is visible now. With an instant, it
 -- stands before the first event at or after that instant. In this case the reader may also get a

@@ -84,7 +84,7 @@ begin
              ((e.phase = 'runnable' and (e.eligibility = 'eligible_now' or e.line_id is not null))
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                    and e.reclaim_at is null))
-             -- A scalar subquery, so that the planner cannot read all flows.
+             -- Use a scalar subquery, so that the planner cannot read all flows.
              and case when e.flow_id is null then true else coalesce((
                    select f.cancel_policy = 'flow_only' from ff.flow f
                    where f.partition_key = p_partition_key and f.flow_id = e.flow_id), true) end as is_open,

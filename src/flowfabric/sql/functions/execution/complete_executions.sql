@@ -95,7 +95,7 @@ begin
   v_generation := ff._lock_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
-    -- Of two items for one execution only the first counts, even if it is refused.
+    -- If two items are for the same execution, only the first counts, even if it is refused.
     v_seconds := array(
       select i.n
       from (select u.n, row_number() over (partition by u.id order by u.n) as nth
@@ -348,7 +348,7 @@ begin
   v_generation := ff._lock_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
-    -- Of two items for one execution only the first counts, even if it is refused.
+    -- If two items are for the same execution, only the first counts, even if it is refused.
     v_seconds := array(
       select i.n
       from (select u.n, row_number() over (partition by u.id order by u.n) as nth

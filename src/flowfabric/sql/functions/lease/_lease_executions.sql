@@ -59,8 +59,8 @@ declare
     case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
   if not p_has_past then
-    -- All executions start their first attempt, the usual case: there is no history to move, and
-    -- all attempt columns are empty.
+    -- All executions start their first attempt, which is the usual case. There is no history to
+    -- move, and all attempt columns are empty.
     return query
     with item as materialized (
       select p_partition_key as pk, u.execution_id, u.n

@@ -1,4 +1,4 @@
--- Do work at gates and lines, if no claim has done it. A reconciler calls this.
+-- Do the work at gates and lines that no claim has done. A reconciler calls this.
 --
 -- The call gives back expired slots of ff.check_admission, and counts releases at their gates. It
 -- opens the lines of budgets that have room, drops reservations that no execution needs, and

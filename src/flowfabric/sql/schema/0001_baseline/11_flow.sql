@@ -61,8 +61,8 @@ create table ff.edge (
   -- the version of the upstream member when a replay of the downstream member reopened the edge;
   -- only a later end of the upstream member resolves the edge
   reopened_version integer,
-  -- if the upstream member was replayed after its success: its version at that success, whose kept
-  -- result is the input of the downstream member
+  -- if the upstream member was replayed after its success: its version at that success. The result
+  -- of that success is kept as the input of the downstream member
   kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),
