@@ -321,9 +321,7 @@ class TestRefused:
         ):
             f.add(tasks.number, a.result, after=any_of(a, b))
         some = quorum(2, a, b, c)
-        with pytest.raises(
-            InvalidInput, match=r"numbers\.0: .* if quorum\(2, a, b, c\) is decided"
-        ):
+        with pytest.raises(InvalidInput, match=r"numbers\.0: .* if quorum\(2, a, b, c\) succeeds"):
             f.add(tasks.total, [a.result, b.result, c.result], after=some)
         f.add(tasks.votes, [a.result, b.result, c.result], after=some)
 
