@@ -471,7 +471,7 @@ class FlowRun:
                 await run.conclude(ending)
         except FlowFabricError as error:
             return error
-        raise AssertionError("a run that did not complete raises")
+        raise AssertionError("the run has not completed, but its result raised no error")
 
     async def _late(self, seconds: float | None) -> ResultTimeout:
         summary = await self.summary()

@@ -173,7 +173,7 @@ async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fa
             else "It was the only run to wait for."
         )
         raise
-    raise AssertionError("a run that did not complete raises")
+    raise AssertionError("the run has not completed, but its result raised no error")
 
 
 def gather_sync(runs: Iterable[Run[T]], /) -> list[T]:

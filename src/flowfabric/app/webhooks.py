@@ -186,9 +186,9 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 class Accepted:
     """The events of an unfinished page that a receiver has accepted.
 
-    If this process holds the webhook again under the next epoch, it does not post these events
-    again. If epochs lie in between, it posts them again: an operator may have reset the webhook, or
-    removed it and given its name to another receiver.
+    If this process gets the webhook again with the next epoch, it does not post these events again.
+    After any other epoch it does: meanwhile an operator may have reset the webhook, or removed it
+    and given its name to another receiver.
     """
 
     epoch: int

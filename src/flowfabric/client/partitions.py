@@ -126,8 +126,8 @@ def merge_pages(
     """Merge the pages of all partitions, each ordered by id, into one page. Return it, and the id
     after which to continue.
 
-    If a partition may have more rows, its page says where it ends. The merged page stops at the
-    first of these ends, because unread rows of that partition may come next.
+    A partition that may have more rows gives its last id. The merged page stops at the first of
+    these ids, because the next row may be an unread row of that partition.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

@@ -186,7 +186,7 @@ class _Component:
 
     @property
     def _bends(self) -> int:
-        """The number of the first bend."""
+        """The first number that stands for a bend: the numbers below it stand for boxes."""
         return len(self.sizes)
 
     def _bend(self) -> None:

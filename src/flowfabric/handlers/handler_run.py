@@ -129,8 +129,8 @@ class HandlerRun:
     def is_own_flow(self) -> bool:
         """Tell whether the caller is the handler itself, not a task or thread that it started.
 
-        A plain handler is recognised by the contextvars of its thread. They are also set in a call
-        that it makes on the loop.
+        A `def` handler sets a contextvar. Only its own thread, and the calls that this thread
+        sends to the loop, can see the value.
         """
         if self.spec.is_async:
             return running_loop() is not None and asyncio.current_task() is self.task

@@ -167,7 +167,7 @@ class Journal:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether an earlier run took a patch, at `position` or before, that this run has not
+        """Tell whether an earlier run took a patch, up to `position`, that this run has not
         reached.
 
         Patches that concurrent branches took do not count, because they have no order.

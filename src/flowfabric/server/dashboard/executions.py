@@ -113,8 +113,7 @@ Now: TypeAlias = tuple[Mapping[PublicState, ExecutionCount], Sequence[LaneTraffi
 
 
 async def _now(call: Call) -> Now:
-    """Return how many executions are in each state that can be counted, the lanes, and the names of
-    some tasks."""
+    """Return the counts of executions by state, the lanes, and the names of some tasks."""
 
     async def read() -> Now:
         lanes = await call.client.lanes.traffic(window=WINDOW)

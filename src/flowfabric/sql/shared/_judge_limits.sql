@@ -26,7 +26,8 @@ declare
     cross join lateral jsonb_array_elements_text(nullif(o.v -> 'quotas', 'null')) i(id));
   v_gates    jsonb;
 begin
-  -- Read the gates in a statement of their own (statement shape 12).
+  -- Read the gates first: a query on partitioned tables must read no other table here (shape 12 in
+  -- sql/README.md).
   v_gates := (
     select jsonb_object_agg(g.gate_id, jsonb_build_array(g.quota, g.key)) from ff.gate g
     where g.partition_key = p_partition_key and g.gate_id = any (v_named));

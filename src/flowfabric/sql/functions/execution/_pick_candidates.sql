@@ -110,8 +110,8 @@ begin
                (count(*) filter (where not x.is_open))::integer as vain
         from taken x) t
   cross join (select count(*)::integer as seen from candidate) z
-  -- The last row tried is the last locked row if the claim has enough, else the last row of the
-  -- window.
+  -- If the claim has locked enough rows, the last row tried is the last of them. Otherwise it is
+  -- the last row of the window.
   left join lateral (
     select w.rank, w.turn, w.order_at, w.execution_id
     from (select x.rank, x.turn, x.order_at, x.execution_id from taken x

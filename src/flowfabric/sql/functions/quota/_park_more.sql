@@ -79,7 +79,7 @@ begin
       select u.id from unnest(v_full) u(id)
       where u.id <> all (coalesce(p_held, '{}'))), false), '{}');
     -- This is a new statement, after the locks. A gate with a release may have room. An empty
-    -- release only says that the limit was written again, and the limit is read here.
+    -- release means only that the limit was written again; the limit is read here anyway.
     v_full := array(
       select u.id from unnest(v_full) u(id)
       cross join lateral (

@@ -59,8 +59,7 @@ begin
     select p_partition_key, u.id, count(*) from unnest(v_gates) u(id) group by u.id;
   end if;
 
-  -- If a gate is to open later than one window from now, the clock went back after that time was
-  -- set.
+  -- A gate opens within one window. If its stored time is later, the clock went back.
   perform ff._fold_releases(p_partition_key, null, v_now, v_bound);
   v_asked := array(
     select g.gate_id from ff.gate g

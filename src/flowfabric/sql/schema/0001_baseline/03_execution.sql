@@ -113,8 +113,8 @@ create table ff.execution (
     end) stored,
   namespace            text               not null,
 
-  -- the timers. due_at is never later than a timer that is set. It may be earlier, so that a
-  -- renewal need not change it
+  -- the timers. due_at is the time of the next timer, or an earlier time: renewing a lease moves
+  -- its timer, and leaves due_at as it is
   due_at               timestamptz,
   delayed_until        timestamptz,
   reclaim_at           timestamptz,
@@ -233,7 +233,7 @@ create table ff.execution (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
--- A row is claimable if it satisfies this predicate. No column says so.
+-- A row is claimable if it satisfies this predicate. No column stores this.
 create index execution_ready on ff.execution
   (partition_key, route_id, rank, order_at, execution_id)
   where phase = 'runnable' and eligibility = 'eligible_now';

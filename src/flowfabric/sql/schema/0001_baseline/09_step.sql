@@ -9,7 +9,7 @@
 -- The kind `wait` is a wait for signals. It is open until the holder takes its answer: signals, its
 -- timeout, or the decision of an operator to resume the execution. Its value is the payload of the
 -- signal. A retry or a replay drops an answer other than a signal: opened_at is then null, and the
--- next ask opens the wait anew.
+-- next call of ff.ask_waits opens the wait again.
 create type ff.step_kind as enum ('step', 'failure', 'sleep', 'now', 'wait');
 
 create table ff.step (

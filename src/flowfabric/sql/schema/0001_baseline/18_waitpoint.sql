@@ -10,7 +10,7 @@ create table ff.waitpoint (
   attempt_index   integer     not null,
   -- the key that signs its token
   kid             text        not null,
-  -- the step that records it; a replay that deletes the step closes it
+  -- the step that records it; a replay that deletes this step also closes the waitpoint
   step_name       text,
   step_occurrence integer,
   created_at      timestamptz not null,
