@@ -8,7 +8,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command. Ctrl-C during the imports ends it without a traceback."""
+    """Run the command. If Ctrl-C comes during the imports, no traceback is printed."""
     try:
         from flowfabric.cli.main import app
 

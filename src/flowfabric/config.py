@@ -257,8 +257,9 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 
 
 def _read_file(folder: Path) -> dict[str, object]:
-    """Read the settings in flowfabric.toml or, without that file, in [tool.flowfabric] of
-    pyproject.toml."""
+    """Read the settings in flowfabric.toml. If there is no such file, read [tool.flowfabric] of
+    pyproject.toml.
+    """
     name, table = "flowfabric.toml", _read_toml(folder / "flowfabric.toml")
     if table is None:
         name, project = "pyproject.toml", _read_toml(folder / "pyproject.toml")

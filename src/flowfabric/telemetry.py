@@ -79,9 +79,9 @@ ROWS = (0, 1, 3, 10, 30, 100, 300, 1000)
 class Meter:
     """Counts operations and adds up their times. After every operation, it calls each listener.
 
-    `count` passes other facts to the counters: a name, a number and labels, such as 20 frames.
-    `observe` passes several values to the observers: a name, the values and labels, such as the
-    waits of one claim.
+    `count` passes other numbers to the counters, each with a name and labels: for example 20
+    frames. `observe` passes several values to the observers, with a name and labels: for example
+    the waits of one claim.
     """
 
     def __init__(self) -> None:

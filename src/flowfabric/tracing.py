@@ -94,8 +94,8 @@ def process_span(claimed: Claimed, worker_id: str) -> AbstractContextManager[Spa
     """Open a span around one run of a handler.
 
     The first run continues the submitter's trace. Every later run, for example a retry or a run
-    after a sleep, starts a new trace with a link to the submitter's trace, because a trace should
-    not last for days.
+    after a sleep, starts a new trace, because a trace should not last for days. The new trace has a
+    link to the submitter's trace.
     """
     current = tracer()
     return _NO_SPAN if current is None else _process_span(current, claimed, worker_id)

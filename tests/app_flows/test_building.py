@@ -316,14 +316,12 @@ class TestRefused:
         a, b, c = (f.add(tasks.number, name=name) for name in "abc")
         with pytest.raises(
             InvalidInput,
-            match=r"n: the result of a is None if any_of\(a, b\) is decided without it, "
-            r".*number takes int here: let it take int \| None, or pass first_of",
+            match=r"n: the result of a is None if any_of\(a, b\) succeeds without it, "
+            r".*number takes int here: let it accept int \| None, or pass first_of",
         ):
             f.add(tasks.number, a.result, after=any_of(a, b))
         some = quorum(2, a, b, c)
-        with pytest.raises(
-            InvalidInput, match=r"numbers\.0: .* if quorum\(2, a, b, c\) is decided"
-        ):
+        with pytest.raises(InvalidInput, match=r"numbers\.0: .* if quorum\(2, a, b, c\) succeeds"):
             f.add(tasks.total, [a.result, b.result, c.result], after=some)
         f.add(tasks.votes, [a.result, b.result, c.result], after=some)
 

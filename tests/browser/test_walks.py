@@ -86,7 +86,7 @@ async def unknown_task(world: World, clock: Clock) -> Trouble:
     )
     walk = yield
     stuck = walk.page.locator(".attention", has_text="Stuck lanes")
-    assert "1 worker of the lane cannot take it, or not so soon" in await stuck.inner_text()
+    assert "1 worker of the lane cannot take it now" in await stuck.inner_text()
     await walk.click(".attention:has-text('Stuck lanes') >> text=See them")
     await walk.look_at(run, "No worker knows the task add", "Start a worker whose app has this")
     await walk.act("section[aria-label=Acts]", "Cancel")

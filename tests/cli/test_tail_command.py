@@ -32,7 +32,7 @@ async def test_text_is_printed_as_it_was_sent_and_a_rewind_on_stderr(ff: Command
     found = await ff("tail", full(told.execution_id), "-o", "text")
     assert found.code == 0
     assert found.out == ('Hello wor\nevent {"a": 1}\nagain\nsummary {"n": 1}\nblob (1 bytes)\n')
-    assert "-- rewind: attempt 2 sends again what came after" in found.err
+    assert "-- rewind: attempt 2 sends the frames after" in found.err
     now = await ff("tail", full(told.execution_id), "-o", "text", "--no-follow")
     assert (now.out, now.err) == (found.out, found.err)
 

@@ -418,7 +418,7 @@ REFUSALS = {
     ),
     "a table placed by hand": (
         {"tables": (replace(LANE, placed=Placing.PARTITIONED),)},
-        "ff.lane is distributed in another way than flowfabric does; type: "
+        "ff.lane is not distributed as flowfabric needs it; type: "
         "select undistribute_table('ff.lane')",
     ),
     "fewer partitions": (

@@ -212,7 +212,11 @@ async def _(stage: Stage) -> ExecutionId:
 
 
 @situation(
-    "it was replayed", "queue", "in_line", "Replayed, it is next in line", others=("replayed",)
+    "it was replayed",
+    "queue",
+    "in_line",
+    "After its replay, it is next in line",
+    others=("replayed",),
 )
 async def _(stage: Stage) -> ExecutionId:
     await stage.worker()

@@ -437,7 +437,7 @@ async def test_a_key_that_stays_held_is_given_up_and_the_transaction_goes_on(
     async with first.transaction():
         await greet.submit("Ann", key="k", via=first)
         async with second.transaction():
-            with pytest.raises(RetryExhausted, match="'k' is held by another transaction"):
+            with pytest.raises(RetryExhausted, match="'k' is locked by another transaction"):
                 await greet.submit("Ann", key="k", via=second)
             await greet.submit("Ann", key="l", via=second)
     assert await db.fetchval("select count(*) from ff.execution") == 2

@@ -116,7 +116,7 @@ Factory = Callable[
 _Loops = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[FlowFabric]]
 
 apps: weakref.WeakSet[App] = weakref.WeakSet()
-"""Every app of this process. Tests point the apps at a test database."""
+"""All apps of this process. Test tools use this set to point every app at a test database."""
 
 
 class App:
@@ -124,20 +124,20 @@ class App:
 
     The database is `database_url`. Its default comes from the environment: FLOWFABRIC_DATABASE_URL,
     then DATABASE_URL. If none of these is set, the app starts its own Postgres when it first needs
-    one, in `.flowfabric/` of `project` (default: the current folder).
+    one. Its data is in the folder `.flowfabric/` of `project` (default: the current folder).
 
     If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
-    Its credential is `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no rights in the
-    database, and runs no workers.
+    The app proves who it is with `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no
+    rights in the database, and runs no workers.
 
     `name` is the name under which the database keeps the app's schedules (default: the name of the
     module that creates the app). `version` is a dotted number; the highest running version decides
     which schedules and hooks exist.
 
     `code_version` names the version of the code, for example a release or a commit. An execution
-    belongs to the version that records its steps. Workers of another version run it in two cases
-    only: they list its version in `reads`, or the last worker that serves its version has been gone
-    for `version_grace`.
+    belongs to the version that records its steps. A worker of another version runs it only if it
+    lists that version in `reads`, or if the last worker that serves that version has been gone for
+    `version_grace`.
 
     `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
     manager (sync or async) of a connection or a session, for example `pool.acquire`, a
@@ -315,7 +315,7 @@ class App:
         execution, to show later which code submitted it.
 
         `on_change` decides what happens if the code no longer fits the recorded steps of an
-        execution: the execution is held, or it starts again without the steps.
+        execution. `hold` holds the execution; `restart` starts it again without the steps.
 
         `signals`, for example `{"approve": bool}`, declares the signals that the task takes, each
         with its type. Sending any other signal raises an error. `streams` is the type of the values
@@ -367,7 +367,7 @@ class App:
         At most `concurrency` executions of the lane run at once. `rate` limits how many start, as
         in `100/min`. `fair_by` names an argument: executions with different values of it take
         turns. This applies to tasks that have this argument and that have no `fair_by` of their
-        own. `weights` sets the turns of some values, 1 to 100. Every other value gets one turn.
+        own. `weights` gives some values 1 to 100 turns. Every other value gets one turn.
         """
         check_lane(name)
         options = LaneOptions(concurrency=concurrency, rate=rate, fair_by=fair_by, weights=weights)
@@ -432,7 +432,7 @@ class App:
 
     @property
     def on_success(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of any task of this app succeeded.
+        """Register a hook that runs after an execution of any task of this app has succeeded.
 
         The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. The end
         of a hook calls no hooks.
@@ -441,8 +441,9 @@ class App:
 
     @property
     def on_failure(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of any task failed, expired or was
-        skipped."""
+        """Register a hook that runs after an execution of any task has failed, expired or been
+        skipped.
+        """
         return HookDecorator(self, HookKind.FAILURE, None)
 
     @property
@@ -452,7 +453,7 @@ class App:
 
     @property
     def on_end(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of any task ended in any way."""
+        """Register a hook that runs after an execution of any task has ended in any way."""
         return HookDecorator(self, HookKind.END, None)
 
     def add_hook(
@@ -519,11 +520,12 @@ class App:
         *,
         scope: Literal["execution", "worker"] = "execution",
     ) -> None:
-        """Register a factory for a type: it fills every parameter annotated with that type.
+        """Register a factory that makes the value of every parameter annotated with a type.
 
         The factory is a function or a generator function, async or not, and may return a context
-        manager. A context manager exits when the execution ends or, with `scope="worker"`, when the
-        worker ends. Parameters of the factory are filled by other factories in the same way.
+        manager. A context manager exits when the execution ends. With `scope="worker"`, it exits
+        when the worker ends. Parameters of the factory are filled by other factories in the same
+        way.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -705,7 +707,7 @@ class App:
     async def signal(
         self, token: str, value: Any = None, /, *, by: str | None = None, key: str | None = None
     ) -> Delivered:
-        """Answer the waitpoint of a token. The token is the complete address.
+        """Answer a waitpoint. Its token is the complete address.
 
         Raises InvalidToken for every wrong token, and WaitpointClosed if the waitpoint was answered
         before or its time is over. `by` is a note for people: who answers. A second answer with the
@@ -784,18 +786,19 @@ class App:
     ) -> Subscription:
         """Consume events: `async for event in app.subscribe("billing", kinds=["completed"])`.
 
-        The database keeps the position by `name`: after a restart the loop continues with the first
-        event that was not acknowledged by `await event.ack()`. Every event comes at least once, and
-        the events of one execution come in order. Only one consumer of a name reads at a time;
-        others wait.
+        The database keeps the position under `name`. After a restart, the loop continues with the
+        first event that was not acknowledged by `await event.ack()`. Every event comes at least
+        once, and the events of one execution come in order. Only one consumer of a name reads at a
+        time; others wait.
 
         `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
         begins now, or with the first event since `since`. With `follow=False` the loop ends when no
-        event is left. `page_size` bounds how many events may come again after a crash.
+        event is left. After a crash, at most `page_size` events come again.
 
-        If a consumer lags, its events stay for `keep` longer than usual. If they are trimmed after
-        that, `on_expiry` decides: `stop` raises CursorExpired, `resume` continues with the events
-        that are left. `hold_for` is how long the next consumer waits after a consumer has died.
+        If a consumer lags, the database keeps its events for `keep` longer than usual. If the
+        events are trimmed after that, `on_expiry` decides: `stop` raises CursorExpired, `resume`
+        continues with the events that are left. `hold_for` is how long the next consumer waits
+        after a consumer has died.
         """
         return self._subscription(
             name,
@@ -907,7 +910,10 @@ class App:
         )
 
     def encode_signal(self, task: str, name: str, value: Any) -> bytes:
-        """Encode the value of a signal by the declaration of a task, if this app has the task."""
+        """Encode the value of a signal with the type that the task declares for it.
+
+        If this app does not have the task, the value is encoded without a check.
+        """
         known = self.tasks.get(task)
         return (
             encode_signal(name, value) if known is None else known.spec.encode_signal(name, value)
@@ -1219,7 +1225,7 @@ class App:
 
 
 def _listed(value: str | Iterable[str] | None) -> Iterable[str] | None:
-    """Return one value as a list, and several values as they are."""
+    """Return the given values. A single value becomes a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -1236,7 +1242,7 @@ L = TypeVar("L", Limit, Budget)
 
 
 def _agreed(kind: str, known: L | None, given: L) -> L:
-    """Merge two limits with the same name: return the limit that has numbers.
+    """Merge two declarations of the same limit: return the declaration that has numbers.
 
     Raise InvalidInput if their numbers differ, or if only one of them has a key.
     """
@@ -1252,8 +1258,8 @@ def _agreed(kind: str, known: L | None, given: L) -> L:
     if known.has_numbers and replace(known, key=None) != replace(given, key=None):
         raise InvalidInput(
             field=f"{kind}.name",
-            problem=f"{given.name!r} is declared twice, with different numbers; give them once, "
-            f"and use {type(given).__name__}({given.name!r}) elsewhere",
+            problem=f"{given.name!r} is declared twice, with different numbers; give the "
+            f"numbers once, and use {type(given).__name__}({given.name!r}) elsewhere",
         )
     return given if not known.has_numbers else known
 

@@ -413,8 +413,8 @@ class Flow:
             elif not accepts_none(gap.hint):
                 raise InvalidInput(
                     field=".".join(map(str, gap.at)),
-                    problem=f"{gap.value.origin} is None if {some[upstream]!r} is decided without "
-                    f"it, but {node.task.name} takes {type_text(gap.hint)} here: let it take "
+                    problem=f"{gap.value.origin} is None if {some[upstream]!r} succeeds without "
+                    f"it, but {node.task.name} takes {type_text(gap.hint)} here: let it accept "
                     f"{type_text(gap.hint)} | None, or pass first_of(...)",
                 )
         groups = [(Policy.all_of(), tuple(needed))] if needed else []
@@ -525,7 +525,7 @@ def _submission(node: Node[Any], wiring: Wiring) -> Submission:
 
 
 def _explain(problem: str, task: Task[..., Any, Any], kwargs: dict[str, Any]) -> str:
-    """Add a hint to a problem with arguments: what the caller may have meant."""
+    """Add a hint to the problem of an argument: what the caller may have meant."""
     if any(f".{kind.__qualname__}'" in problem for kind in (Reference, Choice)):
         return (
             "contains the result of another node inside an object; pass it by itself, or in a "

@@ -134,10 +134,10 @@ class FlowRun:
     ) -> Any:
         """Wait for the end of a node and return its result.
 
-        The default is the last node: no other node waits for it. There must be exactly one last
-        node. Raises the same errors as `Run.result`. If the node was skipped, raises the error of
-        the node that caused the skip. A handler that waits outside its steps frees its slot in the
-        worker, unless it passes a `timeout`.
+        Without `node`, wait for the last node: the node that no other node waits for. The flow must
+        have exactly one last node. Raises the same errors as `Run.result`. If the node was skipped,
+        raises the error of the node that caused the skip. A handler that waits outside its steps
+        frees its slot in the worker, unless it passes a `timeout`.
         """
         members = await self._read_members()
         if node is None:
@@ -255,7 +255,7 @@ class FlowRun:
         return {name: self._run(members[name]) for name in members}
 
     async def last_nodes(self) -> list[str]:
-        """Return the names of the last nodes: no other node waits for them."""
+        """Return the names of the last nodes, which no other node waits for."""
         return [name for name, member in (await self._read_members()).items() if member.is_last]
 
     @overload
@@ -471,7 +471,7 @@ class FlowRun:
                 await run.conclude(ending)
         except FlowFabricError as error:
             return error
-        raise AssertionError("a run that did not complete raises")
+        raise AssertionError("the run has not completed, but its result raised no error")
 
     async def _late(self, seconds: float | None) -> ResultTimeout:
         summary = await self.summary()

@@ -63,7 +63,7 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The argument of `first` that came first: its position and its value."""
+    """The result of `first`: the position of the argument that came first, and its value."""
 
     index: int
     value: Any
@@ -141,7 +141,7 @@ async def _awaiting(one: Any, handler_run: HandlerRun | None) -> Any:
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    As soon as fewer than `k` runs can complete, raises the error of the latest run that did not
+    As soon as too few runs are left to reach `k`, raises the error of the latest run that did not
     complete, as `Run.result` does. In both cases `cancel_rest` cancels the other runs.
     """
     several = _checked(runs)
@@ -173,7 +173,7 @@ async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fa
             else "It was the only run to wait for."
         )
         raise
-    raise AssertionError("a run that did not complete raises")
+    raise AssertionError("the run has not completed, but its result raised no error")
 
 
 def gather_sync(runs: Iterable[Run[T]], /) -> list[T]:
@@ -275,7 +275,7 @@ async def _decided(
     """Wait until `k` runs have completed, and return their endings in the order in which they
     ended.
 
-    As soon as fewer than `k` runs can complete, return the ending of the latest run that did not
+    As soon as too few runs are left to reach `k`, return the ending of the latest run that did not
     complete.
     """
     ids = [run.id for run in several]

@@ -26,8 +26,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EndHook:
-    """A registered hook: its own task, the kind of end that submits it, and the task whose ends
-    count (None: all tasks)."""
+    """A registered hook: `task` is submitted when an execution of the task `of` ends in a way that
+    `kind` names.
+
+    If `of` is None, the hook applies to every task.
+    """
 
     task: Task[..., Any, Any]
     kind: HookKind

@@ -1,7 +1,7 @@
 """Metrics of a worker for OpenTelemetry, with the same names as for Prometheus.
 
-They are recorded only if the program has set a meter provider before its worker starts. Totals lack
-the ending `_total` here: an exporter of OpenTelemetry adds it.
+They are recorded only if the program has set a meter provider before its worker starts. The names
+of totals do not end in `_total` here, because an exporter of OpenTelemetry adds it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Instruments:
         meter.create_observable_gauge("flowfabric_pool_connections", [self._pool])
 
     def listen(self, database: Database) -> None:
-        """Record the calls of a database. A second `listen` changes nothing."""
+        """Record every call to a database. A second `listen` changes nothing."""
         self._database, meter = database, database.meter
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)

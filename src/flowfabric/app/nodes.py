@@ -146,8 +146,8 @@ def all_of(*nodes: Node[Any]) -> Join:
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until one node has succeeded.
 
-    With `cancel_rest`, the other nodes are then cancelled, except nodes that something else in the
-    flow waits for.
+    With `cancel_rest`, the other nodes are then cancelled, except nodes that other nodes of the
+    flow wait for.
     """
     _check_some(nodes)
     return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
@@ -157,8 +157,7 @@ def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until `k` nodes have succeeded.
 
     With `cancel_rest`, the other nodes are cancelled when `k` nodes have succeeded, or when fewer
-    than `k` nodes can still succeed. Nodes that something else in the flow waits for are not
-    cancelled.
+    than `k` nodes can still succeed. Nodes that other nodes of the flow wait for are not cancelled.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:

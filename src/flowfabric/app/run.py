@@ -190,9 +190,8 @@ class Run(Generic[T, S]):
         """Send a signal to the execution: the first wait for this name takes it, now or later.
 
         A second signal with the same `key` and name has no effect. `by` is a note for people: who
-        sends it. With `via`, a connection, the signal is sent if and only if the transaction of
-        that connection commits. A handler that sends a signal outside its steps sends it once,
-        however often the handler runs.
+        sends it. `via` is a connection: the signal is sent only if its transaction commits. A
+        handler that sends a signal outside its steps sends it once, however often the handler runs.
         """
         client = await self._client()
         signal = await self._make_signal(client, name, value, key, by)

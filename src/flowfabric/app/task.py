@@ -176,9 +176,9 @@ class Task(Generic[P, R, T, S]):
         """Return a copy of this task with other options for its submissions.
 
         Submissions with the same `key` return the same execution. The key is valid for `window`
-        (default: a day) or, with `unique="unfinished"`, until the execution has ended. If the task
-        used the key with other arguments, `on_conflict="raise"` (the default) raises KeyReused, and
-        `"existing"` returns the earlier run.
+        (default: a day). With `unique="unfinished"`, it is valid until the execution has ended. If
+        the task used the key with other arguments, `on_conflict="raise"` (the default) raises
+        KeyReused, and `"existing"` returns the earlier run.
 
         `via` is a connection; the submission joins its transaction. `with_parent` cancels a child
         when its parent ends.
@@ -221,7 +221,8 @@ class Task(Generic[P, R, T, S]):
 
     @property
     def on_success(self) -> HookDecorator[Ended[T]]:
-        """Register a hook that runs after an execution of this task succeeded: `@task.on_success`.
+        """Register a hook that runs after an execution of this task has succeeded:
+        `@task.on_success`.
 
         A hook is a separate task. The transaction that ends an execution also submits the hook,
         once per end, with an `Ended` as its argument. By default the hook is named after this task
@@ -231,8 +232,9 @@ class Task(Generic[P, R, T, S]):
 
     @property
     def on_failure(self) -> HookDecorator[Ended[Any]]:
-        """Register a hook that runs after an execution of this task failed, expired or was
-        skipped."""
+        """Register a hook that runs after an execution of this task has failed, expired or been
+        skipped.
+        """
         return HookDecorator(self._app, HookKind.FAILURE, self.spec)
 
     @property
@@ -242,7 +244,7 @@ class Task(Generic[P, R, T, S]):
 
     @property
     def on_end(self) -> HookDecorator[Ended[T | None]]:
-        """Register a hook that runs after an execution of this task ended in any way."""
+        """Register a hook that runs after an execution of this task has ended in any way."""
         return HookDecorator(self._app, HookKind.END, self.spec)
 
     # Python cannot type the arguments of a call together with our options (decision 0026). With an
@@ -428,7 +430,7 @@ class Task(Generic[P, R, T, S]):
         )
 
     def run_of(self, submitted: Submitted) -> Run[T, S]:
-        """Return the run for the answer to a submission."""
+        """Return the run of a submitted execution."""
         return self._run(submitted)
 
     def _submissions(

@@ -71,9 +71,9 @@ def submit_via_sync(
 ) -> list[Submitted]:
     """Submit on a synchronous connection of the caller, in the caller's thread.
 
-    `find` returns the place of the submissions, and registers their routes on our own connection.
-    `find(None)` may use the client's cache. If the engine shows that the cache is wrong, `find` is
-    called again with the request of the plan.
+    `find` registers the routes of the submissions on our own connection, and returns their ids.
+    `find(None)` may take them from the client's cache. If the engine answers that the cache is
+    outdated, `find` is called again, with the routes or gates to look up.
     """
     connection = _sync_connection(via, f"use await {instead}(..., via=...)")
     return _carry_out_sync(submit_all_plan(JSON, submissions, find(None)), connection, find)
@@ -171,7 +171,7 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
 
 
 async def find_again(client: FlowFabric, asked: Find) -> Place:
-    """Find the place of submissions again, after the client's cache was wrong.
+    """Look up the routes of submissions again, because the client's cache was wrong.
 
     Either their partitions have changed (`has_moved`), or the database no longer has a route or a
     gate that the client has cached.

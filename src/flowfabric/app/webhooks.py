@@ -186,9 +186,9 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 class Accepted:
     """The events of an unfinished page that a receiver has accepted.
 
-    The next hold of this process does not post these events again, if its epoch follows directly.
-    After a gap in the epochs, these events are posted again: an operator may have reset the
-    webhook, or removed it and given its name to another receiver.
+    If this process gets the webhook again with the next epoch, it does not post these events again.
+    After any other epoch it does: meanwhile an operator may have reset the webhook, or removed it
+    and given its name to another receiver.
     """
 
     epoch: int
@@ -262,8 +262,8 @@ class WebhookDelivery:
     async def serve(self, name: str, *, follow: bool = True) -> int:
         """Post the events of a webhook, and return how many were posted.
 
-        Returns when a post fails, when the hold is lost, or, without `follow`, when no event is
-        left.
+        Returns when a post fails or the hold is lost. Without `follow`, it also returns when no
+        event is left.
         """
         holder_id = uuid7()
         held_by = f"{socket.gethostname()}:{os.getpid()}"[:256]

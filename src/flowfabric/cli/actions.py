@@ -66,7 +66,7 @@ DRY_RUN_OPTION = typer.Option("--dry-run", help="Print what would change, and ch
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Namespaces):
-    """The executions to change, and whether to ask first."""
+    """The executions to change, and whether to ask for confirmation."""
 
     ids: Annotated[list[str] | None, OPTIONAL_IDS_ARGUMENT] = None
     where: Annotated[list[str] | None, WHERE_OPTION] = None
@@ -360,7 +360,7 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
     """Return the filter, if one was given, limited to the states in which the action is allowed."""
     if bool(ids) == bool(where):
-        raise InvalidInput(field="ID", problem="give ids, or - to read them from stdin, or --where")
+        raise InvalidInput(field="ID", problem="give ids or --where, or - to read ids from stdin")
     if not where:
         return None
     chosen = parse(where)

@@ -205,7 +205,7 @@ def _told(id: ExecutionId, is_approved: bool, delivered: Delivered) -> str:
     if delivered.is_duplicate:
         return f"{id.uuid}  {done} before, nothing changed"
     return f"{id.uuid}  {done}; " + (
-        "this decides it" if delivered.effect == "woken" else "others have to answer, too"
+        "this decides the approval" if delivered.effect == "woken" else "others must answer, too"
     )
 
 

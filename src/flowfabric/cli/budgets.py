@@ -24,8 +24,8 @@ from flowfabric.drawing.times import precise, short, until
 app = typer.Typer(
     name="budget",
     no_args_is_help=True,
-    help="List, show, raise and reset budgets: what executions may spend.\n\nA budget appears "
-    "with the first submission under it. Exit code 3 if there is no such budget.",
+    help="List, show, raise and reset budgets: what executions may spend.\n\nA budget is listed "
+    "after the first submission that uses it. Exit code 3 if there is no such budget.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="BUDGET", help="The name of the budget.")]
@@ -170,7 +170,7 @@ def _amounts(texts: Sequence[str]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _naming_keys(client: FlowFabric, name: str, key: str) -> AsyncIterator[None]:
-    """If a budget has no such key, name the keys that it has."""
+    """If the budget does not have this key, list the keys that it has."""
     try:
         yield
     except BudgetNotFound as error:
@@ -205,7 +205,7 @@ def _print(
         Column("RESETS", lambda one: until(one.next_reset_at, now)),
         Column("ON EXCEED", lambda one: one.on_exceed, drop=1),
     ]
-    empty = "no budgets yet; a budget appears with the first submission under it"
+    empty = "no budgets yet; a budget is listed after the first submission that uses it"
     printer.records(budgets, columns, empty=empty)
 
 

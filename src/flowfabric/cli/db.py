@@ -146,7 +146,7 @@ async def partitions(
         return
     say(f"partitions: {found.partitions}")
     if found.minted < found.partitions:
-        say(f"used by new executions: {found.minted}, until half a minute after the raise")
+        say(f"used by new executions: {found.minted}; half a minute after the raise, all are used")
     if found.keyed < found.partitions:
         say(f"used by keys: {found.keyed}")
 
@@ -158,7 +158,7 @@ def sql(
         "--from",
         min=0,
         metavar="N",
-        help="Begin after this schema step, the last one of the database. Default: 0.",
+        help="Begin after schema step N, the last step that the database has. Default: 0.",
         show_default=False,
     ),
     distributed: bool = typer.Option(

@@ -393,5 +393,5 @@ def _report(answer: FlowCancellation, printer: Printer) -> int:
         return 0
     if not printer.is_json:
         for member in answer.failed:
-            complain(f"{member}: is held by another transaction; it ends when the transaction ends")
+            complain(f"{member}: is locked by another transaction; it ends after that transaction")
     return EXIT_UNREACHABLE

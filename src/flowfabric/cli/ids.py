@@ -89,7 +89,8 @@ async def for_each(
 ) -> int:
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
-    A refusal is a line on stderr or, with `verb`, a JSON line on stdout.
+    A refusal is printed as a line on stderr. If `verb` is given, it is a JSON line on stdout
+    instead.
     """
     codes = {0}
     for number, text in enumerate(texts):
@@ -116,14 +117,17 @@ async def for_each(
 
 
 def missing(id: PartitionedId, namespace: str | None) -> str:
-    """Return the message for an unknown execution or flow, with a hint where else it may be."""
+    """Return the message for an unknown execution or flow, and say where else it may be."""
     where = "" if namespace is None else f" in the namespace {namespace}"
     hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
     return f"{id.uuid}: there is no such {noun_of(type(id))}{where}; it may have been trimmed{hint}"
 
 
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
-    """Return the message for an unknown id, or say that it is the id of a flow or an execution."""
+    """Return the message for an id that was not found.
+
+    If it is a flow and not an execution, or an execution and not a flow, the message says so.
+    """
     if not isinstance(id, FlowId):
         flow = await client.flows.describe(id.uuid)
         if flow is not None:
@@ -138,7 +142,9 @@ async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
 
 
 def read_token(target: str) -> str:
-    """Return the token that a command got. `-` reads it from stdin; a terminal does not show it."""
+    """Return the token that was passed to a command. `-` reads it from stdin; a terminal does not
+    show it.
+    """
     if target != "-":
         return target
     return (getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()

@@ -74,7 +74,7 @@ TRACE_OPTION = typer.Option(
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """The database that a command uses, or the server in its place."""
+    """The database that a command uses, or the server that it calls instead."""
 
     database_url: DatabaseUrl = None
 
@@ -122,7 +122,7 @@ class Database:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Database):
-    """A database, or a server in its place."""
+    """A database, or a server that is called instead."""
 
     url: ServerUrl = None
 

@@ -192,8 +192,9 @@ def harmless(text: str) -> str:
 
 
 class Progress:
-    """Progress of a long command on stderr: one changing line on a terminal, or a line now and
-    then in a log."""
+    """Progress of a long command on stderr: one changing line on a terminal, or a few lines in a
+    log.
+    """
 
     def __init__(self, *, for_logs: bool = True) -> None:
         self._is_terminal = sys.stderr.isatty()

@@ -37,8 +37,8 @@ def serve(
     app: str | None = typer.Argument(
         None,
         metavar="[MODULE:APP]",
-        help="The app whose tasks can be submitted, with their options. Default: no app. Tasks "
-        "that workers have registered can be submitted in any case.",
+        help="Let callers submit the tasks of this app, with their options. Default: no app. "
+        "Callers can always submit tasks that workers have registered.",
         show_default=False,
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="Serve on this address."),
@@ -127,7 +127,9 @@ def serve(
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse a port that another program has: the message of uvicorn does not say what to do."""
+    """Refuse a port that another program uses. The message of uvicorn itself does not say what to
+    do.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

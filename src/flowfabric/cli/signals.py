@@ -19,7 +19,7 @@ from flowfabric.drawing.text import printable
 _EFFECTS = {
     "woken": "it woke the execution",
     "buffered": "it is kept until a wait takes it",
-    "stored": "the execution is busy and sees it soon",
+    "stored": "the execution is busy and will see it soon",
 }
 
 

@@ -62,7 +62,7 @@ def submit(
     arguments: str = typer.Argument(
         "{}",
         metavar="JSON",
-        help="Arguments as JSON: an object by name, an array by position, or one value. "
+        help="Arguments as JSON: an object (by name), an array (by position), or one value. "
         "- reads them from stdin.",
         show_default=False,
     ),

@@ -82,7 +82,7 @@ async def _print_summary(client: FlowFabric, id: ExecutionId) -> int:
 
 
 class FramePrinter:
-    """Prints frames: their text as it is, or one JSON object each."""
+    """Prints frames as plain text, or as one JSON object each."""
 
     def __init__(self, output: Output = Output.TEXT, *, to_stderr: bool = False) -> None:
         self._output = output
@@ -131,7 +131,7 @@ class FramePrinter:
             return
         self.end_line()
         if isinstance(item, Rewind):
-            text = f"-- rewind: attempt {item.attempt} sends again what came after {item.to}"
+            text = f"-- rewind: attempt {item.attempt} sends the frames after {item.to} again"
         else:
             text = f"-- truncated: frames before {item.before} were removed"
         typer.echo(styled(text, "yellow") if sys.stderr.isatty() else text, err=True)

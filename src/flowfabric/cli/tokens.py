@@ -34,7 +34,7 @@ async def new(
         "--scope",
         "-s",
         metavar="A,B",
-        help=f"What the token allows: some of {', '.join(Scope)}. Every scope includes read; admin "
+        help=f"Scopes of the token: some of {', '.join(Scope)}. Every scope includes read; admin "
         "includes all.",
     ),
     expires: str | None = typer.Option(

@@ -76,7 +76,7 @@ def top(
     """Watch lanes, workers and rates until Ctrl-C.
 
     Rates cover the last 10 seconds, or less under heavy load. The command reads a bounded number of
-    rows: a count stops at a few thousand, and then ends with a +.
+    rows. A count that stopped at a few thousand is shown with a +.
     """
     client = database.client()
     if once or printer.output is not None or not sys.stdout.isatty():
@@ -116,7 +116,7 @@ async def _watch(client: FlowFabric, interval: float) -> None:
                 try:
                     snapshot, problem = await _read(client), ""
                 except Unavailable as error:
-                    problem = f"as it was at {_time(snapshot.at)}: {error}"
+                    problem = f"not read since {_time(snapshot.at)}: {error}"
                 took = loop.time() - before
 
 

@@ -27,8 +27,8 @@ async def versions(
     """List code versions, their executions in flight, and whether they may be switched off.
 
     An execution is in flight if it has recorded steps and has not ended. You may switch off a
-    version (stop its workers) in two cases: none of its executions is in flight and its workers
-    begin no new ones, or workers of another version read its journals (READ BY).
+    version (stop its workers) if none of its executions is in flight and its workers begin no new
+    ones. You may also switch it off if workers of another version read its journals (READ BY).
     """
     async with database.client() as client:
         found = await client.workers.versions(task)

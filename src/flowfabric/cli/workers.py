@@ -140,7 +140,7 @@ async def mark_dead(
 
 
 def _where(client: FlowFabric) -> str:
-    """Return a hint with the searched namespace; empty if all namespaces were searched."""
+    """Return a hint that names the searched namespace; empty if all namespaces were searched."""
     namespace = client.namespace
     return "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
 

@@ -327,7 +327,9 @@ class Budgets(Scoped):
     def _own(self) -> str:
         """Return the namespace of the client. A budget belongs to one namespace."""
         if self._namespace is None:
-            raise InvalidInput(field="namespace", problem="must be given: a budget belongs to one")
+            raise InvalidInput(
+                field="namespace", problem="must be given: a budget belongs to one namespace"
+            )
         return self._namespace
 
 
@@ -337,10 +339,11 @@ def _minted_key() -> str:
 
 
 def _answer(row: Any, *, is_own: bool) -> UsageAnswer:
-    """Return the answer to a report.
+    """Return the answer to a report of usage.
 
-    If the client made the key (`is_own`), only this call uses it. So `already_applied` means that
-    an earlier send of this call was counted. Then the answer to that send is returned.
+    If the client made the key itself (`is_own`), no other call uses this key. So `already_applied`
+    means that this call was sent twice, and that the first send was counted. In this case the
+    answer to the first send is returned.
     """
     detail = json.loads(row["detail"]) if row["detail"] else {}
     if is_own and row["outcome"] == "already_applied":

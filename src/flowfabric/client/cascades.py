@@ -1,4 +1,4 @@
-"""Cascades: propagate the ends that a call left pending."""
+"""Cascades: propagate the ends of executions that a call has left pending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIBLINGS = 500
 
 
 class Cascades:
-    """Propagate, in the background, the ends that calls of this process left pending."""
+    """Propagates ends in the background, if a call of this process has left them pending."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The answer of a claim: arrays, turned into one record for each execution."""
+"""Turn the answer of a claim, which has arrays, into one record for each execution."""
 
 from __future__ import annotations
 

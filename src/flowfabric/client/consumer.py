@@ -54,8 +54,9 @@ class SubscribedEvent(Event):
     async def ack(self) -> None:
         """Acknowledge this event and all events before it.
 
-        These events do not come again, unless the consumer crashes: the position is stored only
-        when a whole page is acknowledged, so a crash may bring events of the current page again.
+        These events do not come again, unless the consumer crashes. The position is stored only
+        when a whole page is acknowledged. So after a crash, events of the current page may come
+        again.
 
         Raises SubscriptionLost if another consumer has the subscription now, or if the subscription
         was reset. Then the events come again, to the other consumer or to this one.

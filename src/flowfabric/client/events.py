@@ -70,7 +70,7 @@ _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANC
 
 
 def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
-    """Return a function that builds an event from a row of this statement and a partition."""
+    """Return a function that builds an event from a row of the statement and its partition."""
     read = reader(
         Event,
         statement,
@@ -199,11 +199,10 @@ class Events(Scoped):
     async def follow(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncIterator[Event]:
-        """Yield events as they happen, forever. Without a cursor, start with the events from now
-        on.
+        """Yield events as they happen, forever. Without a cursor, start now.
 
         The filters work as in `read`. Store `event.cursor` after you have processed an event, and
-        pass it to `follow` after a restart: no event is missed, but some events of the last page
+        pass it to `follow` after a restart. No event is missed, but some events of the last page
         may come again.
         """
         before = await self.open() if cursor is None else cursor

@@ -234,13 +234,13 @@ class Executions(ExecutionReads, ExecutionOperations):
         With `reports_starts`, the caller promises to call `start()` before it runs an execution
         that crashed before. Otherwise every lost lease counts as a crash of its execution.
 
-        An execution that belongs to a code version is claimed in two cases only: that version is in
-        `code_versions`, or its route is in `unserved` and no worker of that version is alive. With
-        `finish_only`, executions without a code version are not claimed.
+        An execution that belongs to a code version is claimed only if that version is in
+        `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
+        With `finish_only`, executions without a code version are not claimed.
 
-        Claims of the same routes slow each other down if they run at the same time. This claim
-        therefore waits while another one runs, up to `gives_way` times (3 ms at first, then
-        longer). After that, it runs at the same time.
+        Claims of the same routes slow each other down if they run at the same time. So this claim
+        waits while another claim runs: up to `gives_way` times, 3 ms at first, then longer. After
+        that it no longer waits.
         """
         if max_wait is not None or partition is None:
             asked: dict[str, Any] = {
@@ -443,8 +443,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that were blocked because no live worker could run them, if a live
-        worker can run them now. Return how many were unblocked, and the time until more may be due.
+        """Unblock executions that a live worker can run now. They were blocked because no live
+        worker could run them. Return how many were unblocked, and the time until more may be due.
         """
         return await handle_everywhere(
             self._database,

@@ -168,7 +168,7 @@ def from_flags(
     held: bool = False,
     crash_looping: bool = False,
 ) -> Where:
-    """Combine conditions and flags. Refuse a property that is in both."""
+    """Combine conditions and flags. Refuse a property that is given in both."""
     combined = parse(where or [])
     if states:
         _once("--state", combined.states)

@@ -65,15 +65,16 @@ class Lanes(Scoped):
             await self.gates.register(partition, found)
 
     def forget(self) -> None:
-        """Forget every registered route and gate: the database no longer has them."""
+        """Forget every registered route and gate, because the database no longer has them."""
         self.known.clear()
         self.gates.forget()
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
-        """List the lanes in byte order, from the first name after `after`, each with its state and
-        depth.
+        """List the lanes with their states and depths, in byte order of their names, starting after
+        `after`.
 
-        One query counts all partitions, so on a cluster it needs all nodes. `traffic` does not.
+        One query counts all partitions. So on a cluster it fails if a node is down; `traffic` does
+        not.
 
         A client of all namespaces gets one entry for all lanes of the same name.
         """

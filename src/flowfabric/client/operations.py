@@ -47,9 +47,9 @@ _ANSWERS = {
 class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
-    Every operation may be sent again after a lost connection. If sending it twice could have two
-    effects, the operation applies to one version of the execution only: to `if_version`, or to the
-    version that the client reads first.
+    Every operation may be sent again after a lost connection. Some operations would then have two
+    effects. Such an operation applies to one version of the execution only: to `if_version`, or to
+    the version that the client reads first.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:

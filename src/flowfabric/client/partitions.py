@@ -1,4 +1,4 @@
-"""Partitions: raise their number, and ask several of them, a few at a time.
+"""Partitions: raise their number, and call all of them, a few at a time.
 
 A partition that cannot be reached does not delay the others.
 """
@@ -123,10 +123,11 @@ def merge_pages(
     *,
     newest: bool,
 ) -> tuple[list[Row], UUID | None]:
-    """Merge one page of each partition, ordered by id, into one page; return it and where it ends.
+    """Merge the pages of all partitions, each ordered by id, into one page. Return it, and the id
+    after which to continue.
 
-    A page of a partition has an end if more rows may follow it. The merged page stops at
-    the first of these ends, because unread rows of that partition may come next.
+    A partition that may have more rows gives its last id. The merged page stops at the first of
+    these ids, because the next row may be an unread row of that partition.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

@@ -88,7 +88,7 @@ class Quotas(Scoped):
     ) -> GateList:
         """List the counters of a quota by key: how many executions run, and how many wait.
 
-        They are counted over all partitions; `missing` names partitions that did not answer. With
+        The counters cover all partitions; `missing` names partitions that did not answer. With
         `partition`, the counters and the share of that partition are listed.
         """
         check_limit_name("quota", quota)
@@ -322,5 +322,7 @@ class Quotas(Scoped):
     def _own(self) -> str:
         """Return the namespace of the client. A quota belongs to one namespace."""
         if self._namespace is None:
-            raise InvalidInput(field="namespace", problem="must be given: a quota belongs to one")
+            raise InvalidInput(
+                field="namespace", problem="must be given: a quota belongs to one namespace"
+            )
         return self._namespace

@@ -428,8 +428,8 @@ class ExecutionReads(Scoped):
         after: ExecutionId | None = None,
         limit: int = MAX_PAGE,
     ) -> IdPage:
-        """List the ids after `after` in ascending order, of one partition or all; at most 1000 per
-        page.
+        """List the ids of one partition or of all, ascending, after `after`; at most 1000
+        per page.
         """
         wanted = await self._wanted(partition)
         if after is not None and partition is not None and after.partition_key != partition:

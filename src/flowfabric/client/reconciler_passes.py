@@ -40,7 +40,7 @@ class Due(StrEnum):
 
 
 class Dues:
-    """The work that is due in all partitions, as one query over them has found it.
+    """The work that is due in all partitions, found by one query.
 
     The reconcilers of a process share the query, so that an idle process makes one call instead of
     one for each reconciler.
@@ -53,7 +53,7 @@ class Dues:
         self._due_at: dict[Due, float] = {}
 
     async def due_in(self, due: Due, *, max_age: timedelta) -> timedelta | None:
-        """Return when work of a kind is due next; None if there is none.
+        """Return the time until work of this kind is due; None if there is none.
 
         Queries again if the last query is older than `max_age`. If the query fails, everything
         counts as due, because single partitions may still answer.
@@ -80,7 +80,8 @@ class Dues:
 async def handle_everywhere(
     database: Database, statement: Function, due: Due | None, *, partition: int | None, limit: int
 ) -> Pass:
-    """Run one batch of a reconciler in one partition, or in each partition with due work (None).
+    """Run one batch of a reconciler in one partition. Without `partition`, run it in each partition
+    with due work.
 
     A partition that fails is logged and skipped for a while; the others continue.
     """

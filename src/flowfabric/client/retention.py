@@ -107,7 +107,7 @@ class Retention:
     async def trim_events(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete events that outlived their trimmed executions and are due now."""
+        """Delete the events of trimmed executions, once these events are due."""
         return await handle_everywhere(
             self._database, functions.TRIM_EVENTS, Due.EVENT, partition=partition, limit=limit
         )

@@ -135,7 +135,7 @@ class Signals(Scoped):
                 signal.check_type(known, self._types[known])
 
     async def deliver_by_token(self, token: str, signal: Signal) -> Delivered:
-        """Send one signal to the waitpoint of a token: the token is the whole address."""
+        """Send one signal to a waitpoint. Its token is the whole address."""
         signal.token = token
         return await self.deliver(token_address(token), signal)
 
@@ -193,8 +193,9 @@ class Signals(Scoped):
         return [PendingWaitpoint(**dict(row)) for row in rows]
 
     async def asked(self, token: str) -> AskedWaitpoint:
-        """Return the question or the request of a waitpoint, for the holder of its token. Raise
-        InvalidToken for every wrong token."""
+        """Return what a waitpoint asks for, as the holder of its token sees it. Raise InvalidToken
+        for every wrong token.
+        """
         id = token_address(token)
         rows = await self._database.call(
             functions.READ_WAITPOINT, **address(id, self._namespace), token=token
@@ -555,7 +556,8 @@ class Signals(Scoped):
         return answer
 
     def notice_soon(self, partition: int | None) -> None:
-        """Notice the stored signals of a partition, or of all (None), soon and without waiting.
+        """Notice the stored signals of a partition soon, without waiting for it. None means all
+        partitions.
 
         If this fails, a reconciler notices them later.
         """
@@ -663,12 +665,12 @@ def _record(row: Any) -> SignalRecord:
 
 
 def _join_feed(cursors: Mapping[int, str]) -> str:
-    """Return one cursor of the feed for the positions in partitions: `0=0.7:9:8/1=0.3:3:`."""
+    """Join the positions in all partitions into one cursor of the feed: `0=0.7:9:8/1=0.3:3:`."""
     return "/".join(f"{partition}={cursors[partition]}" for partition in sorted(cursors))
 
 
 def _split_feed(cursor: str | None, partitions: int) -> dict[int, str]:
-    """Return the positions in partitions that a cursor of the feed has."""
+    """Split a cursor of the feed into the positions in its partitions."""
     if cursor in (None, "now"):
         return {}
     found: dict[int, str] = {}

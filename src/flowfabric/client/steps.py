@@ -186,7 +186,9 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register the route of a code version. A transactional step moves an execution there."""
+        """Register a route that the engine did not know. A transactional step moves its execution
+        there, under another code version.
+        """
         await self._register([_route(unknown.facts)])
 
     async def _register(self, routes: Iterable[Route]) -> None:

@@ -204,7 +204,7 @@ class Streams(Scoped):
     ) -> AsyncGenerator[StreamItem, None]:
         """Yield the frames of an execution after `since`, past and future, until it has ended.
 
-        All followers of a process share one connection, which listens and reads, and one query.
+        All followers of a process share one connection and one query.
         """
         if self._is_closed:
             raise Unavailable("The client is closed.")

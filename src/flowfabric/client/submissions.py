@@ -520,11 +520,11 @@ def _chunks(submissions: Sequence[Submission], some: Iterable[int]) -> Iterator[
 def _held(submission: Submission) -> RetryExhausted:
     if submission.with_parent and submission.key is None:
         return RetryExhausted(
-            f"The parent {submission.parent_id} is held by another transaction; try again later.",
+            f"The parent {submission.parent_id} is locked by another transaction; try again later.",
             field="parent_id",
         )
     return RetryExhausted(
-        f"The key {submission.key!r} is held by another transaction; try again later.",
+        f"The key {submission.key!r} is locked by another transaction; try again later.",
         field="key",
     )
 

@@ -192,8 +192,8 @@ class Subscriptions(Scoped):
         cursor: str | None = None,
         count: int = 0,
     ) -> bool:
-        """Store the position of the consumer that holds a subscription, or only renew its hold;
-        return False if the consumer has lost the hold.
+        """Store the position of the consumer that holds a subscription, or only renew its hold.
+        Return False if the consumer has lost the hold.
         """
         rows = await self._database.call(
             functions.ACK_SUBSCRIPTION,
@@ -221,7 +221,7 @@ class Subscriptions(Scoped):
     def _own(self) -> str:
         if self._namespace is None:
             raise InvalidInput(
-                field="namespace", problem="must be given: a subscription belongs to one"
+                field="namespace", problem="must be given: a subscription belongs to one namespace"
             )
         return self._namespace
 

@@ -120,7 +120,9 @@ class Tokens(Scoped):
         return found
 
     async def audit(self, *, before: int | None = None, limit: int = 100) -> Sequence[AuditEntry]:
-        """List acts of operators, the newest first; `before` is the id of the last one seen."""
+        """List acts of operators, the newest first; `before` is the id of the last act of the
+        previous page.
+        """
         rows = await self._database.call(
             functions.LIST_AUDIT, namespace=self._namespace, before=before, limit=limit
         )

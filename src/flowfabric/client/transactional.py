@@ -39,8 +39,8 @@ class Transactional:
         return Place(self._lanes.known, await self.identity())
 
     async def own_place(self, submissions: Sequence[Submission], *, anew: bool = False) -> Place:
-        """Return the place for submissions on our own connection. On it, the engine need not check
-        the name of the database.
+        """Return the place for submissions on our own connection. On this connection, the engine
+        need not check the name of the database.
         """
         if anew:
             self._lanes.forget()

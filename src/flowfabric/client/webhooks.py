@@ -49,7 +49,7 @@ _hold = reader(WebhookHold, functions.HOLD_WEBHOOK)
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """The signature of a body, and the time that it covers."""
+    """The signature of a body, and the time that was signed with it."""
 
     signed_at: datetime
     signature: str
@@ -83,7 +83,7 @@ class Webhooks(Scoped):
         """Create a webhook and return the secret of its signatures. No other call returns the
         secret.
 
-        The webhook begins with the events from now on, or with the events since `since`.
+        The webhook begins with new events, or with the first event since `since`.
         """
         check_subscription_name(name)
         target = parse_webhook_url(url)
@@ -195,7 +195,7 @@ class Webhooks(Scoped):
         return str(rows[0]["outcome"])
 
     async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
-        """Store the position of the worker that holds a webhook, or only renew its hold; return
+        """Store the position of the worker that holds a webhook, or only renew its hold. Return
         False if the worker has lost the hold.
         """
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
@@ -206,5 +206,7 @@ class Webhooks(Scoped):
 
     def _own(self) -> str:
         if self._namespace is None:
-            raise InvalidInput(field="namespace", problem="must be given: a webhook belongs to one")
+            raise InvalidInput(
+                field="namespace", problem="must be given: a webhook belongs to one namespace"
+            )
         return self._namespace

@@ -206,8 +206,8 @@ class Workers(Scoped):
     ) -> dict[str, Sequence[int]]:
         """Return, for each of these workers, the ids of the routes that it should take over.
 
-        A route is taken over if executions of another code version wait in it, and no worker that
-        serves that version was alive at any time in the grace period.
+        A route is taken over if executions of another code version wait in it. In addition, no
+        worker that serves that version may have been alive in the grace period.
         """
         found: dict[str, dict[int, None]] = {}
         # Use the last known number: a heartbeat runs on its own event loop without the pool, so it

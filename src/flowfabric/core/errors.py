@@ -320,7 +320,7 @@ class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
     def resume_from(self) -> datetime | None:
         """The time at which to open a new cursor.
 
-        From there no event is missed, but some come twice.
+        A reader that starts there misses no event, but gets some events twice.
         """
         text = self.facts.get("resume_from")
         return datetime.fromisoformat(text) if text else None

@@ -41,7 +41,7 @@ _MAX_NAMES_OF_A_CYCLE = 12
 class FlowState(StrEnum):
     """The state of a flow in one word, computed from its members.
 
-    It is the first of these that applies. `cancelled`: the flow was cancelled. `failed`: all
+    The state is the first of these that applies. `cancelled`: the flow was cancelled. `failed`: all
     members have ended, and one of them failed, expired or was cancelled. `completed`: all members
     have ended. `running`: a member is active. `blocked`: a member waits for something other than a
     worker. `open`: otherwise.
@@ -495,7 +495,9 @@ class EdgeInfo:
 
     @property
     def edge_state(self) -> str:
-        """`pending` after staging; `applied` once the edge blocks its downstream member."""
+        """`pending` while the edge is only staged; `applied` once it blocks its downstream
+        member.
+        """
         return "pending" if self.applied_at is None else "applied"
 
 
@@ -582,7 +584,7 @@ class FlowCancelOutcome(StrEnum):
 class FlowCancellation:
     """The answer to cancelling a flow.
 
-    If the flow was cancelled before, `members` lists at most 1000.
+    If the flow was cancelled before, `members` lists at most 1000 members.
     """
 
     id: FlowId

@@ -174,9 +174,9 @@ def fit(uuid: UUID, partition: int, partitions: int) -> UUID:
 
 
 def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
-    """Return two bytes that, appended to `head`, make an id of the partition.
+    """Return the two bytes to append to `head`, so that the id belongs to the partition.
 
-    There are many such pairs of bytes; `tail` picks one.
+    Many pairs of bytes would do; `tail` picks one of them.
     """
     crc = partition + partitions * (tail % ((0xFFFF - partition) // partitions + 1))
     return crc_hqx(head, 0) ^ _before(crc)
@@ -344,9 +344,9 @@ def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID |
 
 @cache
 def _added_by_counter() -> list[int]:
-    """Return what each counter of a UUIDv7 adds to the checksum of its first 14 bytes.
+    """Return what each value of the counter adds to the checksum of the first 14 bytes of a UUIDv7.
 
-    The version of the UUID is included.
+    The version field of the UUID is included.
     """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 

@@ -39,11 +39,11 @@ _WORDS = {
 
 
 class _Root:
-    """The definitions of a document, and the results of checks, by schema and by the path of the
-    value.
+    """The definitions of a schema document, and the results of earlier checks.
 
-    Results are kept, so that no part of a value is checked twice with the same schema. Without
-    them, nested choices (`anyOf`) could double the work at each depth.
+    The results are kept by schema and by the path of the value, so that no part of a value is
+    checked twice with the same schema. Otherwise, nested choices (`anyOf`) could double the work at
+    each depth.
     """
 
     def __init__(self, document: Any) -> None:
@@ -98,7 +98,7 @@ def find_flaw(schema: Any, path: str = "", depth: int = 0) -> str | None:
 
 
 def _wanted(name: str, value: Any) -> str | None:
-    """Return the type that the value of a keyword must have; None if the value has it."""
+    """Return the type that the value of a keyword must have; None if it already has that type."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _SCHEMAS_BY_NAME:
         return None if isinstance(value, dict) else "an object"

@@ -21,8 +21,8 @@ class NotFinite(ValueError):
 def read_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
-    Raise NotFinite for NaN, Infinity and numbers that are too large for a float, ValueError for
-    any other text that is not JSON, and RecursionError for one that is nested too deeply.
+    Raise NotFinite for NaN, Infinity and numbers that are too large for a float. Raise ValueError
+    for any other text that is not JSON, and RecursionError for a text that is nested too deeply.
     """
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)

@@ -146,8 +146,8 @@ class Budget:
     reports what it used with `ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a
     whole number, never a float. `amounts` holds limits of other dimensions, as whole numbers.
 
-    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`, or
-    after a timedelta, counted from the creation of the budget. Without `period`, a budget is never
+    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`. A
+    timedelta resets it at this interval, counted from its creation. Without `period`, it is never
     reset. While a budget has no room, no execution under it starts.
 
     `on_exceed` decides about a report that exceeds a limit. With `"fail"`, the report is not
@@ -171,11 +171,12 @@ class Budget:
         for name in ("usd", "tokens"):
             if name in self.amounts:
                 raise InvalidInput(
-                    field=f"budget.amounts.{name}", problem=f"is the argument {name} of the budget"
+                    field=f"budget.amounts.{name}", problem=f"give it as {name}=... instead"
                 )
         if "name" in self.amounts:
             raise InvalidInput(
-                field="budget.amounts.name", problem="is the argument name of ctx.usage"
+                field="budget.amounts.name",
+                problem="cannot be a dimension: ctx.usage has an argument of this name",
             )
         given = dimensions("budget", usd=self.usd, tokens=self.tokens, **self.amounts)
         for name, amount in given.items():

@@ -90,7 +90,8 @@ class Retry:
 
         if self.when is not None and (not callable(self.when) or iscoroutinefunction(self.when)):
             raise InvalidInput(
-                field="retry.when", problem="must be a plain function of the error and the attempt"
+                field="retry.when",
+                problem="must be a plain function that takes the error and the attempt",
             )
 
     def allows(self, error: BaseException) -> bool:

@@ -65,7 +65,7 @@ class GateInfo:
     changed_at: datetime | None
 
     def plus(self, other: GateInfo) -> GateInfo:
-        """Return the counters of two partitions as one counter. It opens when the first opens."""
+        """Add up the counters of two partitions. The sum opens when the first of them opens."""
         opens = [at for at in (self.opens_at, other.opens_at) if at is not None]
         return replace(
             self,

@@ -188,8 +188,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The firings of a due schedule: submit for each time in `fire_ats`, then wait until
-    `next_at`."""
+    """What to do about a due schedule: submit its task for each time in `fire_ats`, then wait until
+    `next_at`.
+    """
 
     fire_ats: list[datetime]
     next_at: datetime

@@ -173,7 +173,7 @@ class FeedSignal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended:
-    """A suspended execution: since when, why, until when, and what it waits for.
+    """A suspended execution: when and why it was suspended, what it waits for, and until when.
 
     `continuation` is a text that the holder of the lease stored when it suspended the execution.
     """

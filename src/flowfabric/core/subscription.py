@@ -91,7 +91,7 @@ class Wishes:
     feed: str | None = None
 
     def filters(self) -> dict[str, Any]:
-        """Return the filters of a read."""
+        """Return the filters as the arguments of a read."""
         return {
             "kinds": self.kinds,
             "tasks": self.tasks,
@@ -103,7 +103,10 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The answer to a hold: `held`, `busy` or `unknown`; the epoch and the position if held."""
+    """The answer to a consumer that wants to hold a subscription: `held`, `busy` or `unknown`.
+
+    If it is `held`, the answer has the epoch and the position.
+    """
 
     outcome: str
     epoch: int

@@ -75,8 +75,7 @@ def _installed() -> tuple[str, ...]:
 def fold(trace: str, library: str = LIBRARY) -> str:
     """Remove the library's frames from the text of a traceback, and add how many were removed.
 
-    If no frame is of user code, all frames stay. The exception is an error that the library itself
-    defines: its frames are removed.
+    If no frame is of user code, all frames stay, unless the library itself defines the error.
     """
     kept: list[str] = []
     user_frames = folded = 0

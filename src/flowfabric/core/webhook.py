@@ -105,7 +105,7 @@ def parse_webhook_url(url: str) -> Target:
     if parts.netloc.startswith("["):
         try:
             if "%" in host:
-                raise ValueError("a zone names an interface of this machine")
+                raise ValueError("an address with a zone is valid on one machine only")
             address: Address = IPv6Address(host)
         except ValueError as error:
             raise wrong("must contain an IPv6 address without a zone in the brackets") from error
@@ -201,7 +201,7 @@ def _entries(text: str) -> list[str]:
 
 
 def parse_address(text: str) -> Address:
-    """Return an address that a resolver answered."""
+    """Parse an address that a resolver returned."""
     return ip_address(text)
 
 

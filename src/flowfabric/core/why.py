@@ -176,8 +176,8 @@ def _holder_silent(e: Evidence) -> str:
 
 def _lease_expired(e: Evidence) -> str:
     return (
-        f"{e['worker_instance_id']} let its lease expire at {_at(e, 'lease_expires_at')}; it "
-        f"waits for one of {_able(e, 'worker')} to reclaim it "
+        f"{e['worker_instance_id']} let its lease expire at {_at(e, 'lease_expires_at')}; the "
+        f"execution waits for one of {_able(e, 'worker')} to reclaim it "
         f"(reclaim {e['reclaims'] + 1} of {e['max_reclaims']})."
     )
 
@@ -185,7 +185,8 @@ def _lease_expired(e: Evidence) -> str:
 def _lease_revoked(e: Evidence) -> str:
     return (
         f"{e.get('by') or 'An operator'} revoked the lease of {e['worker_instance_id']}"
-        f"{_part(e, 'reason', ' (', ')')}; it waits for one of {_able(e, 'worker')} to reclaim it."
+        f"{_part(e, 'reason', ' (', ')')}; the execution waits for one of "
+        f"{_able(e, 'worker')} to reclaim it."
     )
 
 
@@ -233,7 +234,7 @@ def _suspended_for_operator(e: Evidence) -> str:
 
 
 def _awaited(e: Evidence) -> str:
-    """Say what a suspended execution waits for, and how much has come."""
+    """Say what a suspended execution waits for, and how much of it has come."""
     names = [_wait(one) for one in e.get("waits", ())]
     if runs := e.get("runs"):
         names.append(_count(runs, "run"))
@@ -534,7 +535,7 @@ def _version_not_served(e: Evidence) -> str:
 def _in_line(e: Evidence) -> str:
     first = {
         "retry": "Its next attempt is",
-        "replay": "Replayed, it is",
+        "replay": "After its replay, it is",
         "resume": "Its attempt is",
     }
     subject = first.get(e["waits_as"], "It is")

@@ -1,4 +1,4 @@
-"""Says what helps an execution that does not run, in the words of its page."""
+"""Give advice on an execution that does not run, in the words that its page uses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ADVICE: dict[str, Callable[[Evidence], str]] = {
         "cancelled": "If it should run after all, give a reason and press Replay.",
         "skipped": "Open its flow, give a reason, and press Retry failed.",
         "deadline_passed": "If its result is still needed, submit it again with a later deadline.",
-        "attempt_timed_out": f"Look under Steps where the time went. {_REPLAY}",
+        "attempt_timed_out": f"Look under Steps to see where the time went. {_REPLAY}",
         "running": "Nothing is wrong. If it hangs, revoke its lease: another worker then runs it.",
         "holder_silent": "Another worker takes it over when the lease ends. To hand it over now, "
         "give a reason and press Revoke lease.",

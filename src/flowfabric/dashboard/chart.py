@@ -1,7 +1,7 @@
 """Draws how many executions ended over time: completed ones above a line, failed ones below it.
 
 All places and sizes are percentages of the drawing, so that it fits every screen and its text is
-never stretched. The exact numbers stand in a table under it.
+never stretched. A table under the drawing has the exact numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _BETWEEN_TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The executions that ended in one part of the time, with the places of their two bars."""
+    """One column of the chart: the executions that ended in one part of the time, and where its two
+    bars are drawn.
+    """
 
     starts_at: datetime
     completed: int
@@ -51,8 +53,8 @@ class Column:
 class Chart:
     """A chart: its columns, and the lines and words around them.
 
-    `line` is the height of the line between completed and failed. `numbers` and `times` are places
-    and words of the axes; a time without room has no words.
+    `line` is the height of the line between completed and failed. `numbers` and `times` label the
+    axes: each label is a place and a text. If a time has no room, its text is empty.
     """
 
     step: timedelta
@@ -109,7 +111,7 @@ def draw_chart(
 
 
 def rate_text(number: int, window: timedelta) -> str:
-    """Return how many executions that is in a minute, such as `0.3 a minute`."""
+    """Return a number of executions as a rate, such as `0.3 a minute`."""
     rate = number / (window / timedelta(minutes=1))
     if not number:
         return "none"
@@ -119,7 +121,7 @@ def rate_text(number: int, window: timedelta) -> str:
 
 
 def summary(chart: Chart, window: timedelta) -> str:
-    """Return what the chart shows, for people who do not see it."""
+    """Say in words what the chart shows, for people who cannot see it."""
     number = round(window / timedelta(hours=1))
     hours = "hour" if number == 1 else f"{number} hours"
     if chart.is_empty:

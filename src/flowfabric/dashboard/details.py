@@ -20,7 +20,7 @@ _LINKS_SHOWN = 10
 
 
 def links_of(why: Why) -> list[tuple[str, str]]:
-    """Return the pages that a reason leads to: the words of the link, and its path."""
+    """Return links to the pages that a reason leads to: the words of each link, and its path."""
     found: dict[str, str] = {}
     for one in (why, *why.others):
         for name, value in one.evidence.items():

@@ -69,7 +69,8 @@ BODY_SHOWN = 20_000
 def render(page: str, *, now: datetime, **facts: Any) -> str:
     """Return a page as HTML. `now` is the time of the database.
 
-    JSON may contain half of a surrogate pair, which no encoding has. It is shown as its escape.
+    JSON may contain half of a surrogate pair, which cannot be encoded. It is shown as an escape
+    sequence.
     """
     html = _environment.get_template(f"{page}.html").render(now=now, **facts)
     return html.encode("utf-8", "backslashreplace").decode()
@@ -83,7 +84,7 @@ def read_static(name: str) -> bytes:
 
 
 def _body(body: bytes | None) -> str:
-    """Return a payload or a result for reading: JSON is indented."""
+    """Return a payload or a result as text for people. JSON is indented."""
     if body is None:
         return ""
     text = body_text(body)
@@ -95,14 +96,16 @@ def _body(body: bytes | None) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a JSON value for reading: a text as it is, others as JSON."""
+    """Return a JSON value as text for people: a string as it is, any other value as JSON."""
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
     return printable(json.dumps(value, ensure_ascii=False))
 
 
 def _changes(before: Any, after: Any) -> list[tuple[str, str]]:
-    """Return what an operator changed: each name that differs, with its values as one text."""
+    """Return what an operator changed: each name whose value differs, with the old and the new
+    value as one text.
+    """
     if not isinstance(before, dict) or not isinstance(after, dict):
         before, after = {}, after if isinstance(after, dict) else {"": after}
     before, after = _with_amounts(before), _with_amounts(after)
@@ -127,12 +130,12 @@ def _with_amounts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _listed(value: Any) -> str:
-    """Return a JSON value for reading; a list without its brackets."""
+    """Return a JSON value as text for people. A list is shown without its brackets."""
     return ", ".join(map(_shown, value)) if isinstance(value, list) else _shown(value)
 
 
 def _fact(value: Any) -> str:
-    """Return a fact of an event for reading: a time as everywhere on the pages."""
+    """Return a fact of an event as text. A time looks as it does everywhere on the pages."""
     if isinstance(value, str) and _ISO.fullmatch(value):
         return exact(datetime.fromisoformat(value))
     return _listed(value)

@@ -78,10 +78,11 @@ async def retrying(
     *,
     patience: float = PATIENCE_SECONDS,
 ) -> Rows:
-    """Run `attempt`. Repeat it after conflicts and, within `patience`, after lost connections.
+    """Run `attempt`. Repeat it after conflicts, and for up to `patience` seconds after lost
+    connections.
 
-    With any patience, a silent connection is followed by one more attempt, however long it was
-    silent: most likely only the connection is dead.
+    If a connection does not answer, repeat the call once, even if its patience is over by then: most
+    likely only that connection is dead.
     """
     started = perf_counter()
     failure: str | None = None

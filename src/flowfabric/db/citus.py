@@ -254,7 +254,7 @@ async def count_generations(connection: Connection) -> int:
 
 
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
-    """Yield, in parts, the statements that distribute the remaining tables."""
+    """Yield the statements that distribute the remaining tables, in parts."""
     plain = [table for table in tables if table.placed is None]
     yield (
         "reference tables",

@@ -158,7 +158,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Statements of one kind, with their labels; if `is_atomic`, they run in one transaction."""
+    """Statements of one kind, with their labels. If `is_atomic` is set, they run in one
+    transaction.
+    """
 
     name: str
     statements: tuple[Labelled, ...]
@@ -371,7 +373,7 @@ def _missing_quiet(facts: Facts, partitions: int) -> Iterator[str]:
     for table in facts.tables:
         if table.placed is not None and not table.is_placed:
             yield (
-                f"ff.{table.name} is distributed in another way than flowfabric does; type: "
+                f"ff.{table.name} is not distributed as flowfabric needs it; type: "
                 f"select undistribute_table('ff.{table.name}')"
             )
     if partitions < facts.partitions:
@@ -416,7 +418,7 @@ async def _stages(
 ) -> AsyncIterator[Stage]:
     """Yield the remaining stages.
 
-    When its turn comes, each stage reads from the database what is left to do. A dry run assumes
+    Each stage reads from the database what is left to do, just before it runs. A dry run assumes
     that the earlier stages have run.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.

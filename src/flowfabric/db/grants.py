@@ -112,6 +112,6 @@ def _filled(template: str, library: Library) -> str:
 
 
 def text_array(names: Iterable[str]) -> str:
-    """Return the text of an SQL array of names."""
+    """Return names as the text of an SQL array."""
     quoted = ", ".join(f"'{name}'" for name in sorted(names))
     return f"array[{quoted}]::text[]"

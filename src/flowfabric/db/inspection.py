@@ -154,7 +154,9 @@ async def look(connection: Connection, text: str, *args: Any) -> Rows:
 
 
 async def open_cursor(connection: Connection, partition: int, since: Any) -> str:
-    """Open a cursor on the events of a partition: at the end, or before the events since a time."""
+    """Open a cursor at the end of the events of a partition. With `since`, open it before the first
+    event since that time.
+    """
     return str((await _engine(connection, OPEN_CURSOR, partition, since, None))[0][0])
 
 

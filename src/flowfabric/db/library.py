@@ -75,7 +75,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFile:
-    """One file of the library, by its path below `sql/`, in the form that is created."""
+    """One file of the library: its path below `sql/`, and its text in the form that the database
+    gets.
+    """
 
     path: str
     text: str
@@ -129,8 +131,9 @@ class Source:
         return steps
 
     def library(self, *, distributed: bool = False) -> Library:
-        """Return the functions and views for the latest schema step. With `distributed`, each
-        function has the form for distributed tables, otherwise the form for one server."""
+        """Return the functions and views for the latest schema step. With `distributed`, the
+        functions have the form for distributed tables, otherwise the form for one server.
+        """
         return Library(
             version=self.library_version,
             files=tuple(

@@ -556,7 +556,7 @@ def _library_script(library: Library, steps: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _perform(call: str) -> str:
-    """Return a call whose result psql does not print."""
+    """Return the SQL of a call whose result psql does not print."""
     return f"do $$ begin perform {call}; end $$;\n"
 
 
@@ -682,8 +682,8 @@ async def one_by_one(
             if connection.is_closed():
                 raise
             raise MigrationFailed(
-                f"{subject}: {str(error).rstrip('.')}. What was done before stays; when the cause "
-                f"is gone, type: {command}"
+                f"{subject}: {str(error).rstrip('.')}. Earlier changes stay. When the cause is "
+                f"gone, type: {command}"
             ) from error
         report(Progress(subject=subject, happened=happened or "done", duration=_since(started)))
 
@@ -777,7 +777,7 @@ async def _own_path(connection: Connection) -> AsyncIterator[None]:
 async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
     """Hold the migration lock.
 
-    If another session has the lock, ask for it again and again. A statement that waits for the lock
+    If another session has the lock, ask for it repeatedly. A statement that waits for the lock
     would keep a snapshot open, and `create index concurrently` would wait for this snapshot.
     """
     is_reported = False

@@ -14,7 +14,7 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 
 class Outage:
-    """The state of one database, lost or not, for all its connections in this process."""
+    """Whether one database is lost, for all its connections in this process."""
 
     def __init__(self, place: str) -> None:
         self._place = place

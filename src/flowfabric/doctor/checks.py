@@ -19,9 +19,9 @@ class Reads(StrEnum):
 
     EXECUTIONS = "executions"
     DATABASE = "the database"
-    """Always cheap: it uses an index."""
+    """Cannot be limited, but is always cheap: the check uses an index."""
     EVERYTHING = "everything"
-    """Slow, and cannot be limited. Only an examination of all executions runs it."""
+    """Cannot be limited and is slow. The check runs only if all executions are examined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

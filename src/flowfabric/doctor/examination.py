@@ -63,7 +63,7 @@ async def examine(
     is_throwaway: bool = False,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Check everything or, with `since`, only executions that have events since then.
+    """Check everything. With `since`, check only executions that have events since that time.
 
     `since` is a time or the cursor of an earlier report. With the cursor, no event is missed.
     """

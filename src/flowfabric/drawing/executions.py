@@ -97,7 +97,9 @@ def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """Return the first reason of a state as plain data, with all other reasons listed in it."""
+    """Return the most important reason for a state as plain data, with the other reasons in
+    `others`.
+    """
     facts = {
         "dimension": why.dimension,
         "code": why.code,

@@ -100,7 +100,7 @@ def neighbours(picture: Picture) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> list[int]:
-    """Return the boxes so that each comes after its upstreams. Boxes of a cycle are omitted."""
+    """Sort the boxes so that each comes after its upstreams. Boxes of a cycle are omitted."""
     waits = [len(boxes) for boxes in ups]
     order = [place for place, count in enumerate(waits) if not count]
     for place in order:
@@ -289,7 +289,7 @@ def _merged_box(boxes: Sequence[Box]) -> Box:
 
 
 def _common(names: Sequence[str], task: str) -> str:
-    """Return the common prefix of the names, or the task, or the first and the last name."""
+    """Return one text for several names: their common prefix, else the task, else two names."""
     low, high = min(names), max(names)
     same = next((at for at, ch in enumerate(low) if high[at : at + 1] != ch), len(low))
     prefix = low[:same]

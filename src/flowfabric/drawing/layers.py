@@ -49,7 +49,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A line to place. `port` is its end, as a distance from the middle of the lower box."""
+    """A line to place. `port` is the distance of its end from the middle of the lower box."""
 
     upstream: int
     downstream: int
@@ -78,7 +78,8 @@ class Segment:
 class Layout:
     """The positions of a drawing.
 
-    `boxes` are the middles of the upper edges. `layers` count from 0 within each component.
+    `boxes` holds the middle of the upper edge of each box. `layers` count from 0 within each
+    component.
     """
 
     width: float
@@ -185,7 +186,7 @@ class _Component:
 
     @property
     def _bends(self) -> int:
-        """The number of the first bend."""
+        """The first number that stands for a bend: the numbers below it stand for boxes."""
         return len(self.sizes)
 
     def _bend(self) -> None:
@@ -638,7 +639,7 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
 
 
 def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
-    """Return the positions of a layer's vertices, packed from 0."""
+    """Return the positions of a layer's vertices, packed without gaps from 0."""
     found = [0.0]
     for left, right in pairwise(row):
         apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
@@ -773,7 +774,9 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return a cost of sideways lines: two small shifts cost less than one large shift."""
+    """Return how far the lines go sideways, as a cost. Two small shifts cost less than one large
+    shift.
+    """
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:

@@ -47,7 +47,7 @@ def _every(every: timedelta) -> str:
 
 
 def _plain(field: str) -> str:
-    """Return a field with numbers for names, and * for */1."""
+    """Return a cron field with names replaced by numbers, and with */1 replaced by *."""
     text = re.sub(r"[A-Za-z]{3}", lambda found: _NUMBERS.get(found[0].upper(), found[0]), field)
     return "*" if text in ("*/1", "?") else text
 

@@ -165,8 +165,9 @@ def drawing_style() -> str:
 
 
 def _inside(selector: str) -> str:
-    """Limit a selector to drawings. Selectors of signs stay as they are: signs are used by
-    reference."""
+    """Make a selector apply only inside drawings. Selectors of signs stay as they are: a sign is
+    shown by `<use>`, and a selector does not see the drawing around it.
+    """
     return selector if selector in _IN_SIGNS else f".drawing {selector}"
 
 

@@ -46,8 +46,9 @@ def text_of(cell: Cell) -> str:
 
 
 def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
-    """Return the text of a cell in its colour. `text` replaces the text of the cell, for example by
-    a cut one."""
+    """Return the text of a cell in its colour. If `text` is given, it replaces the text of the
+    cell, for example because that was too long.
+    """
     text = text_of(cell) if text is None else text
     if not text or not screen.has_colour or not isinstance(cell, Styled):
         return text

@@ -1,7 +1,7 @@
 """Draws a picture as a tree of lines, for a terminal or a log.
 
-A box stands below the last box that all paths to it share. A box with several upstreams names them.
-A chain of boxes is not indented, so that a long flow stays narrow:
+A box is drawn below the last box that every path to it passes. A box with several upstreams names
+them. A chain of boxes is not indented, so that a long flow stays narrow:
 
     ✔ load
     ├─ ✔ price
@@ -65,7 +65,9 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes. The next box of a chain and a join with boxes below it keep the indent."""
+        """Push boxes with their indents. A single box, or a join with boxes below it, is not
+        indented.
+        """
         tail = None
         if boxes:
             is_join = len(ups[boxes[-1]]) > 1 and not is_root
@@ -145,7 +147,7 @@ def _dominated(
 ) -> dict[int, list[int]]:
     """Return for each box the boxes below it in the tree. -1 is the root.
 
-    A box stands below the last box that all paths to it share.
+    A box is drawn below the last box that every path to it passes.
     """
     above = {-1: -1}
     height = {-1: 0}

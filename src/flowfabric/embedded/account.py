@@ -77,7 +77,7 @@ def caller() -> Account:
 
 
 def choose(data: Path) -> Account:
-    """Return the user for the server with its data in `data`.
+    """Return the user that must run the server whose data is in `data`.
 
     PostgreSQL must own its data. So if the caller is root and data exists, the owner of the data
     runs the server.
@@ -100,7 +100,9 @@ def choose(data: Path) -> Account:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for PostgreSQL programs: ours, in English and UTC, and without PG*."""
+    """Return the environment for PostgreSQL programs: our own, but in English and UTC, and without
+    PG* variables.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,7 +1,7 @@
 """Creates, starts, shares and stops the PostgreSQL server of a project.
 
 The server trusts every connection, because only root and the user that runs it can reach its
-socket: the socket and its folder have mode 0700, and the server listens on no network.
+socket. The socket and its folder have mode 0700, and the server listens on no network.
 """
 
 from __future__ import annotations

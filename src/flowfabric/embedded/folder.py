@@ -44,7 +44,7 @@ _LARGEST_LOG = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The places of the server's files, for the next process. None means `.flowfabric/`."""
+    """Where the server's files are, for the next process. None means `.flowfabric/`."""
 
     home: str | None = None
     socket: str | None = None

@@ -40,7 +40,7 @@ class ApprovalRequest:
 
     @property
     def url(self) -> str:
-        """The link that answers: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
+        """The link to the page for the answer: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
         return link_of(self.public_url, self.token)
 
 

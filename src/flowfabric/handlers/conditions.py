@@ -57,7 +57,7 @@ class One(Condition[T]):
 
     @property
     def address(self) -> tuple[str, str]:
-        """The signal or the waitpoint, without the type of its value."""
+        """The kind and the name of the condition: a signal key or a waitpoint id."""
         if self._waitpoint is not None:
             return "waitpoint", str(self._waitpoint.id)
         return "signal", self._key

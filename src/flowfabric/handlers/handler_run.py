@@ -129,7 +129,8 @@ class HandlerRun:
     def is_own_flow(self) -> bool:
         """Tell whether the caller is the handler itself, not a task or thread that it started.
 
-        A call that a plain handler makes on the loop has the contextvars of the handler's thread.
+        A `def` handler sets a contextvar. Only its own thread, and the calls that this thread
+        sends to the loop, can see the value.
         """
         if self.spec.is_async:
             return running_loop() is not None and asyncio.current_task() is self.task
@@ -175,8 +176,7 @@ class HandlerRun:
     # The methods below serve objects of the app that a handler uses, such as runs and flows.
 
     def is_durable_with(self, client: FlowFabric) -> bool:
-        """Tell whether a call that is made here, with this client, belongs in the handler's
-        journal."""
+        """Tell whether a call made here with this client belongs in the handler's journal."""
         worker = self._worker
         return worker is not None and worker.client is client and in_step.get() is None
 

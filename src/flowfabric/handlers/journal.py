@@ -148,9 +148,8 @@ class Journal:
     def begin_patch(self, name: str, *, is_own: bool, is_alone: bool, may_precede: bool) -> Entry:
         """Begin the decision about a patch.
 
-        The decision takes no position of its own: newer code may decide between two steps that
-        older code recorded next to each other. With `may_precede`, the decision may come before a
-        patch that an earlier run took, because newer code may have added this decision there.
+        The decision has no position of its own, because newer code may add it between two recorded
+        steps. With `may_precede`, it may also come before a patch that an earlier run took.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
@@ -168,7 +167,7 @@ class Journal:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether, at `position` or before, an earlier run took a patch that this run has not
+        """Tell whether an earlier run took a patch, up to `position`, that this run has not
         reached.
 
         Patches that concurrent branches took do not count, because they have no order.

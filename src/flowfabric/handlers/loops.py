@@ -54,7 +54,9 @@ async def call_and_await(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def call_for_future(call: Callable[[], T], what: str) -> T:
-    """Call a function whose outcome goes into a future. Replaces StopIteration by RuntimeError."""
+    """Call a function whose outcome goes into a future. Raise RuntimeError instead of
+    StopIteration, which a future cannot hold.
+    """
     try:
         return call()
     except StopIteration as error:

@@ -52,7 +52,7 @@ class SignalWaits:
         """Wait until the answer is taken, and return it. The handler may pause meanwhile.
 
         The handler itself takes the answer as soon as there is one. A branch (concurrent code of
-        the handler) first only looks, and takes the answer when its turn comes: a branch that loses
+        the handler) first only looks, and takes the answer when its turn comes. A branch that loses
         a race must leave the signal to other waits.
 
         `declare` returns the condition, after it has registered the types of its values.
@@ -109,8 +109,9 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register a type. Return the condition `address`, which names a signal or a waitpoint,
-        with this type."""
+        """Register the type of a value. Return the condition for the signal or waitpoint `address`,
+        with this type.
+        """
         schema = signal_schema(codec)
         if schema is None:
             return address
@@ -146,7 +147,7 @@ class SignalWaits:
         return answer
 
     def _watch(self, wait: Wait, entry: Entry, future: asyncio.Future[Any]) -> None:
-        """Look for the signal now and then, because the handler cannot pause while work is in
+        """Look for the signal at intervals, because the handler cannot pause while work is in
         flight.
         """
 

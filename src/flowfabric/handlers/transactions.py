@@ -208,7 +208,7 @@ class TransactionalStep(StepCall):
     async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
         """Handle an error of the record or the commit. Return None if the transaction must rerun.
 
-        After a lost connection, look in the journal whether the commit took effect.
+        After a lost connection, check in the journal whether the commit took effect.
         """
         state = sqlstate_of(cause_of(error))
         if state not in _CONFLICTS:

@@ -41,10 +41,11 @@ async def _report(durable: DurableRun, usage: Mapping[str, int], key: str) -> st
 
 
 def usage_step(name: str | None, usage: Mapping[str, int], *, is_own: bool) -> str:
-    """Return the name of the step that a report is recorded as.
+    """Return the name of the step that records a report of usage.
 
-    The handler's own reports have an order. The reports of branches have none, so their amounts are
-    in the name: it does not matter which of two equal reports was counted.
+    The handler's own reports have an order. The reports of branches have none, so their names
+    contain the amounts. If two branches report equal amounts, it does not matter which report was
+    counted.
     """
     if name is not None:
         check_name(name)

@@ -33,7 +33,7 @@ class Waitpoint:
 
     @property
     def url(self) -> str:
-        """The link that answers: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
+        """The link to the page for the answer: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
         return link_of(self.public_url, self.token)
 
     @overload
@@ -79,7 +79,7 @@ class Waitpoint:
 
 
 def link_of(public_url: str | None, token: str) -> str:
-    """Return the link that answers a waitpoint."""
+    """Return the link to the page where a waitpoint is answered."""
     if public_url is None:
         raise InvalidInput(
             field="public_url",

@@ -34,7 +34,7 @@ class Verbatim:
 
 
 def shown(value: Any) -> Any:
-    """Return a value as JSON data. Leases are left out, and so are the nulls of records."""
+    """Return a value as JSON data, without leases and without the nulls of records."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -70,7 +70,7 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _data(value: Any) -> Any:
-    """Return a document of a record. It keeps its nulls."""
+    """Return a document inside a record as JSON data. Its nulls stay."""
     if isinstance(value, Mapping):
         return {str(name): _data(one) for name, one in value.items() if name not in SECRET}
     if isinstance(value, list | tuple):
@@ -90,7 +90,7 @@ def stored_json(body: bytes | None) -> Verbatim | None:
 
 
 def answer(value: Any, status: int = 200, **headers: str) -> Response:
-    """Return a value as a JSON answer. In names of headers, an underscore stands for a hyphen."""
+    """Return a value as a JSON answer. An underscore in the name of a header becomes a hyphen."""
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     return Response(json.dumps(shown(value)), status, media_type=JSON, headers=named)
 

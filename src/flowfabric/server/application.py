@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors, middleware, and what the routes share."""
+"""The ASGI application: routes, errors, middleware, and the objects that the routes share."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ GROUPS = (
 
 
 class Backend:
-    """What the routes share: the app, its tasks, and how callers are recognised."""
+    """The objects that all routes share: the app, its tasks, and the way to recognise callers."""
 
     def __init__(self, app: App, authenticate: Authenticate) -> None:
         self.app = app

@@ -44,7 +44,7 @@ class Bulk(Reason):
 
 
 class Matched(TypedDict):
-    """What a dry run counted."""
+    """How many executions a dry run has counted."""
 
     dry_run: bool
     matches: int
@@ -86,7 +86,7 @@ async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
 
 
 def bulk_where(verb: str, text: str) -> Where:
-    """Return the conditions for an act on all matching executions in states that allow the act."""
+    """Return the conditions of a bulk act, limited to states that allow the act."""
     where = where_of([text])
     if where.is_everything:
         raise InvalidInput(field="where", problem="must contain at least one condition")

@@ -81,7 +81,7 @@ class Priority(Reason):
 
 
 class Revoke(Reason):
-    """Revoke the current lease; with a worker, only if this worker holds it."""
+    """Revoke the current lease. If a worker is given, revoke it only if this worker holds it."""
 
     worker_instance_id: str | None = None
 
@@ -119,7 +119,7 @@ class StoredItems(TypedDict):
 
 
 class Count(TypedDict):
-    """A number of executions. If `is_more`, there are more than that."""
+    """A number of executions. If `is_more` is true, there are more than this number."""
 
     count: int
     is_more: bool

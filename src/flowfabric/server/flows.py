@@ -110,7 +110,7 @@ class StoredFlow(TypedDict):
 
 
 class PolicySet(TypedDict):
-    """The policy of a group: `set` now, or `unchanged`."""
+    """Whether the policy of a group was `set` now, or is `unchanged`."""
 
     outcome: Literal["set", "unchanged"]
     policy: dict[str, Any]

@@ -34,8 +34,8 @@ class NewNode(Submit):
     )
     inputs: dict[str, str] = Field(
         default_factory=dict,
-        description="Arguments that are results of other nodes: the name of each argument, and the "
-        "name of its node.",
+        description="Arguments that are results of other nodes. The name of each argument maps to "
+        "the name of a node.",
     )
 
 

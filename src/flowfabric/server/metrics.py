@@ -70,7 +70,8 @@ NAMES = {
     ),
     "flowfabric_events": "Events of the last hour by lane, task and kind, such as retry_scheduled.",
     "flowfabric_latency_seconds": (
-        "Percentiles of the last hour by lane, task and kind: waits (claimed), runs (completed)."
+        "Percentiles of the last hour: how long executions waited (kind claimed) or "
+        "ran (kind completed)."
     ),
     "flowfabric_suspended": "Executions that wait for a signal, up to 1000.",
     "flowfabric_held": "Executions that are held because their code has changed, up to 10000.",
@@ -88,7 +89,7 @@ NAMES = {
 
 
 class CallMetrics:
-    """Counts the calls of database functions that this process makes. Meters report them."""
+    """Counts the calls of database functions that this process makes. Meters report these calls."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
@@ -329,5 +330,7 @@ def _counts(traffic: Iterable[LaneTraffic]) -> Iterable[tuple[list[str], float]]
 
 
 def _named(name: str) -> tuple[str, str]:
-    """Return a name and its description. A counter is described with its ending `_total`."""
+    """Return the name of a metric and its description. NAMES lists a counter under its name with
+    `_total`.
+    """
     return name, NAMES.get(name) or NAMES[f"{name}_total"]

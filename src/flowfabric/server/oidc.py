@@ -51,7 +51,7 @@ async def fetch_json(url: str) -> Mapping[str, Any]:
 
 
 class Oidc:
-    """Recognises callers by their bearer token of one issuer."""
+    """Recognises callers by a bearer token from one issuer."""
 
     def __init__(
         self,

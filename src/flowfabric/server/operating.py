@@ -80,7 +80,7 @@ class Amounts(Keyed):
 
 
 class Usage(Body):
-    """What was used, by dimension."""
+    """The used amounts, by dimension."""
 
     amounts: dict[str, int | str] = Field(min_length=1)
     key: str = ""

@@ -25,8 +25,8 @@ HEAD_BYTES = 65_536
 class BoundedProtocol(HttpToolsProtocol):
     """Closes a connection that sends too many headers, or sends them too slowly.
 
-    The time runs while no request of the connection is being answered. uvicorn itself closes a
-    connection that sends nothing after an answer.
+    The time limit applies while no request of the connection is being answered. uvicorn itself
+    closes a connection that sends nothing after an answer.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:

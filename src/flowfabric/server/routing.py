@@ -68,8 +68,8 @@ class Call:
     backend: Backend
 
     def check_sees_payloads(self) -> None:
-        """Raise Forbidden if this caller may only read, and the server hides payloads from callers
-        who may only read.
+        """Raise Forbidden if the server hides payloads from callers who may only read, and this is
+        such a caller.
         """
         if self.is_blind:
             raise Forbidden("This server hides payloads from callers who may only read.")
@@ -112,10 +112,11 @@ class Call:
     def polling(self) -> Iterator[None]:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        A caller must have fewer waiting claims than there are free places, and its namespace fewer
-        than three times as many. So one caller can take half of the places, and the next caller a
-        quarter. One namespace can take three quarters: without that limit, an administrator of a
-        namespace could make tokens until no place is free.
+        The server has a fixed number of places for waiting claims. A claim is refused if its caller
+        already has as many waiting claims as there are free places, or its namespace three times as
+        many. So one caller can take half of the places, the next caller a quarter, and one
+        namespace three quarters. Without the limit for namespaces, an administrator of a namespace
+        could make tokens until no place is free.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
@@ -308,7 +309,7 @@ def too_large(limit: int) -> Problem:
 
 
 async def check_still_allowed(request: Request) -> None:
-    """Raise a Problem if a caller who has waited may no longer have the answer. Its token may have
+    """Raise a Problem if a caller who has waited may no longer get the answer. Its token may have
     expired, or may have been revoked, since the request began.
     """
     call = cast(Call, request.state.call)

@@ -215,7 +215,7 @@ def _is_optional(kind: Any) -> bool:
 
 
 def _present(kind: Any) -> list[Any]:
-    """Return the types of a field that is not null."""
+    """Return the types that a field can have when it is not null."""
     if get_origin(kind) in (NotRequired, Required):
         return _present(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

@@ -177,8 +177,8 @@ async def frame_events(
 ) -> AsyncGenerator[bytes, None]:
     """Yield frames as server-sent events, then `end`.
 
-    While there are no frames, yield a comment now and then. Stop when the token of the caller is no
-    longer valid.
+    While there are no frames, yield a comment from time to time. Stop when the token of the caller
+    is no longer valid.
     """
     async with aclosing(follow) as items:
         coming = asyncio.ensure_future(anext(items, None))

@@ -49,7 +49,8 @@ class Submit(Body):
 
     task: str = Field(description="The name of the task.", examples=["shop.send_mail"])
     arguments: dict[str, Any] | list[Any] = Field(
-        default_factory=dict, description="By name as an object, or by position as an array."
+        default_factory=dict,
+        description="The arguments: an object (by name), or an array (by position).",
     )
     key: str | None = Field(default=None, description="Submit at most once under this key.")
     unique: Literal["window", "unfinished"] | None = None

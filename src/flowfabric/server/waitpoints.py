@@ -26,7 +26,7 @@ routes = Routes("waitpoints")
 class Answer(Body):
     """The answer to a waitpoint."""
 
-    value: Any = Field(description="What the waiting execution gets.")
+    value: Any = Field(description="The value that the waiting execution gets.")
     key: str | None = Field(
         default=None, description="A second answer with this key has no effect."
     )

@@ -114,7 +114,7 @@ class Delay(Held):
 
 
 class Progress(Held):
-    """How far an execution is."""
+    """The progress of an execution."""
 
     percent: int | None = Field(default=None, ge=0, le=100)
     message: str | None = None
@@ -217,7 +217,7 @@ class Renewed(TypedDict):
 
 
 class Settled(TypedDict):
-    """What was done."""
+    """The outcome of the call."""
 
     id: ExecutionId
     outcome: Literal["completed", "delayed", "released", "reported"]
@@ -306,7 +306,7 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
 
 @routes.post("/v1/leases/renew", Scope.WORK, answers=Renewed, refuses=(404,))
 async def renew(call: CurrentCall, body: Renew) -> Response:
-    """Renew leases. The answer lists lost leases: stop their work."""
+    """Renew leases. The answer lists lost leases: stop working on their executions."""
     held = await _held_all(call, body.leases)
     lost, busy = await call.client.leases.renew(held, timedelta(seconds=body.lease_seconds))
     names = dict(zip(held, body.leases, strict=True))
@@ -360,7 +360,7 @@ async def release(call: CurrentCall, body: Held) -> Response:
 
 @routes.post("/v1/leases/progress", Scope.WORK, answers=Settled, refuses=(404,))
 async def progress(call: CurrentCall, body: Progress) -> Response:
-    """Report how far an execution is, for people to read."""
+    """Report the progress of an execution, for people to read."""
     held = await _held(call, body.lease)
     await call.client.executions.report_progress(held, body.percent, body.message)
     return answer({"id": held.id, "outcome": "reported"})
@@ -433,8 +433,8 @@ async def _while_connected(
 ) -> list[Claimed]:
     """Claim until the worker disconnects.
 
-    Leases that can no longer be delivered are released at once. Its token may have been revoked
-    meanwhile.
+    If the worker disconnects, or its token was revoked meanwhile, the new leases are released at
+    once.
     """
     claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:

@@ -192,7 +192,7 @@ def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
 
 
 def describe(error: ValidationError) -> str:
-    """Return all problems of a value as one text, without the value: the text is logged."""
+    """Return all problems of a value as one text, without the value, because the text is logged."""
     texts = [f"{path_text(at)}: {problem}" if at else problem for at, problem in problems(error)]
     more = len(texts) - _PROBLEMS_SHOWN
     return "; ".join(texts[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")

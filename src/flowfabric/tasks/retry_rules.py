@@ -105,7 +105,7 @@ def _is_allowed_by_rule(error: BaseException, retry: Retry, attempt: int) -> boo
         return bool(answer)
     except (Exception, SystemExit):
         # A broken rule must not end the worker. It must not end an execution either.
-        WORKER_LOGGER.exception("retry rule failed, the error counts as allowed: %r", retry.when)
+        WORKER_LOGGER.exception("retry rule failed, the error may be retried: %r", retry.when)
         return True
 
 

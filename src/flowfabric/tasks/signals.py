@@ -1,4 +1,4 @@
-"""The values of signals: declared by a task, checked where they are sent."""
+"""The values of signals. A task declares their types, and a sender checks them."""
 
 from __future__ import annotations
 

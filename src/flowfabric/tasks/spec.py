@@ -134,7 +134,7 @@ class TaskSpec:
     def signature(self) -> inspect.Signature:
         """The parameters that a caller passes.
 
-        The context is not one of them, nor is a parameter that a provider fills.
+        They do not include the context, or parameters that a provider fills.
         """
         signature = inspect.signature(self.function)
         return signature.replace(

@@ -113,8 +113,8 @@ class Harness:
 
         If you pass a task instead of a run, it is submitted first. When nothing can run, the clock
         moves to the end of the next back-off, delay, sleep or lease of a crashed worker. For a
-        flow, all nodes run to their end. The result of a flow is the result of its last node or,
-        with several last nodes, a dict of their results by node name.
+        flow, all nodes run to their end. The result of a flow is the result of its last node. If
+        there are several last nodes, it is a dict of their results by node name.
         """
         __tracebackhide__ = True
         if isinstance(what, Flow | FlowRun):

@@ -98,7 +98,7 @@ class Driver:
 
 
 def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
-    """Return facts about a task that change when a coroutine leaves something on it."""
+    """Return facts about a task. They change when a coroutine leaves something on the task."""
     return (
         # Code that keeps a reference to the task can cancel it later.
         getrefcount(task),

@@ -132,7 +132,9 @@ def _is_machinery(trace: TracebackType) -> bool:
 
 
 class LogCompleted:
-    """Middleware that logs each completed execution, or only their number if there are many."""
+    """Middleware that logs each completed execution. If there are many, it logs only their
+    number.
+    """
 
     def __init__(self) -> None:
         self._second = 0

@@ -113,8 +113,7 @@ Now: TypeAlias = tuple[Mapping[PublicState, ExecutionCount], Sequence[LaneTraffi
 
 
 async def _now(call: Call) -> Now:
-    """Return how many executions are in each state that can be counted, the lanes, and the names of
-    some tasks."""
+    """Return the counts of executions by state, the lanes, and the names of some tasks."""
 
     async def read() -> Now:
         lanes = await call.client.lanes.traffic(window=WINDOW)
@@ -238,7 +237,7 @@ async def _facts_of(call: Call, details: ExecutionDetails) -> dict[str, Any]:
 
 
 def _is_editable(info: ExecutionInfo) -> bool:
-    """Return whether a replay may have another input that somebody can write in a form."""
+    """Return whether the input of a replay can be edited in a form."""
     return (
         info.public_state.is_terminal
         and info.flow_id is None

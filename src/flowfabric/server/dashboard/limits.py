@@ -60,7 +60,7 @@ async def lanes(call: CurrentCall, request: Request) -> Response:
 async def _changes(call: Call, lanes: Sequence[LaneTraffic]) -> dict[str, LaneInfo]:
     """Return who changed the lanes that are not active.
 
-    Active lanes are left out, because the read counts a whole lane.
+    Active lanes are left out, because reading a lane counts all its executions.
     """
     stopped = [lane for lane in lanes if lane.state != "active"][:STOPPED_SHOWN]
     return {one.lane: await call.client.lanes.get(one.lane) for one in stopped}

@@ -130,7 +130,7 @@ async def _facts(call: Call) -> dict[str, Any]:
 
 
 async def lanes_of(call: Call) -> Sequence[LaneTraffic]:
-    """Return the lanes for a list of executions: a list says which lane is stopped."""
+    """Return the lanes, so that a list of executions can say which lane is stopped."""
     return await call.backend.shared.read(
         "lanes", call.client, lambda: call.client.lanes.traffic(window=WINDOW)
     )
@@ -139,8 +139,7 @@ async def lanes_of(call: Call) -> Sequence[LaneTraffic]:
 async def totals_of(
     call: Call, lanes: Sequence[LaneTraffic]
 ) -> list[tuple[PublicState, ExecutionCount]]:
-    """Return how many executions are in each state that matters now. Each count stops at a
-    bound."""
+    """Return how many executions are in each state that matters now. Each count is bounded."""
     found = [
         (PublicState.WAITING, _sum(lanes, "waiting", "is_more_waiting")),
         (PublicState.DELAYED, _sum(lanes, "delayed", "is_more_timed")),
@@ -186,7 +185,7 @@ def _stuck(lanes: Sequence[LaneTraffic], workers: Sequence[WorkerInfo], now: dat
         elif not serving:
             why = "no worker serves the lane"
         else:
-            why = f"{count_of(len(serving), 'worker')} of the lane cannot take it, or not so soon"
+            why = f"{count_of(len(serving), 'worker')} of the lane cannot take it now"
         words = f"The oldest execution of {one.lane} has waited for {short(waits)}: {why}."
         where = f"lane={shlex.quote(one.lane)} state=waiting"
         leads.append(Lead(words, place, label, where))

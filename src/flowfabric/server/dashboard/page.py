@@ -1,4 +1,4 @@
-"""What the pages share: headers, the visitor, forms, and errors as pages."""
+"""Code that all pages share: headers, the visitor, forms, and errors as pages."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ class Speed:
 
 
 async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
-    """Return how many executions of all tasks, or of one, ended in the last hours, and how fast."""
+    """Return how many executions ended in the last hours, and how long they waited and ran: of all
+    tasks, or of one.
+    """
     return await asyncio.gather(*(_speed(call, window, task) for window in WINDOWS))
 
 

@@ -26,7 +26,7 @@ routes = Routes("dashboard")
 FINDINGS_SHOWN = 100
 # The largest tables are shown.
 TABLES_SHOWN = 20
-UNTOLD = "It is about no execution. An operator of the database sees it with: flowfabric doctor"
+UNTOLD = "It names no execution. An operator of the database sees it with: flowfabric doctor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ async def _is_heard(client: FlowFabric) -> bool:
 async def _ours(call: Call, report: Report) -> Sequence[Finding]:
     """Return the findings that this visitor may see: none about executions of other namespaces.
 
-    A finding without an execution may name a budget, a key or a worker of any namespace. With
-    tokens, the page shows only its check.
+    A finding without an execution may name a budget, a key or a worker of any namespace. If
+    visitors sign in with tokens, the page shows only the check that made such a finding.
     """
     is_alone = isinstance(call.backend.authenticate, NoAuth)
     return [

@@ -1,5 +1,6 @@
--- Judge submitted items whose tasks have limits. The verdict is `invalid` for each item that leaves
--- out a limit of its task, or that names a limit without the key that the limit needs.
+-- Judge submitted items whose tasks have limits. The verdict is `invalid` for an item that leaves
+-- out a limit of its task. It is also `invalid` for an item that names a limit without the key that
+-- the limit needs.
 --
 -- Arrays and options are the same as in submit_executions, and the gates that they name exist.
 -- Items in p_skip are left out. Call this only if one of the routes is limited.
@@ -25,7 +26,8 @@ declare
     cross join lateral jsonb_array_elements_text(nullif(o.v -> 'quotas', 'null')) i(id));
   v_gates    jsonb;
 begin
-  -- Read the gates in a statement of their own (statement shape 12).
+  -- Read the gates first: a query on partitioned tables must read no other table here (shape 12 in
+  -- sql/README.md).
   v_gates := (
     select jsonb_object_agg(g.gate_id, jsonb_build_array(g.quota, g.key)) from ff.gate g
     where g.partition_key = p_partition_key and g.gate_id = any (v_named));

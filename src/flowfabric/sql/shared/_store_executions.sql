@@ -314,8 +314,8 @@ end;
 $$;
 
 -- When distributed
--- Rows and events are two statements, and each insert is the outermost one. An item under a closed
--- quota or budget does not join its line here: the next claim puts it there.
+-- Two statements write the rows and the events, because each insert must be the outermost statement.
+-- An item under a closed quota or budget does not join its line here: the next claim puts it there.
 drop function if exists ff._store_executions;
 create function ff._store_executions(
   p_partition_key     smallint,

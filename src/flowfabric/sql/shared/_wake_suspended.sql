@@ -1,7 +1,6 @@
--- Wake suspended executions. Either a signal came, the runs that they wait for ended, or an operator
--- resumed them (T18), or their timeout has come (T26). Their suspensions are closed. The executions
--- become eligible, or delayed by p_delay. p_detail says what woke them. The caller holds the row
--- locks.
+-- Wake suspended executions, because of a signal, the end of the runs that they wait for, an
+-- operator (T18), or their timeout (T26). Their suspensions are closed. The executions become
+-- eligible, or delayed by p_delay. p_detail says what woke them. The caller holds the row locks.
 drop function if exists ff._wake_suspended;
 create function ff._wake_suspended(
   p_partition_key smallint,

@@ -2,9 +2,9 @@
 --
 -- fsync, full_page_writes and synchronous_commit must be on, for the server and for this session. A
 -- setting of this database, of a function or of a role that may use the schema must not switch them
--- off, and neither must the PGOPTIONS of this process. No table may be unlogged. Otherwise a crash
--- of the server may undo a confirmed write, and a lease may be given twice. A standby accepts no
--- writes: run doctor on the primary.
+-- off. The PGOPTIONS of this process must not switch them off either. No table may be unlogged.
+-- Otherwise a crash of the server may undo a confirmed write, and a lease may be given twice. A
+-- standby accepts no writes: run doctor on the primary.
 --
 -- Remedy:  alter system set fsync = on; alter role … reset synchronous_commit; and so on. If the
 --          database may be lost at any time, as in tests: doctor --throwaway.

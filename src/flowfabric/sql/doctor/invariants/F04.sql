@@ -27,7 +27,8 @@ with recursive peeled as (
              max(n.downstream_id::text)::uuid as downstream_id
       from (
         select b.place, b.upstream_id, b.downstream_id,
-               -- Another edge leads to the upstream of this edge, or away from its downstream.
+               -- is_joined: whether another edge leads to the upstream of this edge, or away from
+               -- its downstream
                case when b.upstream_id is null then bool_or(b.upstream_id is not null) over w
                     else bool_or(b.upstream_id is null) over w end as is_joined
         from (

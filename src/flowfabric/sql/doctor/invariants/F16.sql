@@ -2,7 +2,7 @@
 --
 -- A satisfied edge has a result: the upstream has it, or it was kept when the upstream was
 -- replayed. A kept result belongs to an existing execution. A satisfied group had enough satisfied
--- edges for its policy when it was decided; the member does not receive the results of edges that
+-- edges for its policy when it was decided. The member does not receive the results of edges that
 -- were satisfied later.
 --
 -- Holds:   always

@@ -1,8 +1,8 @@
 -- A line is closed only for a reason.
 --
--- The reason is one of these: its gate has no room (a reserved slot or start counts as taken), its
--- gate opens at a known time, its gate has a release that no claim has counted yet, or its budget
--- is shut.
+-- The reason is one of these: its gate has no room, its gate opens at a known time, its gate has a
+-- release that no claim has counted yet, or its budget is shut. A reserved slot or start takes
+-- room.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   everything

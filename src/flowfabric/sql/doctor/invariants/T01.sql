@@ -1,6 +1,6 @@
 -- A due timer is soon handled.
 --
--- The reconcilers of any worker act within seconds: they make delayed executions eligible, end the
+-- The reconcilers of any worker act within seconds. They make delayed executions eligible, end the
 -- wait before a reclaim, and end attempts and executions whose time is over.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive

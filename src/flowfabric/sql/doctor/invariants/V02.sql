@@ -1,4 +1,5 @@
--- The ids of the frames of an execution rise, and so do the epochs of the leases that wrote them.
+-- The ids of the frames of an execution rise. The epochs of the leases that wrote the frames rise,
+-- too.
 --
 -- Readers continue after the last id that they have. A lower id would never be read.
 --

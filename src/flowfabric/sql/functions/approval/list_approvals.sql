@@ -2,7 +2,7 @@
 -- oldest first. Otherwise list all approvals of that execution.
 --
 -- The arrays have one item per approver, sorted by name: the approver, the decision, who decided,
--- when, and the comment. All but the approver are null until the approver has answered.
+-- when, and the comment. Except for the approver, these are null until the approver has answered.
 --
 -- p_after_at and p_after_id are the time and the id of the last approval of the previous page.
 --

@@ -1,8 +1,9 @@
 -- Take back the usage that ff.record_spend added for one execution in the current period.
 --
--- Usage of earlier periods is not taken back, because the budget no longer counts it. Neither is usage
--- of an execution that has spent nothing for 30 days: what it spent is forgotten, and stays used. The
--- count of refused usage is cleared, because the refused usage may fit now.
+-- Usage of earlier periods is not taken back, because the budget no longer counts it. If an
+-- execution has spent nothing for 30 days, its usage can no longer be taken back, because its
+-- ledger entries are deleted. The count of refused usage is cleared, because the refused usage may
+-- fit now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

@@ -1,4 +1,4 @@
--- Report usage that belongs to no execution to one budget.
+-- Report usage to one budget. The usage belongs to no execution.
 --
 -- Dimensions and amounts are parallel arrays. An amount is a whole number, at least 0.
 --

@@ -1,10 +1,10 @@
 -- Reset budgets whose period has ended. A reconciler calls this.
 --
--- The call also deletes expired reports, and ledger entries that nobody can take back any more:
--- entries of past periods, and entries of executions that have spent nothing for 30 days. A login
--- that is bound to a namespace resets only the budgets of that namespace. A call handles up to
--- p_limit budgets and ten times as many rows of each other kind. If handled is p_limit, more may be
--- left. due_in is the time until the next period ends.
+-- The call also deletes expired reports, and ledger entries that cannot be taken back any more.
+-- These are entries of past periods, and entries of executions that have spent nothing for 30 days.
+-- A login that is bound to a namespace resets only the budgets of that namespace. A call handles up
+-- to p_limit budgets and ten times as many rows of each other kind. If handled is p_limit, more may
+-- be left. due_in is the time until the next period ends.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

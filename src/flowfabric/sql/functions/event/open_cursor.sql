@@ -1,13 +1,13 @@
--- Open a cursor for reading events: from now on, or since an instant.
+-- Open a cursor for reading new events, or for reading the events since an instant.
 --
 -- Without an instant, the cursor stands after every event that is visible now. With an instant, it
 -- stands before the first event at or after that instant. In this case the reader may also get a
 -- few earlier events. If the instant lies before the first event, the reader gets all events.
 --
 -- To find that first event, the call reads the log from its start. If p_grace is given, the call
--- first searches for an event that is older than the instant by at least p_grace, and reads the log
--- from that event on. This is faster. But if a transaction was already open when that event was
--- written, the reader may miss its events.
+-- first searches for an event that is at least p_grace older than the instant, and reads the log
+-- from there. This is faster. But the reader may miss the events of a transaction that was already
+-- open when that older event was written.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

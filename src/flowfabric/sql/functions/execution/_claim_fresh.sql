@@ -8,8 +8,8 @@
 --
 -- If execution_ids is null, nothing was leased. In that case the caller calls ff._claim_in_rounds
 -- next, unless is_empty is true. The rows that this call has locked stay locked, and the rounds
--- begin with them. Executions that another transaction has unlocked meanwhile may come earlier in
--- claim order, but are left to the next claim. Otherwise one claim could lock three times its
+-- begin with them. An execution that another transaction unlocks in the meantime may come earlier
+-- in claim order. It is left to the next claim: otherwise one claim could lock three times its
 -- limit.
 --
 -- Claims of the same routes take turns. Without turns they would all lock and skip the same rows. A
@@ -90,7 +90,8 @@ begin
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
            bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more)
       into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more
-    -- Rows that another claim has just taken count too, so the limit is outside the inner query.
+    -- The limit is outside the inner query, because rows that another claim has just taken also
+    -- count.
     from (
       select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
              e.is_gated, e.has_more

@@ -1,5 +1,5 @@
--- Return the executions that are not granted to another worker, in the order of the parameter.
--- Grants to the worker itself stay; the claim deletes them later.
+-- Return the executions that are not granted to another worker, in the given order. Grants to the
+-- worker itself stay; the claim deletes them later.
 --
 -- The caller holds the locks of the executions, so nobody can issue a grant meanwhile.
 drop function if exists ff._not_granted_elsewhere;

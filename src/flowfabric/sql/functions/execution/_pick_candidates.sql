@@ -84,7 +84,7 @@ begin
              ((e.phase = 'runnable' and (e.eligibility = 'eligible_now' or e.line_id is not null))
                or (e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
                    and e.reclaim_at is null))
-             -- A scalar subquery, so that the planner cannot read all flows.
+             -- Use a scalar subquery, so that the planner cannot read all flows.
              and case when e.flow_id is null then true else coalesce((
                    select f.cancel_policy = 'flow_only' from ff.flow f
                    where f.partition_key = p_partition_key and f.flow_id = e.flow_id), true) end as is_open,
@@ -110,8 +110,8 @@ begin
                (count(*) filter (where not x.is_open))::integer as vain
         from taken x) t
   cross join (select count(*)::integer as seen from candidate) z
-  -- The last row tried is the last locked row if the claim has enough, else the last row of the
-  -- window.
+  -- If the claim has locked enough rows, the last row tried is the last of them. Otherwise it is
+  -- the last row of the window.
   left join lateral (
     select w.rank, w.turn, w.order_at, w.execution_id
     from (select x.rank, x.turn, x.order_at, x.execution_id from taken x

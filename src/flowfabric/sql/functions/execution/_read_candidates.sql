@@ -8,8 +8,8 @@
 -- only if there are no grants. If p_with_lines is true, executions in the open lines of the routes
 -- are read too.
 --
--- An execution that would start an attempt under a gate in p_closed is skipped, unless gates have
--- refused it four times: its fifth refusal may make a reservation.
+-- An execution is skipped if it would start an attempt under a gate in p_closed. But an execution
+-- that gates have refused four times is read, because its fifth refusal may make a reservation.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,

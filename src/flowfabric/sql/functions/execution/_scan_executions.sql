@@ -210,8 +210,8 @@ begin
     order by c.execution_id desc
     limit 1
   ),
-  -- The lowest id may belong to another namespace. So the next call starts slightly above it or, if
-  -- that would make no progress, at the lowest id of this namespace.
+  -- The lowest id may belong to another namespace. So the next call starts slightly above it. If
+  -- that would make no progress, it starts at the lowest id of this namespace.
   cut as materialized (
     select case
         when p_namespace is null then l.execution_id

@@ -1,7 +1,7 @@
 -- Complete running executions with their results.
 --
--- The end of each execution is propagated: executions that wait for it are woken, children bound to
--- it are cancelled, and downstream members of its flow become eligible or are skipped. If this
+-- The end of each execution is propagated. Executions that wait for it are woken, and children
+-- bound to it are cancelled. Downstream members of its flow become eligible or are skipped. If this
 -- could not be finished at once, the answer has `wakes_pending`. In that case call ff.resolve_wakes
 -- and ff.cancel_siblings.
 --
@@ -95,7 +95,7 @@ begin
   v_generation := ff._lock_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
-    -- Of two items for one execution only the first counts, even if it is refused.
+    -- If two items are for the same execution, only the first counts, even if it is refused.
     v_seconds := array(
       select i.n
       from (select u.n, row_number() over (partition by u.id order by u.n) as nth
@@ -270,7 +270,7 @@ $$;
 
 -- When distributed
 
--- The insert of the events is outermost. It returns only columns of events, so another statement
+-- The outermost statement inserts the events, and returns only columns of events. Another statement
 -- reads the other values.
 drop function if exists ff.complete_executions;
 create function ff.complete_executions(
@@ -348,7 +348,7 @@ begin
   v_generation := ff._lock_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
-    -- Of two items for one execution only the first counts, even if it is refused.
+    -- If two items are for the same execution, only the first counts, even if it is refused.
     v_seconds := array(
       select i.n
       from (select u.n, row_number() over (partition by u.id order by u.n) as nth

@@ -102,8 +102,8 @@ begin
   v_xid := pg_current_xact_id();
   v_generation := ff._lock_generation(p_partition_key);
 
-  -- Decide before the rows change, and keep the answers in arrays: the insert of the events is the
-  -- outermost statement and cannot return them.
+  -- Decide before the rows change, and keep the answers in arrays. The outermost statement inserts
+  -- the events, so it cannot return the answers.
   select array_agg(d.item), array_agg(d.execution_id), array_agg(d.bad_field), array_agg(d.now),
          array_agg(d.wait), array_agg(d.is_cancelled), array_agg(d.next_index),
          array_agg(d.is_awaited), array_agg(d.execution_id) filter (where d.is_gated),

@@ -2,8 +2,9 @@
 -- back-off, becomes eligible. If the execution sleeps, its sleep ends. A held, paused or blocked
 -- execution is unblocked.
 --
--- The call is refused if the execution is active or suspended, if it waits for dependencies or for
--- other executions, or if it is paused because its flow is being cancelled.
+-- The call is refused if the execution is active or suspended, or if it waits for dependencies or
+-- for other executions. It is also refused if the execution is paused because its flow is being
+-- cancelled.
 --
 -- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
 --           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked or suspended ->

@@ -1,10 +1,10 @@
 -- Judge whether the flow of a submit exists already. The verdict is null if no flow has the
 -- submitted id.
 --
--- The verdict is duplicate if the stored flow is the same: the first submitted node is one of its
--- members, or some of its members were trimmed. The verdict is invalid if the id belongs to another
--- flow. A flow whose members were all trimmed is recognised by its events, so that a late repeat
--- does not run it again.
+-- The verdict is duplicate if the stored flow is the same. It is the same if the first submitted
+-- node is one of its members, or if some of its members were trimmed. The verdict is invalid if the
+-- id belongs to another flow. A flow whose members were all trimmed is recognised by its events, so
+-- that a late repeat does not run it again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

@@ -54,7 +54,7 @@ begin
     return;
   end if;
 
-  -- One pass over groups and edges: the planner could not estimate the size of a join.
+  -- Read groups and edges in one pass, because the planner could not estimate the size of a join.
   select array_agg(f.node order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.grp order by f.node, f.grp) filter (where f.size > 0),
          array_agg(f.size order by f.node, f.grp) filter (where f.size > 0),

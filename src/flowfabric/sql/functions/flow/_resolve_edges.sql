@@ -124,8 +124,8 @@ begin
       resolution = case when i.outcome = 'success' then 'satisfied'::ff.resolution
                         else 'impossible' end,
       outcome = i.outcome,
-      -- If the group is decided already, store a time after the decision: the edge did not count in
-      -- it.
+      -- If the group is decided already, store a time after the decision, because the edge did not
+      -- count in it.
       resolved_at = greatest(p_now, (i.fired_at at time zone 'UTC' + interval '1 microsecond')
                                       at time zone 'UTC'),
       reopened_version = null

@@ -39,8 +39,8 @@ begin
   end if;
   outcome := 'acked';
   remaining := 0;
-  -- Two calls for the last two members take turns by this lock, so that the second call sees that
-  -- none is left.
+  -- Two calls for the last two members take turns: the second waits for this lock, and then sees
+  -- that no member is left.
   perform 1 from ff.cancel_backlog b
   where b.partition_key = p_partition_key and b.flow_id = p_flow_id
     and case when p_namespace is null then true else exists (

@@ -107,7 +107,7 @@ begin
   end if;
   if v_problem is null then
     v_given := ff._read_items(p_flow -> 'nodes', null, '{name}');
-    -- One pass over nodes and edges: the planner could not estimate the size of a join.
+    -- Read nodes and edges in one pass, because the planner could not estimate the size of a join.
     select array_agg(f.waits order by f.node), array_agg(f.feeds order by f.node)
       into v_waits, v_feeds
     from (

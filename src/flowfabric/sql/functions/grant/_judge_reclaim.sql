@@ -28,7 +28,7 @@ begin
   if ff._is_flow_cancelled(p_partition_key, p_row.flow_id) then
     return 'not_reclaimable';
   end if;
-  -- Read the row again: marking the lease may have counted a crash of an execution that ran alone.
+  -- Read the row again: if the execution ran alone, marking its lease has counted a crash.
   if exists (
     select from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id

@@ -1,8 +1,9 @@
 -- Declare the hooks of tasks. A hook is a task that is submitted when an execution ends. Workers
 -- and submitters call this.
 --
--- Item n says: if an execution of p_tasks[n] ends in the way p_kinds[n] (success, failure, cancel
--- or end), submit the task p_names[n] with the route, the priority and the options of item n.
+-- Item n is one hook. When an execution of p_tasks[n] ends in the way p_kinds[n] (success, failure,
+-- cancel or end), the task p_names[n] is submitted, with the route, the priority and the options of
+-- item n.
 --
 -- p_known lists the tasks that the caller knows. Earlier hooks of these tasks that are not in this
 -- call are removed, unless a newer version declared them. The call returns the removed hooks.

@@ -47,8 +47,8 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'registered_by', 'problem', 'must be 1 to 256 bytes without control characters'));
   end if;
-  -- Lock the limits of the task against ff.register_tasks: if a new route and a change of the
-  -- limits come at the same time, one of them must see the other.
+  -- Lock the limits of the task against ff.register_tasks. Without the lock, a new route and a
+  -- change of the limits at the same time might not see each other.
   perform pg_advisory_xact_lock_shared(u.number)
   from (select distinct ff._hash_limits(x.namespace, x.task) as number
         from unnest(p_namespaces, p_tasks) x(namespace, task)

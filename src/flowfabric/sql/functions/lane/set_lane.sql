@@ -96,7 +96,7 @@ begin
     state = coalesce(v_state, l.state),
     resumes_at = case when p_state is null then l.resumes_at else p_resumes_at end,
     retention = case when p_clear_retention then null else coalesce(p_retention, l.retention) end,
-    -- A change of the retention alone keeps the reason of the state.
+    -- If only the retention changes, the reason for the state stays.
     reason = case when p_state is null then coalesce(p_reason, l.reason) else p_reason end,
     changed_by = p_actor,
     changed_at = greatest(v_now, l.changed_at)

@@ -163,8 +163,8 @@ begin
   end if;
 
   if v_has_lost then
-    -- Explain who took the lease, and why. This stands outside the query because the explanation
-    -- itself queries a table.
+    -- Explain who took the lease, and why. The query itself cannot do this, because the explanation
+    -- runs a query, too.
     for i in 1 .. cardinality(v_judged) loop
       if v_judged[i].word in ('not_active', 'lease_revoked', 'stale_lease') then
         v_lost := ff._explain_lost_lease(

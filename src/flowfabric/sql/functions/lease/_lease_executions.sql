@@ -5,8 +5,9 @@
 -- attempt moves to the history. An interrupted execution resumes its attempt. p_reports_starts says
 -- that the holder will call ff.start_executions.
 --
--- A reclaim counts towards the limit of reclaims, with two exceptions: the worker crashed before it
--- started the execution, or the execution ran beside others and had crashed at most once before.
+-- A reclaim counts towards the limit of reclaims, except in two cases. It does not count if the
+-- worker crashed before it started the execution. Nor does it count if the execution ran beside
+-- others and had crashed at most once before.
 drop function if exists ff._lease_executions;
 create function ff._lease_executions(
   p_partition_key      smallint,
@@ -58,8 +59,8 @@ declare
     case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
   if not p_has_past then
-    -- All executions start their first attempt, the usual case: there is no history to move, and
-    -- all attempt columns are empty.
+    -- All executions start their first attempt, which is the usual case. There is no history to
+    -- move, and all attempt columns are empty.
     return query
     with item as materialized (
       select p_partition_key as pk, u.execution_id, u.n
@@ -208,7 +209,7 @@ begin
       company_count = e.company_count + case
         when e.ownership <> 'lease_expired_reclaimable' then 0
         when e.lease_start = 'waiting' then 1
-        -- A suspect had two crashes before, so this crash counts against it.
+        -- An execution with two earlier crashes is a suspect, so this crash counts against it.
         when e.lease_start = 'beside' and e.crash_count <= 2 then 1
         else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),
@@ -415,7 +416,7 @@ begin
       company_count = e.company_count + case
         when e.ownership <> 'lease_expired_reclaimable' then 0
         when e.lease_start = 'waiting' then 1
-        -- A suspect had two crashes before, so this crash counts against it.
+        -- An execution with two earlier crashes is a suspect, so this crash counts against it.
         when e.lease_start = 'beside' and e.crash_count <= 2 then 1
         else 0 end,
       started_at = coalesce(e.started_at, greatest(p_now, e.transitioned_at)),

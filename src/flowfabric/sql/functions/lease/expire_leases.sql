@@ -37,7 +37,7 @@ begin
     select e.execution_id, e.lease_expires_at <= greatest(v_now, e.transitioned_at) as is_expired
     from ff.execution e
     where e.partition_key = p_partition_key and e.due_at <= v_now
-      -- Leave rows that are due only for a deadline to ff.expire_executions.
+      -- Skip rows that are due only because of a deadline: ff.expire_executions handles them.
       and case when e.ownership = 'leased'
                 and (e.lease_expires_at <= greatest(v_now, e.transitioned_at)
                      or least(e.lease_expires_at, e.deadline_at, e.attempt_deadline_at) > v_now)

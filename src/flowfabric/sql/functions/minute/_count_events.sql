@@ -1,8 +1,9 @@
 -- Count the events of a page, and add the minutes from p_summed to p_close to the sums. Return the
 -- number of events counted. ff.roll_up_events describes what is counted.
 --
--- p_mask says how many events are timed: all with 0, every second with 1, every fourth with 3, and
--- so on. A hash of the event id decides, so that a pattern in the order of events does not matter.
+-- p_mask says how many events are timed: 0 means all, 1 every second event, 3 every fourth event,
+-- and so on. A hash of the event id decides, so that a pattern in the order of events does not
+-- matter.
 drop function if exists ff._count_events;
 create function ff._count_events(
   p_partition_key smallint,

@@ -5,7 +5,8 @@
 -- unfinished at the cursor and have committed since.
 --
 -- The page has whole transactions. It may have an event of an execution and lack an earlier event
--- of the same execution. A reader needs both in order (ff._read_events); counting does not.
+-- of the same execution. A reader needs both events in order (ff._read_events), but counting does
+-- not.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,

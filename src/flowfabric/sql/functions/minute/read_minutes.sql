@@ -36,7 +36,8 @@ returns table (
   counts      bigint[]
 )
 language plpgsql
--- One snapshot for all statements: a sum that is extended meanwhile must not be counted twice.
+-- All statements see one snapshot. Otherwise a sum that is extended meanwhile could be counted
+-- twice.
 stable
 security definer
 set search_path = pg_catalog, pg_temp
@@ -82,8 +83,8 @@ begin
   v_summed := coalesce((
     select m.summed_at from ff.minute_position m where m.partition_key = p_partition_key),
     '-infinity');
-  -- Begin with the time that has sums, and the time that has none yet. Divide every span until it
-  -- has a sum and is wanted as a whole, or is a minute.
+  -- Begin with two spans: the time that has sums, and the time that has none yet. Divide each span
+  -- until it has a sum and is wanted as a whole, or until it is a minute.
   with recursive span as (
     select 0 as level, r.low as starts_at, r.high as ends_at, r.low, r.high, false as is_read
     from (values (v_since, least(v_until, v_summed)), (greatest(v_since, v_summed), v_until))
@@ -92,7 +93,7 @@ begin
     select s.level + 1, c.starts_at, c.starts_at + l.length, s.low, s.high,
            c.starts_at >= s.low and (s.level = 3
              or c.starts_at < v_summed
-               -- The last sums are not finished: they end where the sums end.
+               -- The last sum of each length is not complete yet: it ends at v_summed.
                and (c.starts_at + l.length <= s.high or s.high = v_summed)
                and (p_step is null or date_bin(p_step, c.starts_at, p_since) = date_bin(
                  p_step, least(c.starts_at + l.length, s.high) - interval '1 minute', p_since)))

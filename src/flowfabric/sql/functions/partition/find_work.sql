@@ -160,8 +160,8 @@ begin
     p_namespace, p_lanes, p_tasks, coalesce(p_capabilities, '{}'), null, p_code_versions,
     p_unserved, p_finish_only, v_now);
   v_routes := v_covered.route_ids;
-  -- One query over all nodes. Citus accepts no `limit` in a lateral subquery, so the query finds
-  -- the partitions with work but not the rank of the work.
+  -- This is one query over all nodes. Citus accepts no `limit` in a lateral subquery, so the query
+  -- finds the partitions with work but not the rank of the work.
   return query
   select p.partition_key, 0::smallint
   from ff.partition p

@@ -88,7 +88,7 @@ begin
     cross join lateral unnest(x.quota_ids || x.budget_ids) g(id)
     group by g.id) s;
   if v_shut is not null then
-    -- Read only: a claim never waits for a report of usage.
+    -- Only read the budgets, without locks: a claim never waits for a report of usage.
     v_shut := array(
       select u.id from unnest(v_shut) u(id)
       -- A missing budget admits nothing.
@@ -104,7 +104,8 @@ begin
       held := p_held || ff._lock_gates(p_partition_key, array(
         select u.id from unnest(v_needed) u(id) where u.id <> all (p_held)), false);
     end if;
-    -- These are new statements, after the locks: subtract releases, then compute the room.
+    -- These are new statements, which run after the locks: they subtract releases, then compute the
+    -- room.
     if exists (select from ff.gate_release r where r.partition_key = p_partition_key) then
       with given_back as (
         delete from ff.gate_release r

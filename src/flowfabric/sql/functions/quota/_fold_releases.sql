@@ -1,7 +1,7 @@
--- Subtract releases (slots that were given back) from the counters of gates that executions wait
--- for. Then open the lines of gates that have room now; a rate may also have room again because
--- time has passed. Returns the gates that this call has locked. Gates that another transaction has
--- locked are skipped.
+-- Subtract releases from the counters of gates that executions wait for, and open the lines of
+-- gates that have room now. A release is a slot that was given back. A rate may also have room
+-- again because time has passed. Returns the gates that this call has locked. Gates that another
+-- transaction has locked are skipped.
 --
 -- If p_routes is given, only gates with a closed line of these routes are locked. If these routes
 -- have at most 100 closed lines, the call reads only the gates of these lines. Otherwise it reads

@@ -8,12 +8,12 @@
 -- reservation.
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
--- and budgets that refused a candidate, and p_held are the gates that this transaction has locked,
--- or null.
+-- and budgets that refused a candidate. p_held are the gates that this transaction has locked, or
+-- null.
 --
--- If a waiting execution has another gate without a free slot, the call also locks that gate,
--- unless another transaction has locked it, and adds it to `closed` and `held`. Without this, a
--- claim that meets thousands of full gates would judge their executions a few at a time.
+-- A waiting execution may have another gate without a free slot. If no other transaction has locked
+-- that gate, the call locks it and adds it to `closed` and `held`. Without this, a claim that meets
+-- thousands of full gates would judge their executions a few at a time.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;
@@ -79,7 +79,7 @@ begin
       select u.id from unnest(v_full) u(id)
       where u.id <> all (coalesce(p_held, '{}'))), false), '{}');
     -- This is a new statement, after the locks. A gate with a release may have room. An empty
-    -- release only says that the limit was written again, and the limit is read here.
+    -- release means only that the limit was written again; the limit is read here anyway.
     v_full := array(
       select u.id from unnest(v_full) u(id)
       cross join lateral (

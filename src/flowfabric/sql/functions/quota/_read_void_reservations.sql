@@ -1,13 +1,13 @@
 -- Return the gates in p_gate_ids whose reservation is void: the reserved slot, or the reserved start
 -- if p_of_starts is true.
 --
--- A reservation is valid while its execution waits in the line of another gate that allows it:
+-- The execution of a valid reservation waits in the line of another gate. In addition:
 --   a slot   the other gate has a higher id, and its line does not wait for a rate with a window of
 --            more than a minute
 --   a start  the other gate has a higher id, or its line waits for a slot
 -- No two executions can then wait for each other.
 --
--- Even in these cases the reservation is void if the lane of the execution is closed to claims, or
+-- Even then the reservation is void if the lane of the execution is closed to claims. It is also void
 -- if the line is open and no claim has served it for 30 seconds: perhaps no worker covers its route.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(

@@ -2,8 +2,9 @@
 -- locked the quota, and the gate in all partitions.
 --
 -- p_wanting are the partitions in which executions wait. Every other partition loses half of its
--- unused share. If the other partitions have no unused share, the shares in p_wanting are levelled:
--- if the largest exceeds the smallest by two or more, each of the largest loses one slot.
+-- unused share. If the other partitions have no unused share, the shares in p_wanting are made more
+-- equal. If the largest share exceeds the smallest by two or more, each of the largest shares loses
+-- one slot.
 drop function if exists ff._shrink_shares;
 create function ff._shrink_shares(p_gate_id bigint, p_wanting smallint[], p_now timestamptz)
 returns integer

@@ -1,10 +1,10 @@
--- Take slots of gates for executions that start their first attempt, and return null. If there is
--- not room for all of them, or if a budget is shut, change nothing and return the gates that this
--- call has locked.
+-- Take slots of gates for executions that start their first attempt. Return null if all of them got
+-- their slots. If there is not room for all of them, or if a budget is shut, change nothing and
+-- return the gates that this call has locked.
 --
 -- This call is the first of its transaction that locks gates, so it may wait for them. The update
--- itself takes the locks, because a separate locking statement would raise the cost by half. Slots
--- that were given back (releases) are counted only if there is no room without them.
+-- itself takes the locks, because a separate locking statement would raise the cost by half.
+-- Releases (slots that were given back) are subtracted only if there is no room otherwise.
 --
 -- Locks: gates in id order
 drop function if exists ff._take_slots;
@@ -29,7 +29,8 @@ declare
   v_locked integer;
   v_is_out boolean;
 begin
-  -- Read only: a claim never waits for a report of usage. A missing budget admits nothing.
+  -- Only read the budgets, without locks: a claim never waits for a report of usage. A missing
+  -- budget admits nothing.
   if p_gate_ids[cardinality(p_gate_ids)] >= 4611686018427387904 and exists (
        select from unnest(p_gate_ids) u(id)
        where u.id >= 4611686018427387904 and not exists (

@@ -1,8 +1,9 @@
--- Do work at gates and lines, if no claim has done it. A reconciler calls this.
+-- Do the work at gates and lines that no claim has done. A reconciler calls this.
 --
--- The call gives back expired slots of ff.check_admission, counts releases at their gates, opens
--- the lines of budgets that have room, drops reservations that no execution needs, and removes
--- empty lines. A login that is bound to a namespace sweeps only the gates of that namespace.
+-- The call gives back expired slots of ff.check_admission, and counts releases at their gates. It
+-- opens the lines of budgets that have room, drops reservations that no execution needs, and
+-- removes empty lines. A login that is bound to a namespace sweeps only the gates of that
+-- namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -58,8 +59,7 @@ begin
     select p_partition_key, u.id, count(*) from unnest(v_gates) u(id) group by u.id;
   end if;
 
-  -- If a gate is to open later than one window from now, the clock went back after that time was
-  -- set.
+  -- A gate opens within one window. If its stored time is later, the clock went back.
   perform ff._fold_releases(p_partition_key, null, v_now, v_bound);
   v_asked := array(
     select g.gate_id from ff.gate g

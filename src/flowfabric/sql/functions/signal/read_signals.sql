@@ -1,10 +1,10 @@
 -- Read the next signals of the feed after a cursor, in order of their transactions. Also return the
 -- cursor after them. A signal can be read once its transaction has committed, and is never skipped.
 --
--- A cursor is a generation of the partition and a snapshot in it, as for ff.read_events: it says
--- which transactions were delivered. The cursor null reads from the beginning. The cursor `now`
--- reads nothing, and returns the cursor of this moment. The cursor never moves beyond the delivered
--- signals.
+-- A cursor names a generation of the partition and a snapshot in that generation, as in
+-- ff.read_events. The snapshot says which transactions were delivered. The cursor null reads from
+-- the beginning. The cursor `now` reads nothing, and returns the cursor of this moment. The cursor
+-- never moves beyond the delivered signals.
 --
 -- A page holds signals of one generation. Older generations are complete, so all their rows are
 -- visible. When a generation is read to its end, the next one follows.

@@ -1,6 +1,6 @@
--- Move executions that have steps to the route with a code version. If the version is null, move
--- executions that have no steps back to the route on which they were submitted. The caller holds
--- the row locks.
+-- Move executions to the route with their new code version, if they have steps. If the version is
+-- null, move executions without steps back to the route on which they were submitted. The caller
+-- holds the row locks.
 drop function if exists ff._move_to_versions;
 create function ff._move_to_versions(
   p_partition_key smallint,

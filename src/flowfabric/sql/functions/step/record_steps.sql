@@ -119,7 +119,8 @@ begin
       p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
       p_wait);
   else
-    -- One verdict per execution, from its first item. Items with another fence are `busy`.
+    -- Judge each execution once, by the fence of its first item. Items with another fence are
+    -- `busy`.
     v_fences := array(
       select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
       group by u.id order by 1);

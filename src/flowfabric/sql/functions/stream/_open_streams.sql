@@ -93,7 +93,8 @@ begin
       offset 0) i
     where s.partition_key = i.pk and s.execution_id = i.id;
 
-    -- Along the valid frames the positions never decrease, and the last chunk is always valid.
+    -- From one valid frame to the next, the position never decreases. The last chunk is always
+    -- valid.
     select array_agg(u.id), array_agg(greatest(s.last_ms, v_ms)),
            array_agg(case when s.last_ms >= v_ms then s.last_seq + 1 else 0 end),
            array_agg(coalesce(m.to_ms, k.ms, 0)), array_agg(coalesce(m.to_seq, k.seq, 0))

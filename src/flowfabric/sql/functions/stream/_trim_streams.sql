@@ -1,10 +1,9 @@
 -- Remove the oldest chunks of streams that have more frames than they may keep. The caller has
 -- locked the streams.
 --
--- Of the best-effort frames, the newest stay: about as many as arrive within twice their time to
--- live. Of the summary frames, the newest 64 stay. Durable frames are removed only if the policy
--- limits their number. In that case the floor of the stream rises, which tells readers that frames
--- are gone.
+-- The newest best-effort frames stay: about as many as arrive within twice their time to live. The
+-- newest 64 summary frames stay, too. Durable frames are removed only if the policy limits their
+-- number. In that case the floor of the stream rises, which tells readers that frames are gone.
 --
 -- Only whole chunks are removed, so a few more frames may stay.
 drop function if exists ff._trim_streams;

@@ -80,8 +80,8 @@ begin
     and x.kind = 'wait' and x.taken_as is null and exists (
       select from unnest(v_row.wait_names, v_row.wait_occurrences) u(name, occurrence)
       where u.name = x.name and u.occurrence = x.occurrence);
-  -- Collect the waitpoints and the names that the waits take, to count the signals for other waits.
-  -- Names of an approval are left out: only its tokens can answer it.
+  -- Collect the waitpoints and the names that the waits take. All other signals are for other
+  -- waits. Names of an approval are left out: only its tokens can answer it.
   v_points := array(
     select n.id::uuid from jsonb_array_elements(v_waits) w
     cross join lateral jsonb_object_keys(w -> 'names') n(id));

@@ -1,5 +1,5 @@
--- Return why an execution can continue, or null if it cannot. It can continue if one of the given
--- waits has a taken answer, if signals satisfy one of them, or if one has timed out. Changes
+-- Return why an execution can continue, or null if it cannot. It can continue if the answer of a
+-- given wait was taken, if signals satisfy one of the waits, or if a wait has timed out. Changes
 -- nothing. The caller has locked the execution, and has noticed its signals in an earlier
 -- statement.
 drop function if exists ff._read_ready;

@@ -26,8 +26,8 @@ begin
     where s.partition_key = p_partition_key and s.execution_id = any (p_execution_ids)
       and s.closed_at is null
   loop
-    -- A wait that is only due does not wake the execution: the timeout of the suspension decides
-    -- what happens then.
+    -- If the time of a wait is over, this does not wake the execution: the timeout of the
+    -- suspension decides what happens.
     v_ready := ff._read_ready(
       p_partition_key, v_row.execution_id, v_row.wait_names, v_row.wait_occurrences, '-infinity');
     if v_ready is not null then

@@ -3,9 +3,9 @@
 -- comes first. The same attempt resumes afterwards.
 --
 -- The holder has opened the waits with ff.ask_waits. If the suspension would end at once, the
--- answer is `already_satisfied`, and the holder keeps its lease. This is so if signals satisfy one
--- of the waits, if the answer of a wait was taken, if a wait has timed out, if enough executions
--- have ended, or if p_until_at has come.
+-- answer is `already_satisfied`, and the holder keeps its lease. This is so if signals satisfy a
+-- wait, if the answer of a wait was taken, or if a wait has timed out. It is also so if enough
+-- executions have ended, or if p_until_at has come.
 --
 -- The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.
 -- p_timeout_behavior says what happens at the timeout: auto_resume (wake the execution), fail,

@@ -1,6 +1,6 @@
--- Describe a task as its app registered it: its version, the JSON Schemas of its arguments and of
--- its result, its limits, and the schemas of the signals it takes. Returns no row if no app has
--- registered the task.
+-- Describe a task as its app registered it: its version, its limits, and the JSON Schemas of its
+-- arguments, of its result and of the signals it takes. Returns no row if no app has registered the
+-- task.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

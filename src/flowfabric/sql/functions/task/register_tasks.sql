@@ -104,8 +104,8 @@ begin
       'field', v_field, 'problem', v_problem, 'task', v_which)));
   end if;
 
-  -- Lock the limits against ff.register_routes: if a new route and a change of the limits come at
-  -- the same time, one of them must see the other.
+  -- Lock the limits against ff.register_routes. Without the lock, a new route and a change of the
+  -- limits at the same time might not see each other.
   perform pg_advisory_xact_lock(u.number)
   from (select distinct ff._hash_limits(p_namespace, x.task) as number
         from unnest(p_tasks, p_limits) x(task, limits)

@@ -45,7 +45,8 @@ begin
     v_size := 2;
   end if;
   v_body := substr(v_bytes, 1, 36 + v_size);
-  -- Bytes that are not text must not raise an error. Escaped, they are a name that no key has.
+  -- Bytes that are not text must not raise an error: they are escaped, which makes a name that no
+  -- key has.
   v_kid := encode(substr(v_bytes, 3, v_size), 'escape');
   select k.* into v_key from ff.hmac_key k where k.kid = v_kid;
   -- Decode the address before the token is known to be valid, so that every token costs the same

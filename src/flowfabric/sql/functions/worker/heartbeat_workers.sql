@@ -1,8 +1,8 @@
 -- Record that workers are alive, how many handlers each runs, and how long its event loop took to
 -- answer. One call serves all workers of a process.
 --
--- Returns each worker that must act: with `register` if the worker is not registered, with `drain`
--- if ff.drain_worker has asked for it. A heartbeat writes no event.
+-- Returns a row for each worker that must act. The row says `register` if the worker is not
+-- registered, and `drain` if ff.drain_worker has asked for it. A heartbeat writes no event.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -17,7 +17,7 @@ create table ff.lane (
   -- operator's options override the others
   declared      jsonb,
   options       jsonb,
-  -- taken from the options in force: the gate of the limit, and the turns of keys
+  -- copied from the options in force: the gate of the limit, and the turns of fair keys
   gate_id       bigint,
   weights       jsonb,
   registered_at timestamptz   not null,
@@ -39,7 +39,7 @@ create table ff.route (
   -- the code version that recorded the steps of the executions on this route; null before the first
   -- step
   code_version  text,
-  -- whether ff.task has limits for the task: then a submit must name each limit, with its key
+  -- whether ff.task has limits for the task; if so, a submit must name each limit, with its key
   is_limited    boolean     not null default false,
   registered_at timestamptz not null,
   constraint route_id_is_63_bits check (route_id >= 0),

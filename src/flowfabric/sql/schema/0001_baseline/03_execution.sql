@@ -66,7 +66,8 @@ create table ff.execution (
   replay_count         integer            not null default 0,
   reclaim_count        integer            not null default 0,
   max_reclaims         integer            not null default 100,
-  -- reclaims after a crash while it ran beside others; they do not count towards max_reclaims
+  -- how many reclaims followed a crash while it ran beside others; they do not count towards
+  -- max_reclaims
   company_count        integer            not null default 0,
   -- number of waits for runs so far
   wait_no              integer            not null default 0,
@@ -112,8 +113,8 @@ create table ff.execution (
     end) stored,
   namespace            text               not null,
 
-  -- timers; due_at is never later than a timer that is set. It may be earlier, so that a renewal
-  -- need not change it
+  -- the timers. due_at is the time of the next timer, or an earlier time: renewing a lease moves
+  -- its timer, and leaves due_at as it is
   due_at               timestamptz,
   delayed_until        timestamptz,
   reclaim_at           timestamptz,
@@ -163,7 +164,7 @@ create table ff.execution (
   -- how many runs the current wait still needs
   wait_left            integer,
   suspension_id        uuid,
-  -- the quotas and budgets that apply to it, sorted; and the gate in whose line it waits
+  -- the quotas and budgets that apply to it, each list sorted, and the gate in whose line it waits
   quota_ids            bigint[],
   budget_ids           bigint[],
   line_id              bigint,
@@ -232,7 +233,7 @@ create table ff.execution (
   autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
--- Claimable rows satisfy this predicate. There is no column for it.
+-- A row is claimable if it satisfies this predicate. No column stores this.
 create index execution_ready on ff.execution
   (partition_key, route_id, rank, order_at, execution_id)
   where phase = 'runnable' and eligibility = 'eligible_now';
@@ -242,7 +243,8 @@ create index execution_reclaim on ff.execution
   where ownership in ('lease_expired_reclaimable', 'lease_revoked') and reclaim_at is null
     and line_id is null;
 
--- One index for all timers. A reader of a due row looks at its columns to see which timer is due.
+-- This index serves all timers. A reader of a due row looks at its columns to see which timer is
+-- due.
 create index execution_due on ff.execution (partition_key, due_at) where due_at is not null;
 
 -- Rows that an operator may look for. An execution that succeeds is never in this index.

@@ -18,6 +18,7 @@ create table ff.idempotency_key (
 create index idempotency_key_expiry on ff.idempotency_key (partition_key, expires_at)
   where expires_at > '-infinity';
 
--- Finds the key of an execution. The predicate is there for the same reason.
+-- Finds the key of an execution. As above, the predicate only keeps the planner from using this
+-- index to look up a key.
 create index idempotency_key_execution on ff.idempotency_key (partition_key, execution_id)
   where execution_id > '00000000-0000-0000-0000-000000000000';

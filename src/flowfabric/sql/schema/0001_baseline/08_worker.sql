@@ -10,15 +10,15 @@ create table ff.worker (
   tasks              text[],
   capabilities       text[]      not null,
   liveness_ttl       interval    not null,
-  -- the version of its code, and other versions whose journals it reads; it takes over the
-  -- executions of a version that has had no worker for version_grace
+  -- the version of its code, and other versions whose journals it reads. If a version has had no
+  -- worker for version_grace, this worker takes over its executions
   code_version       text,
   reads              text[]      not null default '{}',
   version_grace      interval    not null default '60 seconds',
   -- whether it only finishes executions that its version has begun
   finish_only        boolean     not null default false,
-  -- where it runs, and how many handlers it can run at once; then, from its last heartbeat, how
-  -- many it runs and the lag of its event loop
+  -- where it runs, and how many handlers it can run at once. Its last heartbeat said how many it
+  -- runs, and the lag of its event loop
   host               text,
   slots              integer,
   running            integer     not null default 0,

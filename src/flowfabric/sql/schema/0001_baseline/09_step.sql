@@ -9,7 +9,7 @@
 -- The kind `wait` is a wait for signals. It is open until the holder takes its answer: signals, its
 -- timeout, or the decision of an operator to resume the execution. Its value is the payload of the
 -- signal. A retry or a replay drops an answer other than a signal: opened_at is then null, and the
--- next ask opens the wait anew.
+-- next call of ff.ask_waits opens the wait again.
 create type ff.step_kind as enum ('step', 'failure', 'sleep', 'now', 'wait');
 
 create table ff.step (
@@ -27,13 +27,13 @@ create table ff.step (
   until_at      timestamptz,
   encoding      text,
   value         bytea,
-  -- the highest position that was recorded, as far as the run knew, when the step started; -1 for
-  -- none; null if the caller did not pass it
+  -- the highest recorded position that the run knew when the step started; -1 for none; null if the
+  -- caller did not pass it
   follows       integer,
   -- what a wait waits for
   condition     jsonb,
   opened_at     timestamptz,
-  -- when the answer became complete; the earliest of several racing branches wins
+  -- when the answer became complete; if several branches race, the earliest time wins
   ready_at      timestamptz,
   taken_at      timestamptz,
   taken_as      text,

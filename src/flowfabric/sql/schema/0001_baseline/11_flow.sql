@@ -59,10 +59,10 @@ create table ff.edge (
   outcome          ff.outcome,
   resolved_at      timestamptz,
   -- the version of the upstream member when a replay of the downstream member reopened the edge;
-  -- only an end of the upstream member after this version resolves the edge
+  -- only a later end of the upstream member resolves the edge
   reopened_version integer,
-  -- the version of the upstream member at its success, if it was replayed after that; the kept
-  -- result of this success is the input of the downstream member
+  -- which result of the upstream member is kept for the downstream member: the version that the
+  -- upstream member had at that success; null unless the upstream member was replayed
   kept_version     integer,
   primary key (partition_key, flow_id, edge_id),
   constraint not_to_itself check (upstream_id <> downstream_id),
@@ -85,7 +85,8 @@ create index edge_upstream on ff.edge (partition_key, upstream_id);
 
 create index edge_downstream on ff.edge (partition_key, downstream_id, group_no);
 
--- Edges whose kept result a new success of the upstream member may replace.
+-- Edges with a kept result. If the upstream member succeeds again, its new result may replace the
+-- kept result.
 create index edge_kept on ff.edge (partition_key, upstream_id, downstream_id)
   where kept_version is not null;
 
@@ -148,7 +149,8 @@ create index edge_group_flow on ff.edge_group (partition_key, flow_id, downstrea
 create index edge_group_cancel on ff.edge_group (partition_key, cancel_enqueued_at)
   where cancel_pending;
 
--- The backlog of a flow cancel: one row for the flow, and one for each member still to end.
+-- The backlog of a cancelled flow: one row for the flow, and one for each member that must still
+-- end.
 create table ff.cancel_backlog (
   partition_key smallint              not null,
   flow_id       uuid                  not null,

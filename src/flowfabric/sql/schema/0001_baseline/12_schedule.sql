@@ -52,7 +52,8 @@ create table ff.schedule (
   -- the partition of last_id: it depends on the number of partitions at that time
   last_partition   smallint,
   fired_count      bigint            not null default 0,
-  -- the last call that fired and how many times it fired, so that a repeat gets the same answer
+  -- the last call that fired the schedule, and how many times; a repeat of the call gets the same
+  -- answer
   last_call_id     uuid,
   last_call_count  integer,
   declared_at      timestamptz       not null,

@@ -190,8 +190,8 @@ select 'T25', 'time_out_suspension', s.phase, s.ownership, s.eligibility, s.atte
 from open_state s, unnest(array['failed', 'cancelled', 'expired']::ff.event_kind[]) k(kind)
 where s.phase = 'suspended';
 
--- A suspension ends by a signal, by the ends of runs or by an operator (T18), ends by its timeout
--- (T26), or is escalated (T27).
+-- A suspension ends by a signal, by the ends of runs or by an operator (T18), or by its timeout
+-- (T26). Or it is escalated (T27).
 insert into ff.transition
 select t.number, t.cause::ff.cause, s.phase, s.ownership, s.eligibility, s.attempt_state,
        t.phase::ff.phase, 'unowned', t.eligibility::ff.eligibility, 'attempt_interrupted',

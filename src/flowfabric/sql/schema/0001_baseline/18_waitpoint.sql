@@ -10,7 +10,7 @@ create table ff.waitpoint (
   attempt_index   integer     not null,
   -- the key that signs its token
   kid             text        not null,
-  -- the step that records it; a replay that deletes the step closes it
+  -- the step that records it; a replay that deletes this step also closes the waitpoint
   step_name       text,
   step_occurrence integer,
   created_at      timestamptz not null,
@@ -68,7 +68,7 @@ create table ff.hmac_key (
   is_active    boolean     not null,
   -- null for the key that the migration makes
   created_at   timestamptz,
-  -- until when an inactive key still verifies
+  -- when an inactive key stops verifying tokens
   lapses_at    timestamptz,
   constraint hmac_key_shape check (
     kid ~ '^[A-Za-z0-9._-]{1,32}$' and octet_length(inner_block) = 64

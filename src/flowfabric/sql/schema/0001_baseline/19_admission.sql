@@ -75,7 +75,7 @@ create table ff.gate (
   wanted_at     timestamptz,
   -- the execution for which one slot is kept free while it waits for another of its gates
   reserved_for  uuid,
-  -- the same for one start within the window of the rate
+  -- the execution for which one start within the window of the rate is kept free
   start_for     uuid,
   primary key (partition_key, gate_id),
   constraint gate_id_is_62_bits check (gate_id between 0 and 4611686018427387903)

@@ -106,7 +106,8 @@ create index stream_chunk_trim on ff.stream_chunk (partition_key, execution_id, 
   where mode in ('summary', 'best_effort');
 
 
--- The document that the summary frames of an execution have built. Its version is their number.
+-- The document that the summary frames of an execution have built. Its version is the number of
+-- these frames.
 create table ff.stream_summary (
   partition_key    smallint    not null,
   execution_id     uuid        not null,

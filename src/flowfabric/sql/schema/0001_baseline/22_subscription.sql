@@ -16,7 +16,7 @@ create table ff.subscription (
   cursor_text      text        not null,
   -- what the consumer does if the events after the cursor are gone
   on_expiry        text        not null,
-  -- how long events stay for it after the time at which they would have been trimmed
+  -- how much longer events are kept for it after they are due to be trimmed
   keep             interval    not null,
   holder_id        uuid,
   -- the consumer in words, for people

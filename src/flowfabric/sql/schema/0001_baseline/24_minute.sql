@@ -24,8 +24,8 @@ create table ff.minute (
   constraint each_bucket_has_a_count check (cardinality(buckets) = cardinality(counts))
 );
 
--- Up to where the events of a partition are counted. Counts and position change in one transaction,
--- so every event is counted once.
+-- How far the events of a partition have been counted. Counts and position change in one
+-- transaction, so every event is counted once.
 create table ff.minute_position (
   partition_key smallint    primary key,
   cursor_text   text        not null,
