@@ -94,16 +94,7 @@ begin
       p_partition_key, v_rated[v_nth], p_asked[array_position(p_gate_ids, v_rated[v_nth])], p_now);
   end loop;
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
-    update ff.line y set is_open = t.is_open, served_at = p_now
-    from (
-      select p_partition_key as pk, u.id,
-             coalesce(x.running < x.max_running, true) and x.opens_at is null as is_open
-      from unnest(p_gate_ids) u(id)
-      cross join lateral (
-        select g.running, g.max_running, g.opens_at from ff.gate g
-        where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
-      offset 0) t
-    where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
+    perform ff._write_lines(p_partition_key, p_gate_ids, '{}', p_now);
   end if;
   return null;
 end;
