@@ -55,6 +55,7 @@ begin
       -- After the highest id, the search continues with the lowest.
       with recursive released(gate_id, n, is_low) as (
         select v_start, 0, false
+        where exists (select from ff.line y where y.partition_key = p_partition_key)
         union all
         select coalesce(x.gate_id, case when not g.is_low then (
                  select r.gate_id from ff.gate_release r

@@ -1,6 +1,6 @@
 -- Take slots of gates for executions that start their first attempt, and return null. If there is
 -- not room for all of them, or if a budget is shut, change nothing and return the gates that this
--- call has locked.
+-- call has locked. p_gate_ids must be sorted, so that budgets come last.
 --
 -- This call is the first of its transaction that locks gates, so it may wait for them. The update
 -- itself takes the locks, because a separate locking statement would raise the cost by half. Slots
@@ -26,21 +26,23 @@ as $$
 declare
   v_full   bigint[];
   v_rated  bigint[];
+  v_quotas integer;
   v_locked integer;
   v_is_out boolean;
 begin
+  v_quotas := width_bucket(4611686018427387903, p_gate_ids);
   -- Read only: a claim never waits for a report of usage. A missing budget admits nothing.
-  if p_gate_ids[cardinality(p_gate_ids)] >= 4611686018427387904 and exists (
-       select from unnest(p_gate_ids) u(id)
-       where u.id >= 4611686018427387904 and not exists (
-         select from ff.budget b where b.budget_id = u.id and not b.is_shut offset 0)) then
+  if v_quotas < cardinality(p_gate_ids) and (
+       select count(*) from ff.budget b
+       where b.budget_id = any (p_gate_ids[v_quotas + 1:]) and not b.is_shut)
+     < cardinality(p_gate_ids) - v_quotas then
     return '{}';
   end if;
   with took as (
     update ff.gate g set running = g.running + t.asked
     from (select p_partition_key as pk, u.id, u.asked
-          from unnest(p_gate_ids, p_asked) u(id, asked)
-          where u.id < 4611686018427387904 order by u.id offset 0) t
+          from unnest(p_gate_ids[:v_quotas], p_asked[:v_quotas]) u(id, asked)
+          order by u.id offset 0) t
     where g.partition_key = t.pk and g.gate_id = t.id
     returning g.gate_id, g.running, g.max_running, g.rate,
               num_nonnulls(g.reserved_for, g.start_for) > 0 as is_reserved
@@ -51,8 +53,7 @@ begin
     into v_full, v_rated, v_is_out, v_locked
   from took k;
   -- A gate with a reservation is left to _admit_candidates. A missing gate admits nothing.
-  v_is_out := coalesce(v_is_out, false) or v_locked <> (
-    select count(*) from unnest(p_gate_ids) u(id) where u.id < 4611686018427387904);
+  v_is_out := coalesce(v_is_out, false) or v_locked <> v_quotas;
   if v_full is not null then
     with given_back as (
       delete from ff.gate_release r

@@ -110,9 +110,11 @@ begin
   -- No execution waits for releases of gates without a line. They are counted here so that they do
   -- not pile up.
   v_asked := array(
-    select distinct r.gate_id
-    from (select x.gate_id from ff.gate_release x
-          where x.partition_key = p_partition_key order by x.gate_id limit 10 * p_limit) r
+    select r.gate_id
+    from (select distinct w.gate_id
+          from (select x.gate_id from ff.gate_release x
+                where x.partition_key = p_partition_key order by x.gate_id limit 10 * p_limit) w
+          offset 0) r
     where not exists (
       select from ff.line y
       where y.partition_key = p_partition_key and y.gate_id = r.gate_id offset 0)
