@@ -202,18 +202,24 @@ class GatedModel(SuspendingModel):
     # Claims
 
     def _is_within_reach(self, e: Execution) -> bool:
-        """Return whether a claim reads an execution: it is in no line, or its line is open."""
+        """Return whether a claim reads an execution: it is in no line, or its line is open.
+
+        While the rate of a gate has no room, its line is open only to what resumes.
+        """
         if e.line_id is None:
             return True
-        if self.lines[e.route, e.line_id].is_open or e.line_id >= BUDGETS:
+        if e.line_id >= BUDGETS:
             return self.lines[e.route, e.line_id].is_open
         gate = self.gates[e.line_id]
         is_due = gate.opens_at is not None and gate.opens_at <= self.now
+        has_start = gate.opens_at is None or is_due or not self._starts(e)
+        if self.lines[e.route, e.line_id].is_open:
+            return has_start
         if not gate.is_released and not is_due:
             return False
         reserved = gate.reserved_for is not None
         has_slot = gate.most is None or self.used(e.line_id) + reserved < gate.most
-        return has_slot and (gate.opens_at is None or is_due)
+        return has_slot and has_start
 
     def _admit(self, e: Execution) -> bool:
         refuser, is_by_rate = self._refuser(e)

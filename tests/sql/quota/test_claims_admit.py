@@ -367,6 +367,91 @@ async def test_a_resumed_execution_does_not_wait_for_a_rate_behind_those_that_st
     assert [(one.execution_id, one.claim_kind) for one in found] == [(first.id, "resumed")]
 
 
+async def stand_in_line_to_resume(admission, engine, **limits):
+    """Make an execution that will resume wait for a slot behind two starts. Return it and these."""
+    gate = await admission.quota(concurrency=2, rate_window_ms=3_600_000, **limits)
+    (waiting,) = await admission.submit(1, quotas=[gate])
+    await engine.release(await engine.take(waiting.id))
+    await admission.submit(2, quotas=[gate], priority=10)
+    starts = await engine.claim(2)
+    assert len(starts) == 2
+    assert await engine.claim(1) == []
+    assert (await engine.row(waiting.id))["line_id"] == gate
+    return waiting.id, starts
+
+
+async def open_by_claim(admission, engine):
+    pass
+
+
+async def open_by_sweep(admission, engine):
+    assert (await sweep(admission))["handled"] == 0
+
+
+async def open_by_hold(admission, engine):
+    answer = await admission.one(
+        "check_admission", partition_key=0, quota="api", key=None, hold_id=uuid4()
+    )
+    assert answer["outcome"] == "rate_exceeded"
+
+
+@pytest.mark.parametrize("opens", [open_by_claim, open_by_sweep, open_by_hold])
+async def test_a_resumed_execution_in_line_for_a_slot_does_not_wait_for_the_rate(
+    admission, engine, clock, opens
+):
+    await clock.freeze()
+    waiting, starts = await stand_in_line_to_resume(admission, engine, rate=3)
+    # These wait for the rate in the same line, and come first.
+    gate = (await engine.row(waiting))["line_id"]
+    behind = [one.id for one in await admission.submit(3, quotas=[gate], priority=10)]
+    await engine.complete(starts[0])
+    await opens(admission, engine)
+    found = await engine.claim(2)
+    assert [(one.execution_id, one.claim_kind) for one in found] == [(waiting, "resumed")]
+    # Nothing else resumes, so the line is closed again.
+    assert await engine.claim(2) == []
+    assert not await engine.connection.fetchval("select is_open from ff.line")
+    assert {(await engine.row(id_))["line_id"] for id_ in behind} == {gate}
+
+
+async def test_a_claim_that_uses_up_a_rate_goes_on_to_those_that_resume(admission, engine, clock):
+    await clock.freeze()
+    waiting, starts = await stand_in_line_to_resume(admission, engine, rate=4)
+    gate = (await engine.row(waiting))["line_id"]
+    first, _ = await admission.submit(2, quotas=[gate], priority=10)
+    for lease in starts:
+        await engine.complete(lease)
+    found = await engine.claim(2)
+    assert [(one.execution_id, one.claim_kind) for one in found] == [
+        (first.id, "fresh"),
+        (waiting, "resumed"),
+    ]
+
+
+async def test_a_start_in_another_lane_that_uses_up_a_rate_lets_resume(admission, engine, clock):
+    await clock.freeze()
+    waiting, starts = await stand_in_line_to_resume(admission, engine, rate=4)
+    gate = (await engine.row(waiting))["line_id"]
+    await admission.submit(1, quotas=[gate], route=await engine.register(lane="other"))
+    for lease in starts:
+        await engine.complete(lease)
+    assert len(await engine.claim(1, lanes=["other"])) == 1
+    assert (await engine.take(waiting)).claim_kind == "resumed"
+
+
+async def test_a_line_that_nobody_can_resume_from_is_closed_again(admission, engine, clock):
+    await clock.freeze()
+    waiting, starts = await stand_in_line_to_resume(admission, engine, rate=3)
+    gate = (await engine.row(waiting))["line_id"]
+    await admission.submit(1, quotas=[gate])
+    await engine.complete(starts[0])
+    await sweep(admission)
+    assert await engine.connection.fetchval("select is_open from ff.line")
+    await engine.cancel(waiting)
+    await sweep(admission)
+    assert not await engine.connection.fetchval("select is_open from ff.line")
+
+
 async def test_a_repeated_submit_is_a_duplicate_though_its_quota_has_no_room_now(admission, engine):
     gate = await admission.quota(concurrency=2, overflow="refuse")
     keyed = Item(quotas=(gate,), key="k", fingerprint=b"x")

@@ -1,8 +1,8 @@
 -- A line is closed only for a reason.
 --
--- The reason is one of these: its gate has no room, its gate opens at a known time, its gate has a
--- release that no claim has counted yet, or its budget is shut. A reserved slot or start takes
--- room.
+-- The reason is one of these: its gate has no room, its gate opens at a known time and no execution
+-- in the line resumes its attempt, its gate has a release that no claim has counted yet, or its
+-- budget is shut. A reserved slot or start takes room.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   everything
@@ -26,7 +26,10 @@ where not y.is_open and y.served_at < ff.now() - interval '15 s'
       select from ff.execution e
       where e.partition_key = g.partition_key and e.execution_id = g.reserved_for
         and e.line_id is not null) then 1 else 0 end
-    or g.opens_at is not null
+    or g.opens_at is not null and not exists (
+      select from ff.execution e
+      where e.partition_key = y.partition_key and e.line_id = y.gate_id
+        and e.route_id = y.route_id and e.attempt_state = 'attempt_interrupted')
     or exists (
       select from ff.execution e
       where e.partition_key = g.partition_key and e.execution_id = g.start_for

@@ -183,13 +183,12 @@ begin
     select array_agg(s.id), array_agg(s.asked) into v_gates, v_asked
     from (
       select g.id, count(*)::integer as asked
-      from unnest(v_places) u(place)
-      cross join lateral (
-        select x.quota_ids || x.budget_ids as gate_ids
+      from (
+        -- This costs half as much as `unnest` in a lateral join.
+        select unnest(x.quota_ids || x.budget_ids) as id
         from ff.execution x
-        where x.ctid = u.place
-          and case when x.partition_key = p_partition_key then true else false end offset 0) x
-      cross join lateral unnest(x.gate_ids) g(id)
+        where x.ctid = any (v_places)
+          and case when x.partition_key = p_partition_key then true else false end) g
       group by g.id
       order by g.id) s;
     if p_lane_gate is not null

@@ -161,7 +161,8 @@ begin
         p_partition_key, v_round.picked, p_limited, p_lane_gates) or v_round.is_gated;
     end if;
     if v_round.is_gated and v_round.picked <> '{}' then
-      v_admission := ff._admit_candidates(p_partition_key, v_round.picked, v_gates, v_now);
+      v_admission := ff._admit_candidates(
+        p_partition_key, v_round.picked, v_picked, v_gates, v_now);
       v_gates := v_admission.held;
       v_round.picked := v_admission.admitted;
       if v_admission.closed <> '{}' then

@@ -145,29 +145,48 @@ begin
     ) m
     where p_reclaiming
     union all
-    -- If there are many lines, begin with the lines that were served longest ago.
+    -- If there are many lines, begin with the lines that were served longest ago. If the rate of a
+    -- gate has no room, read only executions that resume.
     select m.rank, r.turn, m.order_at, m.execution_id
     from route r
     cross join lateral (
-      select y.gate_id from ff.line y
+      select y.gate_id, exists (
+               select from ff.gate g
+               where g.partition_key = p_partition_key and g.gate_id = y.gate_id
+                 and case when g.opens_at > p_now then true else false end offset 0) as is_rated
+      from ff.line y
       where y.partition_key = p_partition_key and y.route_id = r.route_id and y.is_open
       order by y.served_at
       limit 200
     ) l
     cross join lateral (
-      select e.rank, e.order_at, e.execution_id
-      from ff.execution e
-      where e.partition_key = p_partition_key and e.line_id = l.gate_id
-        and e.route_id = r.route_id
-        and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
-        and case when p_worker_id is null then true else not exists (
-              select from ff.grant g
-              where g.partition_key = p_partition_key and g.execution_id = e.execution_id
-                and case when g.expires_at > p_now and g.worker_id <> p_worker_id
-                      then true else false end
-              offset 0) end
-      order by e.rank, e.order_at, e.execution_id
-      limit p_window
+      (select e.rank, e.order_at, e.execution_id
+       from ff.execution e
+       where not l.is_rated and e.partition_key = p_partition_key and e.line_id = l.gate_id
+         and e.route_id = r.route_id
+         and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+         and case when p_worker_id is null then true else not exists (
+               select from ff.grant g
+               where g.partition_key = p_partition_key and g.execution_id = e.execution_id
+                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                       then true else false end
+               offset 0) end
+       order by e.rank, e.order_at, e.execution_id
+       limit p_window)
+      union all
+      (select e.rank, e.order_at, e.execution_id
+       from ff.execution e
+       where l.is_rated and e.partition_key = p_partition_key and e.line_id = l.gate_id
+         and e.route_id = r.route_id and e.attempt_state = 'attempt_interrupted'
+         and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+         and case when p_worker_id is null then true else not exists (
+               select from ff.grant g
+               where g.partition_key = p_partition_key and g.execution_id = e.execution_id
+                 and case when g.expires_at > p_now and g.worker_id <> p_worker_id
+                       then true else false end
+               offset 0) end
+       order by e.rank, e.order_at, e.execution_id
+       limit p_window)
     ) m
     where p_with_lines
   ) c

@@ -6,8 +6,9 @@
 -- candidate, the candidate stays as it is. `closed` lists the gates of quotas, and the budgets,
 -- that refused a candidate.
 --
--- p_held are the gates that this transaction has locked. If p_held is null, it has locked none, so
--- this call may wait for gates.
+-- p_picked are executions that the claim has admitted before and will lease. p_held are the gates
+-- that this transaction has locked. If p_held is null, it has locked none, so this call may wait for
+-- gates.
 --
 -- A candidate under several quotas may be refused again and again. After five refusals it makes
 -- reservations at its other quotas that have room: a start (ff.gate.start_for) and a slot
@@ -27,6 +28,7 @@ drop function if exists ff._admit_candidates;
 create function ff._admit_candidates(
   p_partition_key smallint,
   p_execution_ids uuid[],
+  p_picked        uuid[],
   p_held          bigint[],
   p_now           timestamptz,
   out admitted    uuid[],
@@ -149,12 +151,7 @@ begin
           from unnest(v_gates, v_asked) u(id, asked) offset 0) t
     where g.partition_key = t.pk and g.gate_id = t.id;
     if exists (select from ff.line y where y.partition_key = p_partition_key) then
-      update ff.line y set is_open = t.is_open, served_at = p_now
-      from (select p_partition_key as pk, u.id,
-                   u.room > u.asked and u.starts > (u.start_for is not null)::integer as is_open
-            from unnest(v_gates, v_rooms, v_starts, v_asked, v_starters)
-              u(id, room, starts, asked, start_for) offset 0) t
-      where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
+      perform ff._write_lines(p_partition_key, v_gates, p_picked || admitted, p_now);
     end if;
     return;
   end if;
@@ -276,16 +273,9 @@ begin
     end if;
   end loop;
   perform ff._park_refused(p_partition_key, v_parked, v_whys, p_now);
-  -- This runs under the lock of the gate, so a line is closed if and only if its gate has no room.
+  -- This runs under the locks of the gates, so a line is closed if and only if its gate has no room.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
-    update ff.line y set is_open = t.is_open, served_at = p_now
-    from (select p_partition_key as pk, u.id,
-                 u.room > (u.reserved_for is not null)::integer
-                 and u.starts > (u.start_for is not null)::integer as is_open
-          from unnest(v_gates, v_rooms, v_starts, v_reserved, v_keeping)
-            u(id, room, starts, reserved_for, start_for)
-          offset 0) t
-    where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
+    perform ff._write_lines(p_partition_key, v_gates, p_picked || admitted, p_now);
   end if;
 end;
 $$;

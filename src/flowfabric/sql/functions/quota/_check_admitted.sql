@@ -28,7 +28,7 @@ begin
   elsif not v_row.is_gated then
     return;
   end if;
-  v_answer := ff._admit_candidates(p_partition_key, array[p_execution_id], null, p_now);
+  v_answer := ff._admit_candidates(p_partition_key, array[p_execution_id], '{}', null, p_now);
   if v_answer.admitted = '{}' then
     select g.quota, b.budget, coalesce(g.key, b.key) as key into v_why
     from unnest(v_answer.closed) c(id)

@@ -55,6 +55,7 @@ begin
       -- After the highest id, the search continues with the lowest.
       with recursive released(gate_id, n, is_low) as (
         select v_start, 0, false
+        where exists (select from ff.line y where y.partition_key = p_partition_key)
         union all
         select coalesce(x.gate_id, case when not g.is_low then (
                  select r.gate_id from ff.gate_release r
@@ -116,16 +117,7 @@ begin
     from unnest(v_locked) u(id) offset 0) t
   where g.partition_key = t.pk and g.gate_id = t.id
     and (t.slots <> 0 or g.opens_at <= p_now);
-  update ff.line y set is_open = true, served_at = p_now
-  from (
-    select p_partition_key as pk, x.gate_id from unnest(v_locked) u(id)
-    cross join lateral (
-      select g.gate_id from ff.gate g
-      where g.partition_key = p_partition_key and g.gate_id = u.id
-        and coalesce(g.running + (g.reserved_for is not null)::integer < g.max_running, true)
-        and g.opens_at is null offset 0) x
-    offset 0) t
-  where y.partition_key = t.pk and y.gate_id = t.gate_id and not y.is_open;
+  perform ff._write_lines(p_partition_key, v_locked, '{}', p_now);
   return v_locked;
 end;
 $$;

@@ -1,6 +1,6 @@
 -- Take slots of gates for executions that start their first attempt. Return null if all of them got
 -- their slots. If there is not room for all of them, or if a budget is shut, change nothing and
--- return the gates that this call has locked.
+-- return the gates that this call has locked. p_gate_ids must be sorted, so that budgets come last.
 --
 -- This call is the first of its transaction that locks gates, so it may wait for them. The update
 -- itself takes the locks, because a separate locking statement would raise the cost by half.
@@ -26,22 +26,24 @@ as $$
 declare
   v_full   bigint[];
   v_rated  bigint[];
+  v_quotas integer;
   v_locked integer;
   v_is_out boolean;
 begin
+  v_quotas := width_bucket(4611686018427387903, p_gate_ids);
   -- Only read the budgets, without locks: a claim never waits for a report of usage. A missing
   -- budget admits nothing.
-  if p_gate_ids[cardinality(p_gate_ids)] >= 4611686018427387904 and exists (
-       select from unnest(p_gate_ids) u(id)
-       where u.id >= 4611686018427387904 and not exists (
-         select from ff.budget b where b.budget_id = u.id and not b.is_shut offset 0)) then
+  if v_quotas < cardinality(p_gate_ids) and (
+       select count(*) from ff.budget b
+       where b.budget_id = any (p_gate_ids[v_quotas + 1:]) and not b.is_shut)
+     < cardinality(p_gate_ids) - v_quotas then
     return '{}';
   end if;
   with took as (
     update ff.gate g set running = g.running + t.asked
     from (select p_partition_key as pk, u.id, u.asked
-          from unnest(p_gate_ids, p_asked) u(id, asked)
-          where u.id < 4611686018427387904 order by u.id offset 0) t
+          from unnest(p_gate_ids[:v_quotas], p_asked[:v_quotas]) u(id, asked)
+          order by u.id offset 0) t
     where g.partition_key = t.pk and g.gate_id = t.id
     returning g.gate_id, g.running, g.max_running, g.rate,
               num_nonnulls(g.reserved_for, g.start_for) > 0 as is_reserved
@@ -52,8 +54,7 @@ begin
     into v_full, v_rated, v_is_out, v_locked
   from took k;
   -- A gate with a reservation is left to _admit_candidates. A missing gate admits nothing.
-  v_is_out := coalesce(v_is_out, false) or v_locked <> (
-    select count(*) from unnest(p_gate_ids) u(id) where u.id < 4611686018427387904);
+  v_is_out := coalesce(v_is_out, false) or v_locked <> v_quotas;
   if v_full is not null then
     with given_back as (
       delete from ff.gate_release r
@@ -95,16 +96,7 @@ begin
       p_partition_key, v_rated[v_nth], p_asked[array_position(p_gate_ids, v_rated[v_nth])], p_now);
   end loop;
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
-    update ff.line y set is_open = t.is_open, served_at = p_now
-    from (
-      select p_partition_key as pk, u.id,
-             coalesce(x.running < x.max_running, true) and x.opens_at is null as is_open
-      from unnest(p_gate_ids) u(id)
-      cross join lateral (
-        select g.running, g.max_running, g.opens_at from ff.gate g
-        where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
-      offset 0) t
-    where y.partition_key = t.pk and y.gate_id = t.id and y.is_open <> t.is_open;
+    perform ff._write_lines(p_partition_key, p_gate_ids, '{}', p_now);
   end if;
   return null;
 end;

@@ -118,12 +118,7 @@ begin
     where g.partition_key = p_partition_key and g.gate_id = v_id;
   end if;
   -- The releases that were counted here may have made room for executions in line.
-  update ff.line y
-  set is_open = coalesce(v_gate.running + v_kept < v_gate.max_running, true) and g.opens_at is null
-  from ff.gate g
-  where g.partition_key = p_partition_key and g.gate_id = v_id
-    and y.partition_key = p_partition_key and y.gate_id = v_id
-    and y.is_open <> (coalesce(v_gate.running + v_kept < v_gate.max_running, true) and g.opens_at is null);
+  perform ff._write_lines(p_partition_key, array[v_id], '{}', v_now);
   return next;
 end;
 $$;

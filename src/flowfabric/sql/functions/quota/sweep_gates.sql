@@ -71,6 +71,19 @@ begin
   v_gates := ff._lock_gates(p_partition_key, v_asked, false);
   update ff.gate g set opens_at = v_now
   where g.partition_key = p_partition_key and g.gate_id = any (v_gates);
+  -- A line that was open to executions that resume is closed, if none is left in it.
+  v_asked := array(
+    select distinct y.gate_id
+    from (select x.gate_id from ff.line x
+          where x.partition_key = p_partition_key and x.route_id >= 0 and x.is_open
+          limit p_limit) y
+    where exists (
+      select from ff.gate g
+      where g.partition_key = p_partition_key and g.gate_id = y.gate_id
+        and case when g.opens_at > v_now and (v_bound is null or g.namespace = v_bound)
+              then true else false end offset 0));
+  v_gates := ff._lock_gates(p_partition_key, v_asked, false);
+  perform ff._write_lines(p_partition_key, v_gates, '{}', v_now);
   -- The empty release tells the next claim to look again at a gate whose reservation has ended.
   v_asked := array(
     select g.gate_id from ff.gate g
@@ -97,9 +110,11 @@ begin
   -- No execution waits for releases of gates without a line. They are counted here so that they do
   -- not pile up.
   v_asked := array(
-    select distinct r.gate_id
-    from (select x.gate_id from ff.gate_release x
-          where x.partition_key = p_partition_key order by x.gate_id limit 10 * p_limit) r
+    select r.gate_id
+    from (select distinct w.gate_id
+          from (select x.gate_id from ff.gate_release x
+                where x.partition_key = p_partition_key order by x.gate_id limit 10 * p_limit) w
+          offset 0) r
     where not exists (
       select from ff.line y
       where y.partition_key = p_partition_key and y.gate_id = r.gate_id offset 0)

@@ -129,7 +129,8 @@ create table ff.gate_hold (
 
 create index gate_hold_expiry on ff.gate_hold (partition_key, expires_at);
 
--- The executions of one route that one gate or budget refused. Claims read open lines only.
+-- The executions of one route that one gate or budget refused. Claims read open lines only. If the
+-- gate has a free slot, but its rate has no room, they read only executions that resume.
 create table ff.line (
   partition_key smallint    not null,
   route_id      bigint      not null,
@@ -226,6 +227,10 @@ create index budget_report_expiry on ff.budget_report (expires_at);
 create index execution_line on ff.execution
   (partition_key, line_id, route_id, rank, order_at, execution_id)
   where line_id is not null;
+-- Those in lines that resume their attempt. The rate of a gate does not hold them up.
+create index execution_line_resume on ff.execution
+  (partition_key, line_id, route_id, rank, order_at, execution_id)
+  where line_id is not null and attempt_state = 'attempt_interrupted';
 
 -- Fair order: executions with a fair key take turns by key. ff.fair_key has the last place of each
 -- key, ff.fair_lane the place that each lane has reached. Both are values of order_at, for each

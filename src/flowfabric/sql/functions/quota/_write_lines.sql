@@ -1,0 +1,45 @@
+-- Open or close the lines of gates. The caller has locked the gates and written their counters.
+--
+-- A line is open if its gate has a free slot, and room for a start. If there is no room for a start,
+-- the line is open while an execution stands in it that resumes its attempt, because that counts as
+-- no start. Claims then read only such executions (ff._read_candidates). What is reserved counts as
+-- taken. p_leaving are executions that stand in a line and are about to be leased.
+drop function if exists ff._write_lines;
+create function ff._write_lines(
+  p_partition_key smallint,
+  p_gate_ids      bigint[],
+  p_leaving       uuid[],
+  p_now           timestamptz
+)
+returns void
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+begin
+  update ff.line y set is_open = t.is_open, served_at = p_now
+  from (
+    select p_partition_key as pk, l.route_id, u.id,
+           case when g.running + (g.reserved_for is not null)::integer >= g.max_running then false
+                when g.opens_at > p_now then exists (
+                  select from ff.execution e
+                  where e.partition_key = p_partition_key and e.line_id = u.id
+                    and e.route_id = l.route_id and e.attempt_state = 'attempt_interrupted'
+                    and e.execution_id <> all (p_leaving) offset 0)
+                else true end as is_open
+    from unnest(p_gate_ids) u(id)
+    cross join lateral (
+      select x.running, x.max_running, x.reserved_for, x.opens_at from ff.gate x
+      where x.partition_key = p_partition_key and x.gate_id = u.id offset 0) g
+    cross join lateral (
+      select x.route_id from ff.line x
+      where x.partition_key = p_partition_key and x.gate_id = u.id offset 0) l
+    offset 0) t
+  where y.partition_key = t.pk and y.route_id = t.route_id and y.gate_id = t.id
+    and y.is_open <> t.is_open;
+end;
+$$;
