@@ -81,8 +81,8 @@ async def retrying(
     """Run `attempt`. Repeat it after conflicts, and for up to `patience` seconds after lost
     connections.
 
-    If a connection does not answer, repeat the call once, even if its patience is over by then: most
-    likely only that connection is dead.
+    If a connection does not answer, repeat the call once, even if its patience is over by then.
+    Most likely only that connection is dead.
     """
     started = perf_counter()
     failure: str | None = None
