@@ -153,7 +153,8 @@ begin
       select y.gate_id, exists (
                select from ff.gate g
                where g.partition_key = p_partition_key and g.gate_id = y.gate_id
-                 and case when g.opens_at > p_now then true else false end offset 0) as is_rated
+                 and case when g.opens_at > p_now or g.rate <= (g.start_for is not null)::integer
+                       then true else false end offset 0) as is_rated
       from ff.line y
       where y.partition_key = p_partition_key and y.route_id = r.route_id and y.is_open
       order by y.served_at

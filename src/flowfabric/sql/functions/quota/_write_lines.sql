@@ -25,7 +25,7 @@ begin
   from (
     select p_partition_key as pk, l.route_id, u.id,
            case when g.running + (g.reserved_for is not null)::integer >= g.max_running then false
-                when g.opens_at > p_now then exists (
+                when g.opens_at > p_now or g.rate <= (g.start_for is not null)::integer then exists (
                   select from ff.execution e
                   where e.partition_key = p_partition_key and e.line_id = u.id
                     and e.route_id = l.route_id and e.attempt_state = 'attempt_interrupted'
@@ -33,7 +33,8 @@ begin
                 else true end as is_open
     from unnest(p_gate_ids) u(id)
     cross join lateral (
-      select x.running, x.max_running, x.reserved_for, x.opens_at from ff.gate x
+      select x.running, x.max_running, x.reserved_for, x.opens_at, x.rate, x.start_for
+      from ff.gate x
       where x.partition_key = p_partition_key and x.gate_id = u.id offset 0) g
     cross join lateral (
       select x.route_id from ff.line x
