@@ -651,7 +651,7 @@ async def _apply_library(
 
 
 async def _place_tables(connection: Connection, report: Report) -> None:
-    """Distribute the tables that the steps have created in a distributed database."""
+    """Distribute the tables that schema steps have added to a distributed database."""
     tables = await citus.read_tables(connection)
     # ff.execution exists already, so the number of shards does not matter.
     for _, statements in citus.placing(tables, shards=1):
