@@ -186,8 +186,8 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register a route that the engine did not know. A transactional step moves its execution
-        there, under another code version.
+        """Register a route that the engine did not know. The caller is a transactional step that
+        moves its execution to this route, because its code has another version.
         """
         await self._register([_route(unknown.facts)])
 

@@ -249,7 +249,7 @@ async def read_locations(connection: Connection, partitions: int) -> tuple[Locat
 
 
 async def count_generations(connection: Connection) -> int:
-    """Count the generations of events that are recorded with a node."""
+    """Count the generations of events that name a node."""
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 

@@ -44,7 +44,7 @@ class Function(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Read(Statement):
-    """A read of some columns of a function. It has its own name in telemetry."""
+    """Reads only some of the columns that a function returns, under its own name in telemetry."""
 
     function: str
 

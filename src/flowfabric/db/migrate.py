@@ -56,7 +56,7 @@ select
   (select m.value::integer from ff.meta m where m.name = 'library_version') as library_version,
   (select m.value from ff.meta m where m.name = 'library_hash') as library_hash,
   p.partitions,
-  -- New ids use a raised number after a rest, when every process has read it.
+  -- A raised number applies to new ids only after a while: by then every process has read it.
   case when p.raised_at > clock_timestamp() then p.partitions_before else p.partitions end
     as minted_partitions,
   p.partitions_of_keys as keyed_partitions,
@@ -651,7 +651,7 @@ async def _apply_library(
 
 
 async def _place_tables(connection: Connection, report: Report) -> None:
-    """Distribute the tables that the steps have created in a distributed database."""
+    """Distribute the tables that schema steps have added to a distributed database."""
     tables = await citus.read_tables(connection)
     # ff.execution exists already, so the number of shards does not matter.
     for _, statements in citus.placing(tables, shards=1):

@@ -142,7 +142,7 @@ def _views(
 
 
 def _fitting(where: str) -> dict[str, str]:
-    """Return the acts that some state of a filter allows, with their labels."""
+    """Return the acts that fit at least one state of a filter, with their labels."""
     try:
         states = parse(where).states
     except InvalidInput:

@@ -1,6 +1,6 @@
--- Find the partitions of a distributed database that have no generation of events with a node. This
+-- Find the partitions of a distributed database whose generation of events names no node. This
 -- is part of check X06.
-select format('partition %s has no generation of events with a node', p.partition_key) as problem
+select format('partition %s has no generation of events that names a node', p.partition_key) as problem
 from unnest($1::smallint[]) p(partition_key)
 where p.partition_key <> all (array(
   select g.partition_key from ff.event_generation g where g.node_id is not null))

@@ -225,8 +225,8 @@ begin
     end if;
   end if;
   if v_seen = 0 then
-    -- There were no candidates. If this is a repeat, the original may have claimed since the slot
-    -- was read: then return its executions.
+    -- There were no candidates. If this call repeats an earlier call, that call may have claimed
+    -- after this one read the slot: then return its executions.
     select s.execution_ids into v_left
     from ff.claim_slot s
     where s.partition_key = p_partition_key and s.namespace = v_namespace
@@ -248,8 +248,8 @@ begin
   if p_is_fair then
     perform ff._note_served(p_partition_key, v_picked);
   end if;
-  -- Write the slot even if every candidate is locked, because the original of a repeat may hold
-  -- them.
+  -- Write the slot even if every candidate is locked: if this call repeats an earlier call, that
+  -- call may hold the locks.
   perform ff._write_claim_slot(
     p_partition_key, v_namespace, p_worker_instance_id, p_claim_id, v_now, v_picked, p_slot_claim);
 end;

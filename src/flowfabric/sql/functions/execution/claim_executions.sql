@@ -235,8 +235,8 @@ begin
       end if;
       v_locked := v_fresh.locked;
       v_held := nullif(v_fresh.held, '{}');
-      -- There is nothing to claim. But if this is a repeat, the original may have claimed since the
-      -- slot was read.
+      -- There is nothing to claim. But if this call repeats an earlier call, that call may have
+      -- claimed after this one read the slot.
       if v_fresh.is_empty and not exists (
            select from ff.claim_slot s
            where s.partition_key = p_partition_key and s.namespace = v_namespace

@@ -62,8 +62,7 @@ begin
   select m.value::integer into v_before from ff.meta m where m.name = 'partitions' for update;
   select i.minted_partitions, i.keyed_partitions into v_minted, v_keyed
   from ff.installation i limit 1;
-  -- On Citus, a partition must have a generation of events with a node before anything is written
-  -- to it.
+  -- On Citus, nothing may be written to a partition before its generation of events names a node.
   if v_is_distributed then
     select count(*) into v_begun
     from ff.event_generation g

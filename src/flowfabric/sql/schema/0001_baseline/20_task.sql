@@ -13,8 +13,8 @@ create table ff.task (
   result        jsonb,
   -- one object per limit: kind (quota or budget), name, is_keyed, and the argument that is the key
   limits        jsonb       not null default '[]',
-  -- the signals that the task takes, by name, with the id of the schema of each value, or null for
-  -- any value; null if the task has not declared its signals
+  -- the signals that the task takes: an object that maps each name to the id of the schema of its
+  -- values, or to null if any value is allowed. The column is null if no signals are declared
   signals       jsonb,
   registered_at timestamptz not null,
   changed_at    timestamptz not null,
