@@ -150,6 +150,16 @@ async def test_the_act_that_helps_stands_out(world, operator):
     }
 
 
+async def test_what_is_held_is_counted_as_waiting(world, operator):
+    """It was listed as waiting, below a tile that said 0."""
+    client = await world.client()
+    await world.app.tasks["add"].submit(1)
+    (claimed,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
+    await client.executions.hold(claimed, "its code has changed")
+    assert re.search(r"Overview 1 ?○ waiting", (await operator.look("")).words)
+    assert "○ waiting 1" in (await operator.look("/executions")).words
+
+
 async def test_a_fresh_installation_says_what_to_do_first(operator):
     assert (
         "No execution yet. Submit one: flowfabric submit"
