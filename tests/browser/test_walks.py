@@ -269,8 +269,12 @@ async def test_a_click_opens_a_folded_fan_out(world: World, visit, javascript):
     await page.wait_for_url("**?unfold=yes")
     assert await boxes.count() == 13
     if javascript:
+        # The picture is wider than the page. It begins in its middle, and stays where it is.
+        assert await page.evaluate("document.querySelector('.picture').scrollLeft") > 100
+        await page.evaluate("document.querySelector('.picture').scrollLeft = 77")
         async with working(world.app, concurrency=1):
             await page.wait_for_selector(".picture g.node.completed >> nth=12")
+        assert await page.evaluate("document.querySelector('.picture').scrollLeft") == 77
     await boxes.filter(has_text="part 11").click()
     await page.wait_for_url(f"**/executions/{parts[11].id.uuid}")
 

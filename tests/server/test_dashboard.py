@@ -292,6 +292,7 @@ CORPUS = {
     "svg": "</text></svg><svg onload=alert(1)>]]><!--",
     "links": "javascript:alert(1)//<a href=javascript:alert(1)>x</a>",
     "templates": "{{7*7}}{% raw %}${7*7}#{7*7}",
+    "shell": "x;$(touch${IFS}pwned)`id`\\u0000\\x00%00&#0;",
     "signs": "\u202eevil\u2066 日本語 👩\u200d👧 &lt;b&gt; &#60;",
 }
 

@@ -123,6 +123,52 @@ async def test_the_holder_of_a_token_answers_on_a_page_of_its_own(world):
     assert "You have approved this" in Page(late.text).words
 
 
+async def test_the_act_that_helps_stands_out(world, operator):
+    """The first act did, such as a priority for a lane that is paused."""
+    client = await world.client()
+    waits, fails = await world.app.tasks["add"].submit(1), await world.app.tasks["fail"].submit()
+    async with working(world.app, concurrency=1):
+        await until(fails, PublicState.FAILED)
+        assert await waits.result(timeout=60) == 2
+    asks, _ = await ask(world, "Ship?", approvers=["ada"])
+    paused = await world.app.tasks["add"].using(lane="mail").submit(1)
+    await client.lanes.pause("mail", reason="provider is down")
+    found = {}
+    for name, run in {"failed": fails, "done": waits, "asks": asks, "paused": paused}.items():
+        page = await operator.look(f"/executions/{run.id.uuid}")
+        leads = [*page.all("a"), *page.all("button")]
+        found[name] = [
+            str(one.get("href") or one.get("formaction")).rpartition("/")[2]
+            for one in leads
+            if "yes" in (one.get("class") or "") or one.get("class") == "button"
+        ]
+    assert found == {
+        "failed": ["replay"],
+        "done": [],
+        "asks": ["approvals"],
+        "paused": ["lanes#lane-mail"],
+    }
+
+
+async def test_what_is_held_is_counted_as_waiting(world, operator):
+    """It was listed as waiting, below a tile that said 0."""
+    client = await world.client()
+    await world.app.tasks["add"].submit(1)
+    (claimed,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
+    await client.executions.hold(claimed, "its code has changed")
+    assert re.search(r"Overview 1 ?○ waiting", (await operator.look("")).words)
+    assert "○ waiting 1" in (await operator.look("/executions")).words
+
+
+async def test_a_fresh_installation_says_what_to_do_first(operator):
+    assert (
+        "No execution yet. Submit one: flowfabric submit"
+        in (await operator.look("/executions")).words
+    )
+    filtered = await operator.look("/executions?where=task%3Dnobody")
+    assert "No execution matches." in filtered.words
+
+
 async def test_every_wrong_token_gets_the_same_page(world):
     _, tokens = await ask(world, "Ship?", approvers=["ada"])
     anybody = world.with_token(None)
@@ -131,7 +177,9 @@ async def test_every_wrong_token_gets_the_same_page(world):
     assert {one.status_code for one in pages.values()} == {404}
     texts = {one.text for one in pages.values()}
     assert len(texts) == 1
-    assert "This link is not valid" in texts.pop()
+    (text,) = texts
+    assert "This link is not valid" in text
+    assert "ask its sender for a new one" in text  # not: the token of a waitpoint
     for token in wrong:
         sent = await anybody.post(f"/w/{token}/answer", data={"decision": "approve"})
         assert sent.status_code == 404
@@ -235,7 +283,9 @@ async def test_a_spent_budget_needs_attention_and_is_raised(world, operator, rea
     client = await world.client()
     await client.budgets.create(Budget("monthly", usd="2.00"))
     await client.budgets.report_usage_admin("monthly", usd="2.00")
-    assert "monthly is spent" in (await reader.look("")).words
+    seen = (await reader.look("")).words
+    assert "monthly is spent" in seen
+    assert "Raise" not in seen
     page = await operator.look("/budgets")
     assert "2.00 of 2.00" in page.words
     assert page.acts == {"/budgets/raise", "/budgets/reset"}

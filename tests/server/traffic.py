@@ -84,7 +84,7 @@ async def make_traffic(
         await ctx.progress(80, f"almost {hostile}".strip())
         return topic
 
-    @app.task(name="shop.render", limit=Limit("gpu", concurrency=1), lane="gpu")
+    @app.task(name="shop.render", limit=Limit(f"gpu{name}", concurrency=1), lane="gpu")
     async def render(ctx: Context, n: int) -> None:
         await ctx.sleep(timedelta(hours=1))
 
@@ -111,9 +111,11 @@ async def make_traffic(
 
     left.task = charge.name
     client = await world.client()
-    await client.budgets.create(Budget("model-spend", usd="20.00", period="day"), actor="ada")
+    await client.budgets.create(
+        Budget(f"model-spend{name}", usd="20.00", period="day"), actor="ada"
+    )
     await client.budgets.create(Budget("tokens", tokens=1000))
-    await client.budgets.report_usage_admin("model-spend", usd="20.00")
+    await client.budgets.report_usage_admin(f"model-spend{name}", usd="20.00")
     await client.budgets.report_usage_admin("tokens", tokens=640)
     tagged = charge.using(tags={"tenant.name": hostile or "acme"})
     orders = await tagged.submit_many([(n,) for n in range(1, 13)])
@@ -196,6 +198,7 @@ def pages_of(left: Traffic) -> dict[str, str]:
     """Return the paths of all pages by name."""
     return {
         "overview": "",
+        "day": "?chart=24h",
         "executions": "/executions",
         "failed": f"/executions/{left.runs['failed'].id.uuid}",
         "flaky": f"/executions/{left.runs['flaky'].id.uuid}",
@@ -216,6 +219,7 @@ def pages_of(left: Traffic) -> dict[str, str]:
         "workers": "/workers",
         "tasks": "/tasks",
         "task": f"/tasks/one?{urlencode({'name': left.task})}",
+        "task's day": f"/tasks/one?{urlencode({'name': left.task, 'chart': '24h'})}",
         "events": "/events?since=2h",
         "audit": "/audit",
         "subscriptions": "/subscriptions",

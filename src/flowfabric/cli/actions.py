@@ -34,8 +34,8 @@ from flowfabric.client.filters import Where, parse
 from flowfabric.core.errors import (
     ExecutionNotFound,
     FlowFabricError,
-    Forbidden,
     InvalidInput,
+    MissingRole,
     RetryExhausted,
     SchemaError,
     Unavailable,
@@ -475,7 +475,7 @@ class _Run:
                 return
             try:
                 answer = await self.action.do(self.client, id, version)
-            except (InvalidInput, Forbidden, SchemaError) as error:
+            except (InvalidInput, MissingRole, SchemaError) as error:
                 # Every execution would get this error, unless the error is about the steps of this
                 # one.
                 if isinstance(error, InvalidInput) and error.field == "from_step":

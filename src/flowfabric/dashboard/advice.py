@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 from flowfabric.core.why import Evidence, Why
@@ -51,7 +52,9 @@ ADVICE: dict[str, Callable[[Evidence], str]] = {
     "waits_for_quota": _quota,
     "waits_for_budget": _budget,
     "lane_not_served": lambda e: (
-        f"Start a worker for this lane: flowfabric worker MODULE:APP --lanes {e['lane']}."
+        # People copy the command into a shell, and a lane may be named $(...).
+        f"With flowfabric worker MODULE:APP --lanes {shlex.quote(e['lane'])} you start a worker "
+        "for this lane."
     ),
     "blocked_by_budget": _same("Open the budgets, then raise a limit or reset the budget."),
 } | {

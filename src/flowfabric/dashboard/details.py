@@ -22,21 +22,20 @@ _LINKS_SHOWN = 10
 def links_of(why: Why) -> list[tuple[str, str]]:
     """Return links to the pages that a reason leads to: the words of each link, and its path."""
     found: dict[str, str] = {}
-    for one in (why, *why.others):
-        for name, value in one.evidence.items():
-            for id in _ID.findall(json.dumps(value, default=str)):
-                page = "flows" if "flow" in name else "executions"
-                found[f"{name.removesuffix('_id').replace('_', ' ')} …{id[-12:]}"] = f"/{page}/{id}"
-            if name == "lane" and isinstance(value, str):
-                found[f"lane {value}"] = f"/lanes#{quote(f'lane-{value}')}"
-            elif name == "quota" and value == "ff:lane":
-                key = one.evidence["key"]
-                found[f"lane {key}"] = f"/lanes#{quote(f'lane-{key}')}"
-            elif name in ("quota", "budget"):
-                page = "lanes" if name == "quota" else "budgets"
-                found[f"{name} {value}"] = f"/{page}#{quote(f'{name}-{value}')}"
-            elif name in _PAGES:
-                found[f"{name} {value}"] = _PAGES[name]
+    for name, value in why.evidence.items():
+        for id in _ID.findall(json.dumps(value, default=str)):
+            page = "flows" if "flow" in name else "executions"
+            found[f"{name.removesuffix('_id').replace('_', ' ')} …{id[-12:]}"] = f"/{page}/{id}"
+        if name == "lane" and isinstance(value, str):
+            found[f"lane {value}"] = f"/lanes#{quote(f'lane-{value}')}"
+        elif name == "quota" and value == "ff:lane":
+            key = why.evidence["key"]
+            found[f"lane {key}"] = f"/lanes#{quote(f'lane-{key}')}"
+        elif name in ("quota", "budget"):
+            page = "lanes" if name == "quota" else "budgets"
+            found[f"{name} {value}"] = f"/{page}#{quote(f'{name}-{value}')}"
+        elif name in _PAGES:
+            found[f"{name} {value}"] = _PAGES[name]
     if why.dimension is Dimension.WORKER:
         found["workers"] = "/workers"
     return [*found.items()][:_LINKS_SHOWN]

@@ -73,7 +73,10 @@ function replace(old, fresh) {
   else
     parts.forEach((part, n) => {
       const kept = part.querySelector("[data-stream]") || part.matches("[data-stream]");
-      if (!kept && part.outerHTML !== news[n].outerHTML) part.replaceWith(news[n]);
+      if (kept || part.outerHTML === news[n].outerHTML) return;
+      const { scrollLeft, scrollTop } = part;
+      part.replaceWith(news[n]);
+      Object.assign(news[n], { scrollLeft, scrollTop });
     });
   noteOpen();
   old.querySelectorAll("details").forEach((one) => {
@@ -121,6 +124,11 @@ function listen() {
   });
   source.addEventListener("changed", soon);
   source.addEventListener("error", () => tell("not live, tries again"));
+}
+
+// A wide picture begins in its middle, where the first nodes are.
+function centre() {
+  for (const one of document.querySelectorAll(".picture")) one.scrollLeft = (one.scrollWidth - one.clientWidth) / 2;
 }
 
 function tell(text) {
@@ -249,5 +257,6 @@ setClock();
 noteOpen();
 countDown();
 offerCopies();
+centre();
 listen();
 follow();

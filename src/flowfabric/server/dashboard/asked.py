@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.core.errors import FlowFabricError
+from flowfabric.core.errors import FlowFabricError, InvalidToken
 from flowfabric.core.signal import AskedWaitpoint, Signal, decision_name, encode_comment
 from flowfabric.dashboard.forms import fields_of, value_of
 from flowfabric.dashboard.pages import render
@@ -59,7 +59,9 @@ def _page(
     if error is not None:
         facts = facts_of(error)
         status, problem = facts["status"], facts["detail"]
-    title = "This link is not valid"
+    title = "This link is not valid" if status < 500 else "This does not work now"
+    if isinstance(error, InvalidToken):
+        problem = "Part of it may be missing: open it again, or ask its sender for a new one."
     if asked is not None:
         title = asked.question or asked.key
     root = request.scope.get("root_path", "")

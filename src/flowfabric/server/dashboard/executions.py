@@ -230,7 +230,12 @@ async def _facts_of(call: Call, details: ExecutionDetails) -> dict[str, Any]:
         "limits": await _limits(call, info),
         "amount": amount_text,
         "differences": differences(details.attempts),
-        "links": links_of(details.why),
+        "is_held": is_held,
+        "links": (links := links_of(details.why)),
+        "others": [
+            (one.sentence, [link for link in links_of(one) if link not in links])
+            for one in details.why.others
+        ],
         "advice": advice_of(details.why),
         "signals": await _signals(call, info) if is_open else (),
     }

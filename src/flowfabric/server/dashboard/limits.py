@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -80,7 +81,7 @@ async def change_lane(call: CurrentCall, request: Request, act: Id) -> Response:
         await getattr(call.client.lanes, act)(lane, reason=reason, actor=actor)
     else:
         raise Problem(404, "unknown_path", "There is no such act.")
-    return back_to(request, "/lanes")
+    return back_to(request, f"/lanes#{quote(f'lane-{lane}')}")
 
 
 @routes.post(PREFIX + "/quotas/{act}", Scope.OPERATE, is_form=True, include_in_schema=False)
@@ -100,7 +101,7 @@ async def change_quota(call: CurrentCall, request: Request, act: Id) -> Response
         )
     else:
         raise Problem(404, "unknown_path", "There is no such act.")
-    return back_to(request, "/lanes")
+    return back_to(request, f"/lanes#{quote(f'quota-{quota}')}")
 
 
 @routes.get(PREFIX + "/budgets", Scope.READ, include_in_schema=False)
@@ -131,7 +132,7 @@ async def change_budget(call: CurrentCall, request: Request, act: Id) -> Respons
         await call.client.budgets.lift(budget, key=key, reason=reason, actor=actor)
     else:
         raise Problem(404, "unknown_path", "There is no such act.")
-    return back_to(request, "/budgets")
+    return back_to(request, f"/budgets#{quote(f'budget-{budget}')}")
 
 
 def _raised_in(form: Mapping[str, str], budget: BudgetInfo) -> dict[str, Any]:

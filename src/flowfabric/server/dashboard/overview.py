@@ -140,14 +140,20 @@ async def totals_of(
     call: Call, lanes: Sequence[LaneTraffic]
 ) -> list[tuple[PublicState, ExecutionCount]]:
     """Return how many executions are in each state that matters now. Each count is bounded."""
+    count = call.client.executions.count
+    held, *counts = await asyncio.gather(
+        count(ExecutionFilter(is_held=True)),
+        *(count(ExecutionFilter(states=[one])) for one in COUNTED),
+    )
+    ready = _sum(lanes, "waiting", "is_more_waiting")
+    # A lane counts what workers can claim. An execution that is held waits, too.
+    waiting = ExecutionCount(ready.number + held.number, ready.is_more or held.is_more)
     found = [
-        (PublicState.WAITING, _sum(lanes, "waiting", "is_more_waiting")),
+        (PublicState.WAITING, waiting),
         (PublicState.DELAYED, _sum(lanes, "delayed", "is_more_timed")),
         (PublicState.ACTIVE, _sum(lanes, "active", "is_more_timed")),
         (PublicState.RATE_LIMITED, _sum(lanes, "in_line", "is_more_in_line")),
     ]
-    count = call.client.executions.count
-    counts = await asyncio.gather(*(count(ExecutionFilter(states=[one])) for one in COUNTED))
     return [*found, *zip(COUNTED, counts, strict=True)]
 
 

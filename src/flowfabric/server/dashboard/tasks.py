@@ -38,7 +38,9 @@ NEWEST = 10
 # The page links to these states. It does not count their executions: no index covers state and
 # task.
 OPEN = (
+    PublicState.WAITING,
     PublicState.DELAYED,
+    PublicState.RATE_LIMITED,
     PublicState.ACTIVE,
     PublicState.WAITING_CHILDREN,
     PublicState.SUSPENDED,
