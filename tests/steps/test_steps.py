@@ -687,7 +687,16 @@ async def test_outside_a_handler_there_is_no_context():
     twins = {"step", "sleep", "sleep_until", "now", "scheduled_at", "progress", "submit"}
     twins |= {"transaction", "continue_as", "patched", "deprecate_patch"}
     twins |= {"wait_for", "wait_for_signal", "waitpoint", "signals", "usage", "approval"}
-    facts = {"execution_id", "task", "lane", "attempt", "epoch", "generation", "cancelled", "random"}
+    facts = {
+        "execution_id",
+        "task",
+        "lane",
+        "attempt",
+        "epoch",
+        "generation",
+        "cancelled",
+        "random",
+    }
     assert set(dir(current)) == {
         *twins,
         *(f"{name}_sync" for name in twins),
