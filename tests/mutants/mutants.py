@@ -1094,13 +1094,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "a release opens no line",
         "functions/quota/_fold_releases.sql",
         f"{_ADMIT}::test_a_freed_slot_admits_the_first_in_line",
-        ("set is_open = true, served_at", "set served_at"),
+        ("perform ff._write_lines(p_partition_key, v_locked, '{}', p_now);", ""),
     ),
     _mutant(
         "a shut budget lets executions start",
         "functions/execution/_claim_fresh.sql",
         f"{_ADMIT}::test_a_shut_budget_starts_nobody_until_its_reset",
-        ("select x.quota_ids || x.budget_ids as gate_ids", "select x.quota_ids as gate_ids"),
+        ("select unnest(x.quota_ids || x.budget_ids) as id", "select unnest(x.quota_ids) as id"),
     ),
     _mutant(
         "nothing is reserved for an execution that is refused again and again",
@@ -1155,16 +1155,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "a missing gate lets first attempts start",
         "functions/quota/_take_slots.sql",
         f"{_CLOSED}::test_a_first_attempt_that_cannot_be_judged_does_not_start",
-        ("or v_locked <> (", "or 0 > ("),
+        ("or v_locked <> v_quotas", "or false"),
     ),
     _mutant(
         "a missing budget lets executions start",
         "functions/quota/_take_slots.sql",
         f"{_CLOSED}::test_a_first_attempt_that_cannot_be_judged_does_not_start",
         (
-            "not exists (\n         select from ff.budget b "
-            "where b.budget_id = u.id and not b.is_shut",
-            "exists (\n         select from ff.budget b where b.budget_id = u.id and b.is_shut",
+            "and not b.is_shut)\n     < cardinality(p_gate_ids) - v_quotas then",
+            "and b.is_shut) > 0 then",
         ),
     ),
     _mutant(
