@@ -22,9 +22,8 @@ Pass = tuple[int, timedelta | None]
 class Reconciler:
     """A reconciler. `run_once` handles up to `batch` rows.
 
-    Each process calls `run_once` at least once in every `cadence`. With `due`, it first makes one
-    query over all partitions, and calls `run_once` only if the query has found due work of that
-    kind.
+    Each process calls `run_once` at least once in every `cadence`. If `due` is set, the process
+    calls it only when there is due work of that kind; one query over all partitions finds this out.
     """
 
     name: str

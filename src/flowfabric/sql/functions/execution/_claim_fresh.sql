@@ -8,12 +8,11 @@
 --
 -- If execution_ids is null, nothing was leased. In that case the caller calls ff._claim_in_rounds
 -- next, unless is_empty is true. The rows that this call has locked stay locked, and the rounds
--- begin with them. An execution that another transaction unlocks in the meantime may come earlier
--- in claim order. It is left to the next claim: otherwise one claim could lock three times its
--- limit.
+-- begin with them. Rows that other transactions unlock in the meantime are left to the next claim,
+-- even if they come earlier in claim order: otherwise one claim could lock three times its limit.
 --
--- Claims of the same routes take turns. Without turns they would all lock and skip the same rows. A
--- claim never waits for its turn.
+-- Only one call of this function runs at a time for the same routes: several would lock and skip
+-- the same rows. A call that finds another one under way does not wait: it returns has_turn false.
 --
 -- One statement locks the rows and reads most fields of the answer. A separate statement reads rare
 -- fields, so that claims without these fields stay fast. The last statement leases the rows and
