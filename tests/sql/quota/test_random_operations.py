@@ -68,8 +68,13 @@ async def drain(db, clock) -> None:
 async def run(db, clock, engine, operations: int, *workers) -> Crowd:
     """Let workers, two submitters and an operator act at once, then drain and look."""
     admission = Admission(engine)
+    # Every third has a rate as well: its line is open to those that resume while it has no start.
+    rate = {"rate": 100, "rate_window_ms": 1000}
     gates = [
-        await admission.quota("tenant", f"k{n}", concurrency=1 + n % 5 * 20) for n in range(KEYS)
+        await admission.quota(
+            "tenant", f"k{n}", concurrency=1 + n % 5 * 20, **({} if n % 3 else rate)
+        )
+        for n in range(KEYS)
     ]
     shared = await admission.quota("shared", concurrency=200)
     budgets = [

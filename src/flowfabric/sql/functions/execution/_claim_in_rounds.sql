@@ -13,7 +13,8 @@
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
 --    If a gate is closed, later rounds skip its rows, and up to 1 000 rows of this gate and of other
---    full gates are put into line (_park_more).
+--    full gates are put into line (_park_more). If only its rate closes a gate, rows that resume
+--    their attempt are not skipped.
 --    If the gate of a lane is closed, later rounds skip the routes of that lane.
 -- 7. Capped rows end. They expire if they are past their deadline (T24). They fail if they are over
 --    the limit of reclaims or crashes (T22).
@@ -96,6 +97,7 @@ declare
   v_admission  record;
   v_more       record;
   v_closed     bigint[];
+  v_full       bigint[];
   v_routes     bigint[] := p_routes;
   v_turns      smallint[] := p_turns;
 begin
@@ -133,7 +135,7 @@ begin
       from ff._pick_candidates(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now, p_has_lines,
-        v_closed, v_locked) r;
+        v_closed, v_full, v_locked) r;
     else
       select r.picked, r.capped, r.has_past, r.is_gated, r.vain, r.seen, r.is_cut, r.rank, r.turn,
              r.order_at, r.execution_id
@@ -141,7 +143,8 @@ begin
       from ff._pick_one_by_one(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
         v_from_id, v_window, v_need, greatest(p_limit - cardinality(v_capped) - v_vain, 0),
-        case when v_granted then p_worker_id end, v_now, p_has_lines, v_closed) r;
+        case when v_granted then p_worker_id end, v_now, p_has_lines, v_closed,
+        v_full) r;
     end if;
     -- A grant may have been issued between reading a row and locking it. From here on no grant can
     -- be issued.
@@ -166,9 +169,11 @@ begin
       v_gates := v_admission.held;
       v_round.picked := v_admission.admitted;
       if v_admission.closed <> '{}' then
-        v_more := ff._park_more(p_partition_key, v_routes, v_picked || v_round.picked,
-                                v_admission.closed, v_gates, v_now);
+        v_more := ff._park_more(
+          p_partition_key, v_routes, v_picked || v_round.picked, v_admission.closed,
+          v_admission.filled, v_gates, v_now);
         v_closed := v_closed || v_more.closed;
+        v_full := v_full || v_more.filled;
         v_gates := v_more.held;
       end if;
       if p_lane_gates && v_closed then

@@ -23,6 +23,7 @@ create function ff._pick_candidates(
   p_now           timestamptz,
   p_with_lines    boolean default false,
   p_closed        bigint[] default null,
+  p_full          bigint[] default null,
   p_locked        uuid[] default null
 )
 returns table (
@@ -58,7 +59,8 @@ begin
       into v_read
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c;
+      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed,
+      p_full) c;
   else
     select array_agg(x.rank order by u.n) as ranks,
            array_agg(p_turns[array_position(p_routes, x.route_id)] order by u.n) as turns,

@@ -20,7 +20,8 @@ create function ff._pick_one_by_one(
   p_worker_id     text,
   p_now           timestamptz,
   p_with_lines    boolean default false,
-  p_closed        bigint[] default null
+  p_closed        bigint[] default null,
+  p_full          bigint[] default null
 )
 returns table (
   picked       uuid[],
@@ -54,7 +55,8 @@ begin
     select c.rank, c.turn, c.order_at, c.execution_id
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed) c
+      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed,
+      p_full) c
   loop
     if cardinality(picked) + cardinality(capped) = p_need then
       is_cut := true;

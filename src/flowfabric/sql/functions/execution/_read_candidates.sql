@@ -8,8 +8,9 @@
 -- only if there are no grants. If p_with_lines is true, executions in the open lines of the routes
 -- are read too.
 --
--- An execution is skipped if it would start an attempt under a gate in p_closed. But an execution
--- that gates have refused four times is read, because its fifth refusal may make a reservation.
+-- An execution is skipped if it would start an attempt under a gate in p_closed, or resume its
+-- attempt under a gate in p_full. But an execution that gates have refused four times is read,
+-- because its fifth refusal may make a reservation.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -24,7 +25,8 @@ create function ff._read_candidates(
   p_worker_id     text,
   p_now           timestamptz,
   p_with_lines    boolean default false,
-  p_closed        bigint[] default null
+  p_closed        bigint[] default null,
+  p_full          bigint[] default null
 )
 returns table (rank smallint, turn smallint, order_at timestamptz, execution_id uuid)
 language plpgsql
@@ -64,10 +66,12 @@ begin
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
           and (x.rank, x.order_at, x.execution_id) > (r.from_rank, r.from_at, r.from_id)
           and case when p_closed is null then true
-                   else x.attempt_state = 'attempt_interrupted' or x.deadline_at <= p_now
-                        or x.refusal_count >= 4
-                        or (x.quota_ids && p_closed) is not true
-                           and (x.budget_ids && p_closed) is not true end
+                   when x.deadline_at <= p_now or x.refusal_count >= 4 then true
+                   when x.attempt_state = 'attempt_interrupted'
+                     then (x.quota_ids && p_full) is not true
+                          and (x.budget_ids && p_full) is not true
+                   else (x.quota_ids && p_closed) is not true
+                        and (x.budget_ids && p_closed) is not true end
           and case when p_worker_id is null then true else not exists (
                 select from ff.grant g
                 where g.partition_key = p_partition_key and g.execution_id = x.execution_id
@@ -108,10 +112,12 @@ begin
                    else b.order_at end,
               coalesce(b.execution_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
         and case when p_closed is null then true
-                 else e.attempt_state = 'attempt_interrupted' or e.deadline_at <= p_now
-                      or e.refusal_count >= 4
-                      or (e.quota_ids && p_closed) is not true
-                         and (e.budget_ids && p_closed) is not true end
+                 when e.deadline_at <= p_now or e.refusal_count >= 4 then true
+                 when e.attempt_state = 'attempt_interrupted'
+                   then (e.quota_ids && p_full) is not true
+                        and (e.budget_ids && p_full) is not true
+                 else (e.quota_ids && p_closed) is not true
+                      and (e.budget_ids && p_closed) is not true end
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
               where g.partition_key = p_partition_key and g.execution_id = e.execution_id

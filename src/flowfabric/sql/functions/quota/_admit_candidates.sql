@@ -4,7 +4,8 @@
 -- An admitted candidate takes a slot of each of its quotas, and a new attempt counts as a start.
 -- The caller then leases it, or gives the slots back. If another transaction has locked a gate of a
 -- candidate, the candidate stays as it is. `closed` lists the gates of quotas, and the budgets,
--- that refused a candidate.
+-- that refused a candidate. `filled` are those of them that admit no resumed attempt, too: the
+-- budgets, and the gates without a free slot.
 --
 -- p_picked are executions that the claim has admitted before and will lease. p_held are the gates
 -- that this transaction has locked. If p_held is null, it has locked none, so this call may wait for
@@ -33,7 +34,8 @@ create function ff._admit_candidates(
   p_now           timestamptz,
   out admitted    uuid[],
   out held        bigint[],
-  out closed      bigint[]
+  out closed      bigint[],
+  out filled      bigint[]
 )
 returns record
 language plpgsql
@@ -73,6 +75,7 @@ declare
 begin
   admitted := '{}';
   closed := '{}';
+  filled := '{}';
   select array_agg(s.id order by s.id) filter (where s.id < 4611686018427387904),
          array_agg(s.asked order by s.id) filter (where s.id < 4611686018427387904),
          array_agg(s.starting order by s.id) filter (where s.id < 4611686018427387904),
@@ -221,6 +224,7 @@ begin
       foreach v_gate in array v_row.budget_ids loop
         if v_gate = any (v_shut) then
           v_refuser := v_gate;
+          v_by_rate := false;
           exit;
         end if;
       end loop;
@@ -232,6 +236,9 @@ begin
       end if;
       if v_refuser <> all (closed) then
         closed := closed || v_refuser;
+      end if;
+      if not v_by_rate and v_refuser <> all (filled) then
+        filled := filled || v_refuser;
       end if;
     elsif not v_busy then
       admitted := admitted || v_row.id;

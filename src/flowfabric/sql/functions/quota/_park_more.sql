@@ -2,18 +2,19 @@
 -- not read these executions. Budgets are not locked.
 --
 -- The call reads at most 1 000 executions of each route, in claim order, and skips locked ones. It
--- also skips overdue executions, and executions that resume their attempt. A resumed attempt does
--- not count as a start, so a gate that is closed only by its rate may still admit it. Executions
--- that were refused four times are skipped, too: the claim judges them, and they may make a
--- reservation.
+-- also skips overdue executions. A resumed attempt does not count as a start, so a gate that is
+-- closed only by its rate may still admit it: executions that resume are put only into the lines of
+-- p_filled. Executions that were refused four times are skipped, too: the claim judges them, and
+-- they may make a reservation.
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
--- and budgets that refused a candidate. p_held are the gates that this transaction has locked, or
+-- and budgets that refused a candidate. p_filled are those gates of p_closed that refuse resumed
+-- attempts, too (ff._admit_candidates). p_held are the gates that this transaction has locked, or
 -- null.
 --
 -- A waiting execution may have another gate without a free slot. If no other transaction has locked
--- that gate, the call locks it and adds it to `closed` and `held`. Without this, a claim that meets
--- thousands of full gates would judge their executions a few at a time.
+-- that gate, the call locks it and adds it to `closed`, `filled` and `held`. Without this, a claim
+-- that meets thousands of full gates would judge their executions a few at a time.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;
@@ -22,9 +23,11 @@ create function ff._park_more(
   p_routes        bigint[],
   p_picked        uuid[],
   p_closed        bigint[],
+  p_filled        bigint[],
   p_held          bigint[],
   p_now           timestamptz,
   out closed      bigint[],
+  out filled      bigint[],
   out held        bigint[]
 )
 returns record
@@ -43,6 +46,7 @@ declare
   v_whys    bigint[];
 begin
   closed := p_closed;
+  filled := p_filled;
   held := p_held;
   with waiting as materialized (
     select c.execution_id, c.quota_ids, c.budget_ids
@@ -94,6 +98,7 @@ begin
     from (select p_partition_key as pk, u.id from unnest(v_full) u(id) offset 0) t
     where y.partition_key = t.pk and y.gate_id = t.id and y.is_open;
     closed := closed || v_full;
+    filled := filled || v_full;
   end if;
   select array_agg(l.execution_id), array_agg(l.why) into v_ids, v_whys
   from (
@@ -102,14 +107,16 @@ begin
     cross join lateral (
       select e.execution_id,
              (select min(g.id) from unnest(e.quota_ids || e.budget_ids) g(id)
-              where g.id = any (closed)) as why
+              where g.id = any (case when e.attempt_state = 'attempt_interrupted' then filled
+                                     else closed end)) as why
       from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = u.id
         and case when e.phase = 'runnable' and e.eligibility = 'eligible_now'
-                  and e.attempt_state <> 'attempt_interrupted'
                   and coalesce(e.refusal_count, 0) < 4
                   and coalesce(e.deadline_at > p_now, true)
-                  and coalesce(e.quota_ids || e.budget_ids, e.quota_ids, e.budget_ids) && closed
+                  and coalesce(e.quota_ids || e.budget_ids, e.quota_ids, e.budget_ids)
+                      && case when e.attempt_state = 'attempt_interrupted' then filled
+                              else closed end
               then true else false end
       for no key update skip locked) k
     limit 1000) l;
