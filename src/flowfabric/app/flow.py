@@ -495,7 +495,7 @@ class Flow:
 
 
 class Adding:
-    """Adds nodes to a flow, with options."""
+    """Adds nodes to a flow with the options of `Flow.using`."""
 
     __slots__ = ("_after", "_flow", "_name")
 
@@ -525,7 +525,7 @@ def _submission(node: Node[Any], wiring: Wiring) -> Submission:
 
 
 def _explain(problem: str, task: Task[..., Any, Any], kwargs: dict[str, Any]) -> str:
-    """Add a hint to the problem of an argument: what the caller may have meant."""
+    """Return the error text for a bad argument, with what the caller may have meant."""
     if any(f".{kind.__qualname__}'" in problem for kind in (Reference, Choice)):
         return (
             "contains the result of another node inside an object; pass it by itself, or in a "

@@ -513,7 +513,7 @@ class Run(Generic[T, S]):
 
 
 def _is_value(item: Frame[Any] | Rewind | Truncated) -> TypeGuard[Frame[Any]]:
-    """Return whether a frame is a value, not text, bytes, a log line or a summary."""
+    """Return whether an item is a frame with a JSON value. Log lines and summaries are not."""
     return (
         isinstance(item, Frame)
         and item.encoding is FrameEncoding.JSON

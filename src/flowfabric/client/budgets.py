@@ -251,9 +251,9 @@ class Budgets(Scoped):
         dedup_key: str | None = None,
         **amounts: Any,
     ) -> UsageAnswer:
-        """Report usage of one execution, so that `release` can take it back.
+        """Report usage to one budget for an execution. `release` can take it back.
 
-        Keys work as in `report_usage_admin`.
+        `dedup_key` works as in `report_usage_admin`.
         """
         check_limit_name("budget", budget)
         usage = dimensions("usage", **amounts)

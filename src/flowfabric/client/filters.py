@@ -141,7 +141,7 @@ class Where:
 
 
 def parse(conditions: str | Sequence[str]) -> Where:
-    """Parse conditions; raise InvalidInput that names the wrong condition and suggests another."""
+    """Parse conditions. If one is wrong, raise InvalidInput with its name and a suggestion."""
     texts = [conditions] if isinstance(conditions, str) else conditions
     where = Where()
     for text in texts:

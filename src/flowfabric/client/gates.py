@@ -1,4 +1,4 @@
-"""Gates: register the counters of limits and budgets, so that submissions can name them."""
+"""Register gates, the counters behind limits and budgets, so that submissions can use them."""
 
 from __future__ import annotations
 

@@ -467,11 +467,11 @@ class NotRunnable(Refused, code="WF217", name="not_runnable"):
 
 
 class NotBlockedByDeps(Refused, code="WF218", name="not_blocked_by_deps"):
-    """The execution does not wait for dependencies."""
+    """The execution is not waiting for dependencies."""
 
 
 class DepsNotSatisfied(Refused, code="WF219", name="deps_not_satisfied"):
-    """The execution still waits for dependencies."""
+    """The execution is still waiting for dependencies."""
 
 
 class ExecutionNotSuspended(Refused, code="WF222", name="not_suspended"):

@@ -44,9 +44,9 @@ class QuotaInfo:
 class GateInfo:
     """The counter of a quota for one key, and the executions that wait in line for it.
 
-    `running` counts executions. `held` counts slots that are used outside executions. `started`
-    counts the starts in the window. `in_line` is exact up to 10 000; 10 001 means more. If an
-    operator set the numbers, `is_set` is true; `reason` says why.
+    `running` counts executions. `held` counts slots that callers outside executions have taken
+    (`check_admission`). `started` counts the starts in the window. `in_line` is exact up to 10 000;
+    10 001 means more. If an operator set these limits, `is_set` is true, and `reason` says why.
     """
 
     gate_id: int

@@ -79,9 +79,9 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The filters of a subscription: which events it wants. None means all.
+    """Which events a subscription gets. A field that is None does not filter.
 
-    The database stores every filter except the feed.
+    The database stores all fields except `feed`.
     """
 
     kinds: list[str] | None = None

@@ -1,6 +1,7 @@
 """Inspect a database as its operator.
 
-A query reads tables and writes nothing. Each statement sees one snapshot.
+Queries are read-only. Each statement has its own snapshot, so two statements may see different
+data.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from flowfabric.core.ids import ExecutionId
 
 
 class Level(StrEnum):
-    """An error needs action; a warning may pass by itself or be intended."""
+    """An error needs action. A warning may disappear by itself, or be intended."""
 
     ERROR = "error"
     WARNING = "warning"

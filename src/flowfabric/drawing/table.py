@@ -1,4 +1,4 @@
-"""Records as a table and as a list of facts."""
+"""Format records as a table, or one record as lines of title and value."""
 
 from __future__ import annotations
 

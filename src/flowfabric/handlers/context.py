@@ -633,7 +633,7 @@ class Context(HandlerContext):
     def signal(self, name: str, type: Any = ..., /) -> AwaitedSignal[Any]: ...
 
     def signal(self, name: str, type: Any = Any, /) -> AwaitedSignal[Any]:
-        """Return a wait for a signal, to await or to pass to `first`.
+        """Return an awaitable for a signal. Await it, or pass it to `first`.
 
         `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it comes
         first.
@@ -1287,7 +1287,10 @@ def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
 def _transaction_call(
     first: Any, args: tuple[Any, ...]
 ) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
-    """Return the name, the function and its arguments. The caller may omit the name."""
+    """Split the arguments of `ctx.transaction` into a name, a function and the function's arguments.
+
+    Without a name, the step has the name of the function.
+    """
     name = first if isinstance(first, str) else None
     function, *rest = (first, *args) if name is None else args or (None,)
     if not callable(function):

@@ -51,14 +51,15 @@ class SignalWaits:
     ) -> StepRecord | WaitAnswer:
         """Wait until the answer is taken, and return it. The handler may pause meanwhile.
 
-        The handler itself takes the answer as soon as there is one. A branch (concurrent code of
-        the handler) first only looks, and takes the answer when its turn comes. A branch that loses
-        a race must leave the signal to other waits.
+        With `is_own`, the caller is the main line of the handler. It takes the answer as soon as
+        there is one. Otherwise the caller is a concurrent branch. It first checks whether there is
+        an answer, and takes it only on its turn. So a branch that loses a race leaves the signal to
+        other waits.
 
-        `declare` returns the condition, after it has registered the types of its values.
-        `has_default` is stored, so that `flowfabric why` can say what happens at the timeout. With
-        `needs_ids`, ask the database even if an earlier run took the answer: the record does not
-        name the signals.
+        `declare` registers the types of the values and returns the condition. `has_default` is
+        stored, so that `flowfabric why` can say what happens at the timeout. With `needs_ids`, the
+        call asks the database even if an earlier run recorded the answer, because the record of the
+        step does not contain the ids of the signals.
         """
         durable = self._durable
         entry = await durable.begin_step(name, StepKind.WAIT, is_own=is_own)

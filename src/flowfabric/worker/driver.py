@@ -62,7 +62,7 @@ class Driver:
     async def _run(self) -> None:
         task = self._task
         assert task is not None
-        traces = _traces(task)
+        fingerprint = _fingerprint(task)
         until = monotonic() + self._slice_seconds
         try:
             while (begun := self._begin_next(task)) is not None:
@@ -78,7 +78,7 @@ class Driver:
                     self._give_up_task(has_suspended=True)
                     await _resume(*begun, awaited)
                     return
-                if _traces(task) != traces:
+                if _fingerprint(task) != fingerprint:
                     self._give_up_task(has_suspended=False)
                     return
                 if monotonic() > until:
@@ -97,8 +97,12 @@ class Driver:
         self._on_task_kept(has_suspended)
 
 
-def _traces(task: asyncio.Task[None]) -> tuple[object, ...]:
-    """Return facts about a task. They change when a coroutine leaves something on the task."""
+def _fingerprint(task: asyncio.Task[None]) -> tuple[object, ...]:
+    """Return a fingerprint of an asyncio task.
+
+    It changes if a coroutine leaves something on the task: a reference, a callback, a cancellation
+    or a new name.
+    """
     return (
         # Code that keeps a reference to the task can cancel it later.
         getrefcount(task),

@@ -106,7 +106,7 @@ class PartitionRotation:
 
     @property
     def pending(self) -> list[Turn]:
-        """The turns with a claim whose answer is not known."""
+        """The partitions that have a claim without an answer."""
         return [turn for turn in self._turns if turn.pending is not None]
 
     @property

@@ -1,7 +1,7 @@
 -- Find a token by its SHA-256, return its owner and scopes, and record that it was used.
 --
--- Returns no row if the token is unknown, expired or revoked. Also returns no row if the login may
--- not use the namespace of the token.
+-- Returns no row if the token is unknown, expired or revoked. Also returns no row if the database
+-- login of the caller may not use the namespace of the token.
 --
 -- The time of the last use is written at most once a minute. It is not written while another
 -- transaction has locked the row.

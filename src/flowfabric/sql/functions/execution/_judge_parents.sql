@@ -1,6 +1,6 @@
--- Judge new children. The verdict is parent_ended if the parent does not exist in this namespace,
--- for example because it was trimmed. The parent must have been stored by an earlier call: an
--- execution of the same call cannot be a parent.
+-- Check that the parents of new executions exist. The verdict on an execution is parent_ended if its
+-- parent is not in this namespace, for example because it was trimmed. The parent must have been
+-- stored by an earlier call. ff._lock_parents checks whether a parent has ended.
 drop function if exists ff._judge_parents;
 create function ff._judge_parents(
   p_partition_key smallint,

@@ -1,12 +1,16 @@
 -- Run one round of a claim: lock the next window of candidates after a position, in claim order.
 --
 -- The round locks as many rows as the claim needs, and skips rows that other transactions have
--- locked. Each locked row is picked, capped or locked in vain. It is capped if it is past its
--- deadline, over the limit of reclaims, or has crashed three times while it ran alone. It is locked
--- in vain if another transaction has taken it meanwhile, or if its flow is cancelled.
+-- locked. Each locked row belongs to one of three groups:
 --
--- Returns the position of the last row tried. If p_locked is given, the window consists of these
--- executions, which the caller has locked.
+-- picked  The claim may lease it.
+-- capped  The claim must end it, because its deadline has passed, it was reclaimed too often, or it
+--         crashed three times while it ran alone.
+-- vain    The claim cannot use it, because it changed between the read and the lock, or because its
+--         flow is cancelled. These rows are only counted.
+--
+-- Returns the position of the last row tried. If p_locked is given, the round uses these executions
+-- instead of a new window. The caller has locked them.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,

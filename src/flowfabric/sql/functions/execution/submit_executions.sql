@@ -23,7 +23,7 @@
 --
 -- Returns one row for each item that was not created. No row means that all items were created.
 --
--- Moves:    nothing -> runnable eligible (T1) · nothing -> runnable delayed (T2)
+-- Moves:    (new) -> runnable eligible (T1) · (new) -> runnable delayed (T2)
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
 --           · key_reused · parent_ended · busy · unknown_gate (gate_ids)
 --           · limit_reached (gate_id, quota, key)

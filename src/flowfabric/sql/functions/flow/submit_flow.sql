@@ -13,7 +13,7 @@
 --
 -- Returns {"database", "flow_id", "outcome", "detail"}. p_database is the same as in submit_json.
 --
--- Moves:    nothing -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
+-- Moves:    (new) -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
 --           · unknown_gate · limit_reached
 -- Locks:    waits only for a concurrent submit of the same flow, up to 2 s

@@ -7,7 +7,7 @@
 -- p_rule_no and p_expected_next_at are the values that the caller read. If one of them has changed
 -- since, nothing happens, and the answer is already_fired, inactive or gone.
 --
--- Moves:    nothing -> runnable eligible, through submit_executions
+-- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
 --           · WF308 unknown_gate · WF220 limit_reached
 -- Locks:    the row of the schedule, waiting up to 2 s

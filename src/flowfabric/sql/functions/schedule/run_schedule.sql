@@ -3,7 +3,7 @@
 --
 -- A paused schedule can be run. An orphaned schedule cannot.
 --
--- Moves:    nothing -> runnable eligible, through submit_executions
+-- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF302 unknown_route
 --           · WF308 unknown_gate · WF220 limit_reached
 --           · WF304 schedule_not_found

@@ -1,14 +1,15 @@
 -- Choose the signals that satisfy a condition. Returns null if the signals do not satisfy it. The
--- call reads no table. The signals must be in the order in which waits take them.
+-- call reads no table. The first signal in the arrays is the first that a wait takes.
 --
--- p_keys says where each signal was sent: `s` and a name, or `w` and the id of a waitpoint.
+-- p_keys says where each signal was sent: `s NAME`, or `w ID` for a waitpoint.
 --
 -- A condition for one name or one waitpoint takes the first signal sent there.
 -- `every` needs all its members; one signal may serve several members.
--- `at_least` counts different signals, addresses or sources among the signals of its members.
+-- `at_least` needs a number of signals of its members. With `distinct: waitpoints`, it counts each
+-- name or waitpoint once; with `distinct: sources`, each source once.
 -- `approve` counts the first answer at each waitpoint. It is satisfied by as many approvals as
 -- `approve` says, or by as many rejections as `deny` says.
--- `operator`, and every unknown condition, is never satisfied by signals.
+-- `operator` and unknown conditions are never satisfied by signals.
 drop function if exists ff._choose_signals;
 create function ff._choose_signals(
   p_condition jsonb,

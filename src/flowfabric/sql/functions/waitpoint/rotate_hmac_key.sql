@@ -5,12 +5,13 @@
 -- the same name and secret changes nothing. The call is refused if the name was used with another
 -- secret, or if the key with this name is no longer current.
 --
--- ff.count_waitpoints counts the open waitpoints by the key of their tokens.
+-- To see whether a key is still needed, call ff.count_waitpoints: it counts the open waitpoints of
+-- each key.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
 -- Locks:    the table of keys
--- Repeat:   `unchanged`, if a secret is given
+-- Repeat:   with p_secret `unchanged`; without it WF413, because the name is taken
 -- Rights:   operator
 drop function if exists ff.rotate_hmac_key;
 create function ff.rotate_hmac_key(
