@@ -10,7 +10,8 @@
 --
 -- An execution that would start an attempt under a gate in p_closed is skipped, and one that would
 -- resume its attempt under a gate in p_full. They are not skipped if gates have refused them four
--- times: the fifth refusal may make a reservation.
+-- times: the fifth refusal may make a reservation. Executions over their limits are not skipped
+-- either: the claim ends them.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -140,6 +141,11 @@ begin
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
         and e.reclaim_at is null and e.line_id is null
         and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        and case when p_closed is null or e.deadline_at <= p_now or e.refusal_count >= 4
+                   or e.reclaim_count - e.company_count >= e.max_reclaims
+                   or e.lone_crash_count >= 3 then true
+                 else (e.quota_ids && p_closed) is not true
+                      and (e.budget_ids && p_closed) is not true end
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
               where g.partition_key = p_partition_key and g.execution_id = e.execution_id
@@ -183,7 +189,8 @@ begin
       (select e.rank, e.order_at, e.execution_id
        from ff.execution e
        where l.is_rated and e.partition_key = p_partition_key and e.line_id = l.gate_id
-         and e.route_id = r.route_id and e.attempt_state = 'attempt_interrupted'
+         and e.route_id = r.route_id
+         and e.phase = 'runnable' and e.attempt_state = 'attempt_interrupted'
          and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
          and case when p_worker_id is null then true else not exists (
                select from ff.grant g
