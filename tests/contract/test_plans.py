@@ -461,6 +461,23 @@ async def test_executions_that_resume_under_a_full_gate_are_put_into_line_by_the
         )
 
 
+async def test_executions_to_be_reclaimed_under_a_full_gate_are_read_once(bare):
+    async with _situation(bare, "cold", 0, routes=1) as meter:
+        admission = Admission(meter.engine)
+        gate = await admission.quota(concurrency=10 * N)
+        route = await meter.engine.register(lane="limited")
+        await admission.submit(9 * N, quotas=[gate], route=route)
+        for lease in await meter.engine.claim(9 * N, lanes=["limited"]):
+            await meter.engine.revoke(lease.execution_id)
+        await admission.call("set_quota", quota="api", concurrency=1)
+        await meter.engine.connection.fetch("select * from ff.sweep_gates(0::smallint)")
+        await meter.engine.connection.execute("vacuum ff.execution")
+        assert len(await meter.engine.claim(1, lanes=["limited"])) == 1
+        leases, work = await meter.of(meter.engine.claim(1, lanes=["limited"]))
+        assert leases == []
+        work.check(claim_limits() | {"execution_reclaim": 20 * N, "execution_pkey": by_key(N)})
+
+
 @in_situations(6)
 async def test_timers_read_what_is_due(meter):
     engine = meter.engine

@@ -439,6 +439,23 @@ async def test_a_start_in_another_lane_that_uses_up_a_rate_lets_resume(admission
     assert (await engine.take(waiting)).claim_kind == "resumed"
 
 
+async def test_an_execution_to_be_reclaimed_waits_for_the_rate_in_a_closed_line(
+    admission, engine, clock
+):
+    """Its attempt is interrupted, too, but a reclaim starts another one."""
+    await clock.freeze()
+    gate = await admission.quota(concurrency=2, rate=2, rate_window_ms=3_600_000)
+    (lost,) = await admission.submit(1, quotas=[gate])
+    await engine.take(lost.id, ttl=timedelta(seconds=1))
+    (second,) = await admission.submit(1, quotas=[gate])
+    await engine.take(second.id)
+    await clock.advance(seconds=2)
+    assert (await engine.expire())[0] == 1
+    assert await engine.claim(1) == []
+    assert (await engine.row(lost.id))["line_id"] == gate
+    assert not await engine.connection.fetchval("select is_open from ff.line")
+
+
 async def test_a_line_that_nobody_can_resume_from_is_closed_again(admission, engine, clock):
     await clock.freeze()
     waiting, starts = await stand_in_line_to_resume(admission, engine, rate=3)

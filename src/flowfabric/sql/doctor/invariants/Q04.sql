@@ -29,7 +29,8 @@ where not y.is_open and y.served_at < ff.now() - interval '15 s'
     or g.opens_at is not null and not exists (
       select from ff.execution e
       where e.partition_key = y.partition_key and e.line_id = y.gate_id
-        and e.route_id = y.route_id and e.attempt_state = 'attempt_interrupted')
+        and e.route_id = y.route_id
+        and e.phase = 'runnable' and e.attempt_state = 'attempt_interrupted')
     or exists (
       select from ff.execution e
       where e.partition_key = g.partition_key and e.execution_id = g.start_for

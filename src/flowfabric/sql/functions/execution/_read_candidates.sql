@@ -9,8 +9,9 @@
 -- are read too.
 --
 -- An execution is skipped if it would start an attempt under a gate in p_closed, or resume its
--- attempt under a gate in p_full. But an execution that gates have refused four times is read,
--- because its fifth refusal may make a reservation.
+-- attempt under a gate in p_full. Two kinds of executions are read all the same: those that gates
+-- have refused four times, because the fifth refusal may make a reservation, and those over their
+-- limits, because the claim ends them.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -140,6 +141,11 @@ begin
         and e.ownership in ('lease_expired_reclaimable', 'lease_revoked')
         and e.reclaim_at is null and e.line_id is null
         and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
+        and case when p_closed is null or e.deadline_at <= p_now or e.refusal_count >= 4
+                   or e.reclaim_count - e.company_count >= e.max_reclaims
+                   or e.lone_crash_count >= 3 then true
+                 else (e.quota_ids && p_closed) is not true
+                      and (e.budget_ids && p_closed) is not true end
         and case when p_worker_id is null then true else not exists (
               select from ff.grant g
               where g.partition_key = p_partition_key and g.execution_id = e.execution_id
@@ -184,7 +190,8 @@ begin
       (select e.rank, e.order_at, e.execution_id
        from ff.execution e
        where l.is_rated and e.partition_key = p_partition_key and e.line_id = l.gate_id
-         and e.route_id = r.route_id and e.attempt_state = 'attempt_interrupted'
+         and e.route_id = r.route_id
+         and e.phase = 'runnable' and e.attempt_state = 'attempt_interrupted'
          and (e.rank, e.order_at, e.execution_id) > (r.from_rank, r.from_at, r.from_id)
          and case when p_worker_id is null then true else not exists (
                select from ff.grant g

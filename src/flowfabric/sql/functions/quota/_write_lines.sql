@@ -28,7 +28,8 @@ begin
                 when g.opens_at > p_now or g.rate <= (g.start_for is not null)::integer then exists (
                   select from ff.execution e
                   where e.partition_key = p_partition_key and e.line_id = u.id
-                    and e.route_id = l.route_id and e.attempt_state = 'attempt_interrupted'
+                    and e.route_id = l.route_id
+                    and e.phase = 'runnable' and e.attempt_state = 'attempt_interrupted'
                     and e.execution_id <> all (p_leaving) offset 0)
                 else true end as is_open
     from unnest(p_gate_ids) u(id)

@@ -230,7 +230,7 @@ create index execution_line on ff.execution
 -- Those in lines that resume their attempt. The rate of a gate does not hold them up.
 create index execution_line_resume on ff.execution
   (partition_key, line_id, route_id, rank, order_at, execution_id)
-  where line_id is not null and attempt_state = 'attempt_interrupted';
+  where line_id is not null and phase = 'runnable' and attempt_state = 'attempt_interrupted';
 
 -- Fair order: executions with a fair key take turns by key. ff.fair_key has the last place of each
 -- key, ff.fair_lane the place that each lane has reached. Both are values of order_at, for each
