@@ -1287,7 +1287,7 @@ def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
 def _transaction_call(
     first: Any, args: tuple[Any, ...]
 ) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
-    """Split the arguments of `ctx.transaction` into a name, a function and the function's arguments.
+    """Split the arguments of `ctx.transaction`: a name, a function and the function's arguments.
 
     Without a name, the step has the name of the function.
     """
