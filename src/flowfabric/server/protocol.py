@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with status 400, in problem+json like every other error."""
+        """Answer bytes that are not HTTP with status 400, in problem+json like other errors."""
         self._refuse(400, "invalid_http", "This is not a request of HTTP/1.1.")
 
     def _refuse(self, status: int, name: str, detail: str) -> None:
