@@ -54,7 +54,7 @@ class Portal:
         return answer.result()
 
     def stop(self) -> None:
-        """End the background loop and its thread. A later call starts them again."""
+        """End the background loop and its thread. The next use of `call` starts new ones."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

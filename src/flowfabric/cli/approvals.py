@@ -124,7 +124,7 @@ async def approve(
     approval: Which = None,
     comment: Comment = None,
 ) -> None:
-    """Answer an approval with yes.
+    """Answer an approval with "yes".
 
     Exit codes: 3: not found. 4: answered before or closed. 5: no database.
     """
@@ -141,7 +141,7 @@ async def deny(
     approval: Which = None,
     comment: Comment = None,
 ) -> None:
-    """Answer an approval with no.
+    """Answer an approval with "no".
 
     Exit codes: 3: not found. 4: answered before or closed. 5: no database.
     """

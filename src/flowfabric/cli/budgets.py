@@ -83,7 +83,8 @@ async def raise_limits(
 ) -> None:
     """Set hard limits of a budget, until `budget lift` removes them.
 
-    They override the limits in the code. Executions that wait for the budget continue at once.
+    They override the limits in the code. Executions that wait for the budget continue if its usage
+    is now below the limits.
     """
     given = _amounts(amounts)
     async with database.client() as client, _naming_keys(client, name, key):

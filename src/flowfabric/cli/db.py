@@ -88,8 +88,8 @@ async def distribute(
 async def status(database: Database, printer: Printer) -> int:
     """Compare the database with this release. Exit code 1 if they do not match.
 
-    For a distributed database, also show where its partitions are, and which functions are not
-    delegated. With `-o json`, list every function.
+    For a distributed database, also show which node has which partitions, and which functions
+    `db distribute` has to set up again. With `-o json`, list every function.
     """
     async with open_connection(database.address) as connection:
         found = await schema.status(connection)

@@ -79,7 +79,7 @@ COMMANDS = {
         "Create, upgrade and inspect the schema of a database, or look into it with psql.",
     ),
     "worker": ("workers", "Run a worker, list workers, drain one, mark one as dead."),
-    "serve": ("serve", "Serve the HTTP API until a signal stops it."),
+    "serve": ("serve", "Serve the HTTP API until Ctrl-C or SIGTERM."),
     "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
     "flow": ("flows", "List, show, draw and cancel flows."),
     "lane": ("lanes", "List, pause, drain, disable and limit lanes."),

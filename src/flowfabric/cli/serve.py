@@ -79,7 +79,7 @@ def serve(
         "127.0.0.1", "--metrics-host", help="Serve the metrics on this address."
     ),
 ) -> None:
-    """Serve the HTTP API until a signal stops it.
+    """Serve the HTTP API until Ctrl-C or SIGTERM.
 
     Exit codes: 0: stopped by a signal. 2: wrong usage. 5: no database.
     """

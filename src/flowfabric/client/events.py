@@ -265,7 +265,10 @@ async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
 
 
 def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorExpired:
-    """Return the error with the earliest time. A reader that starts there misses no event."""
+    """Return an error whose `resume_from` is the earliest time in all the errors and pages.
+
+    A reader that opens a new cursor at that time misses no stored event.
+    """
     times = [error.resume_from for error in expired]
     times += [event.occurred_at for page in others for event in page.events]
     earliest = min(time for time in times if time is not None)

@@ -155,7 +155,7 @@ class FrameQueue:
         return chunks
 
     def stored(self, last_no: int) -> None:
-        """Remove the frames up to a number, because they are stored."""
+        """Remove all frames with numbers up to `last_no` from the queue: they are stored now."""
         with self._lock:
             while self._frames and self._first_no <= last_no:
                 self._bytes -= len(self._frames.popleft().payload)

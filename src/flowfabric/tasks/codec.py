@@ -1,6 +1,6 @@
 """Encodes values as JSON by their type hints, and decodes them.
 
-Writing refuses a value that would read back with another value or another type.
+Encoding refuses a value if decoding would return a different value or a different type.
 """
 
 from __future__ import annotations

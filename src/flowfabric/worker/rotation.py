@@ -138,8 +138,8 @@ class PartitionRotation:
     def after(self, turn: Turn, claimed: Sequence[Claimed], *, is_full: bool) -> None:
         """Note the result of a claim.
 
-        A partition that has more work stays next for a moment, unless another partition has more
-        urgent work.
+        If the partition has more work, the next claims also go to it for a moment, unless another
+        partition has more urgent work.
         """
         turn.failures = 0
         turn.pending = None

@@ -101,7 +101,10 @@ class Suspects:
         self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)
 
     def end_turn_of(self, claimed: Claimed) -> None:
-        """Let other work run beside a suspect that does not stop or waits for other executions."""
+        """Let other work run beside the current suspect, if that is `claimed`.
+
+        Called when `claimed` waits for other executions, or has not stopped in time.
+        """
         if self.current is claimed:
             self.turn_ended.set()
 

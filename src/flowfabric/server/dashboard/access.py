@@ -19,7 +19,7 @@ routes = Routes("dashboard")
 
 
 class _Limits(TypedDict):
-    """Where a browser sends a cookie, and what may read it there."""
+    """The attributes of a cookie: where browsers send it, and whether scripts can read it."""
 
     path: str
     secure: bool

@@ -52,7 +52,7 @@ class Kept:
 
 @routes.get(PREFIX + "/system", Scope.ADMIN, include_in_schema=False)
 async def system(call: CurrentCall, request: Request) -> Response:
-    """Show the schema, the sizes of tables and the retention, and the last report of the doctor."""
+    """Show the schema, the table sizes, the retention, and the last report of the doctor."""
     facts = await _facts_of(call)
     report = call.backend.report
     facts["findings"] = await _ours(call, report) if report is not None else []

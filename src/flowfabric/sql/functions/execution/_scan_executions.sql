@@ -2,8 +2,8 @@
 --
 -- The filter decides which index is used. A key and a parent have indexes of their own. States that
 -- need attention (delayed, failed, cancelled …) share one index, which is read for one state after
--- the other. Active executions are found through their timers, if there are few. For every other
--- filter the primary key is read, from the highest id down.
+-- the other. Active executions are found through their timers, unless too many executions have a
+-- timer. For every other filter the primary key is read, from the highest id down.
 --
 -- The next call starts below next_id. At the end, next_id is null. next_id never reveals an
 -- execution of another namespace.

@@ -1,12 +1,12 @@
 -- Find the next page of events after a cursor, without reading the events of the page. Also return
 -- the cursor after the page.
 --
--- The page has the transactions after last_xid and up to cut, and the transactions that were
+-- The page consists of whole transactions: those after last_xid and up to cut, and those that were
 -- unfinished at the cursor and have committed since.
 --
--- The page has whole transactions. It may have an event of an execution and lack an earlier event
--- of the same execution. A reader needs both events in order (ff._read_events), but counting does
--- not.
+-- The page may have an event of an execution but lack an earlier event of that execution, if the
+-- earlier event was written by a transaction after cut. A reader needs both events, in order, so
+-- ff._read_events extends its page. For counting, the order does not matter.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,

@@ -1,8 +1,9 @@
--- Write the limits in force of a quota to its gates in one partition. p_key chooses the gate of one
--- key; null means the gates of all keys. The call waits for the gates, in id order.
+-- Write the limits of a quota that are now in force to its gates in one partition. p_key chooses
+-- the gate of one key; null means the gates of all keys. The call locks the gates in id order, and
+-- waits for each lock.
 --
--- The call also inserts an empty release for each gate. The next claim then looks at the gate
--- again, and opens its lines if it has room now.
+-- The call also inserts a row with 0 slots into ff.gate_release for each gate. Such a row makes the
+-- next claim look at the gate again, and open its lines if the gate now has room.
 drop function if exists ff._apply_quota;
 create function ff._apply_quota(
   p_partition_key smallint,
