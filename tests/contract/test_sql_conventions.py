@@ -561,7 +561,6 @@ async def test_the_indexes_of_the_hot_tables_are_few(catalogue):
         "execution_version",
         # partial: only what a quota or budget refused
         "execution_line",
-        "execution_line_resume",
         # partial: only members of flows
         "execution_flow",
         "execution_unfinished",
