@@ -158,7 +158,7 @@ class Budgets(Scoped):
     ) -> None:
         """Set hard limits of a budget: `raise_limits("monthly", key="acme", usd="80.00")`.
 
-        They override the declared limits until `lift`. Waiting executions continue if there is room.
+        They override the declared limits until `lift`. Waiting executions go on if there is room.
         """
         check_limit_name("budget", budget)
         limits = dimensions("budget", **amounts)
