@@ -143,7 +143,8 @@ async def totals_of(
     bound."""
     count = call.client.executions.count
     held, *counts = await asyncio.gather(
-        count(ExecutionFilter(is_held=True)),
+        # No index has held executions only, so a full count would read all that wait.
+        count(ExecutionFilter(is_held=True), reads=1),
         *(count(ExecutionFilter(states=[one])) for one in COUNTED),
     )
     ready = _sum(lanes, "waiting", "is_more_waiting")
