@@ -142,7 +142,8 @@ async def totals_of(
     """Return how many executions are in each state that matters now. Each count is bounded."""
     count = call.client.executions.count
     held, *counts = await asyncio.gather(
-        count(ExecutionFilter(is_held=True)),
+        # No index has held executions only, so a full count would read all that wait.
+        count(ExecutionFilter(is_held=True), reads=1),
         *(count(ExecutionFilter(states=[one])) for one in COUNTED),
     )
     ready = _sum(lanes, "waiting", "is_more_waiting")
