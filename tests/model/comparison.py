@@ -268,6 +268,7 @@ def _compare_gates(
         for y in seen["lines"]
     }
     differ("gates", set(model.gates), {g["gate_id"] for g in seen["gates"]})
+    unsure = set(model.unsure)
     model.forget_claim()
     for g in seen["gates"]:
         gate = model.gates[g["gate_id"]]
@@ -281,7 +282,8 @@ def _compare_gates(
         ours = [model.kept(id_, of_starts=of_starts) for of_starts in (False, True)]
         gate.reserved_for, gate.start_for = g["reserved_for"], g["start_for"]
         theirs = [model.kept(id_, of_starts=of_starts) for of_starts in (False, True)]
-        differ(f"{gate.quota} reservations", ours, theirs)
+        known = [b if a or b not in unsure else None for a, b in zip(ours, theirs, strict=True)]
+        differ(f"{gate.quota} reservations", ours, known)
     for b in seen["budgets"]:
         budget = model.budgets[b["budget_id"]]
         for name in ("is_shut", "breach_count", "soft_breach_count"):

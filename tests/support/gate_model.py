@@ -121,6 +121,9 @@ class GatedModel(SuspendingModel):
         self._taking: Counter[int] = Counter()
         self._refusing: set[int] = set()
         self._reserving: set[tuple[int, bool]] = set()
+        # Those whose line this claim has closed. If the engine has read them before, they may have
+        # reserved something.
+        self.unsure: set[UUID] = set()
 
     def begin(self) -> None:
         super().begin()
@@ -131,6 +134,7 @@ class GatedModel(SuspendingModel):
         self._taking.clear()
         self._refusing.clear()
         self._reserving.clear()
+        self.unsure.clear()
 
     # Room
 
@@ -225,7 +229,9 @@ class GatedModel(SuspendingModel):
         refuser, is_by_rate = self._refuser(e)
         if refuser is not None:
             self._refusing.add(refuser)
-            if refuser < BUDGETS:
+            if e.line_id is not None and self.refuses(e.line_id, e):
+                self.unsure.add(e.execution_id)
+            elif refuser < BUDGETS:
                 self._reserve(e, refuser, is_by_rate)
             return False
         for id_ in e.quota_ids or ():
