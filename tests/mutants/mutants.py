@@ -1097,6 +1097,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ("perform ff._write_lines(p_partition_key, v_locked, '{}', p_now);", ""),
     ),
     _mutant(
+        "an execution that resumes waits for the rate",
+        "functions/quota/_write_lines.sql",
+        f"{_ADMIT}::test_a_resumed_execution_in_line_for_a_slot_does_not_wait_for_the_rate",
+        ("e.attempt_state = 'attempt_interrupted'", "false"),
+    ),
+    _mutant(
+        "the line of a gate without a share of the rate is open",
+        "functions/quota/_write_lines.sql",
+        "tests/partitions/test_shares.py::test_a_quota_refuses_only_if_no_partition_has_room",
+        (" or g.rate <= (g.start_for is not null)::integer", ""),
+    ),
+    _mutant(
         "a shut budget lets executions start",
         "functions/execution/_claim_fresh.sql",
         f"{_ADMIT}::test_a_shut_budget_starts_nobody_until_its_reset",
