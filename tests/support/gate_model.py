@@ -121,8 +121,8 @@ class GatedModel(SuspendingModel):
         self._taking: Counter[int] = Counter()
         self._refusing: set[int] = set()
         self._reserving: set[tuple[int, bool]] = set()
-        # Those whose line this claim has closed. If the engine has read them before, they may have
-        # reserved something.
+        # Executions whose line this claim has closed. The engine may have read them before that. If
+        # so, they may have made reservations, which the model does not know.
         self.unsure: set[UUID] = set()
 
     def begin(self) -> None:

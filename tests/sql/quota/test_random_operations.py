@@ -68,7 +68,7 @@ async def drain(db, clock) -> None:
 async def run(db, clock, engine, operations: int, *workers) -> Crowd:
     """Let workers, two submitters and an operator act at once, then drain and look."""
     admission = Admission(engine)
-    # Every third has a rate as well: its line is open to those that resume while it has no start.
+    # Every third quota also has a rate. While it has no room, executions can still resume.
     rate = {"rate": 100, "rate_window_ms": 1000}
     gates = [
         await admission.quota(

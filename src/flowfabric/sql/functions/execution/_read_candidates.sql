@@ -9,9 +9,9 @@
 -- are read too.
 --
 -- An execution is skipped if it would start an attempt under a gate in p_closed, or resume its
--- attempt under a gate in p_full. Two kinds of executions are read all the same: those that gates
--- have refused four times, because the fifth refusal may make a reservation, and those over their
--- limits, because the claim ends them.
+-- attempt under a gate in p_full. There are two exceptions. An execution that gates have refused
+-- four times is read, because its fifth refusal may make a reservation. An execution over its limit
+-- of reclaims or crashes is read, because the claim ends it.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,
@@ -158,7 +158,8 @@ begin
     where p_reclaiming
     union all
     -- If there are many lines, begin with the lines that were served longest ago. If the rate of a
-    -- gate has no room, read only executions that resume.
+    -- gate has no room, read only executions that resume. The two branches differ only in that.
+    -- With one condition for both, the index could not filter by attempt_state.
     select m.rank, r.turn, m.order_at, m.execution_id
     from route r
     cross join lateral (
