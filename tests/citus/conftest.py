@@ -27,6 +27,11 @@ NODES = """\
 select d.nodename, d.nodeport, d.groupid from pg_dist_node d
 where d.noderole = 'primary' order by d.groupid
 """
+ROLES = ("flowfabric_app", "flowfabric_operator")
+MAKE_ROLE = """\
+do $$ begin create role {role};
+exception when duplicate_object or unique_violation then null; end $$
+"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ async def make_cluster_database() -> AsyncIterator[Callable[[], Awaitable[Cluste
     url = os.environ[VARIABLE]
     async with open_connection(url) as connection:
         nodes = tuple(Node(*row) for row in await connection.fetch(NODES))
+        # Roles belong to all databases. If one test made them, the database of another test that
+        # runs beside it would lack their rights, and doctor would say so.
+        for role in ROLES:
+            await connection.execute(MAKE_ROLE.format(role=role))
     made: list[str] = []
 
     async def make() -> ClusterDatabase:

@@ -13,7 +13,6 @@ import pytest
 
 from faults.workers import Fleet
 from flowfabric import App, Context
-from flowfabric.db import migrate
 from worker.apps import working
 
 from .conftest import PARTITIONS
@@ -24,7 +23,6 @@ import asyncio
 import secrets
 from datetime import timedelta
 from flowfabric import App, Context
-from flowfabric.db import migrate
 
 app = App(name="shop")
 
@@ -269,11 +267,7 @@ async def test_a_key_is_found_in_its_partition(cluster_database):
 async def test_a_role_of_an_application_can_work(cluster_database, coordinator):
     """It may read neither tables nor shards, only call functions and see the installation."""
     name = f"ff_test_{secrets.token_hex(4)}"
-    await coordinator.execute(
-        "do $$ begin create role flowfabric_app; exception when duplicate_object then null; end $$"
-    )
     await coordinator.execute(f"create role {name} login password 'x' in role flowfabric_app")
-    await migrate.migrate(coordinator)
     parts = urlsplit(cluster_database.url)
     host = parts.netloc.rpartition("@")[2]
     app, quick, *_ = make_app(parts._replace(netloc=f"{name}:x@{host}").geturl())

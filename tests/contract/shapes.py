@@ -296,6 +296,23 @@ def empty_tests(text: str, library: Library) -> Iterator[str]:
                 yield f"11: {_words(statement, place, place + 8)}"
 
 
+def rowless_laterals(text: str, library: Library) -> Iterator[str]:
+    """Rule 13, for a function over all partitions: a lateral subquery reads a table."""
+    for statement in statements(body_of(text)):
+        if not library.is_touched(statement):
+            continue
+        for place in range(len(statement) - 2):
+            if statement[place : place + 3] != ["lateral", "(", "select"]:
+                continue
+            depth = 0
+            for token in statement[place + 1 : closing(statement, place + 1)]:
+                depth += (token == "(") - (token == ")")
+                if depth == 1 and token == "from":
+                    break
+            else:
+                yield f"13: {_words(statement, place, place + 8)}"
+
+
 def reached(names: Iterable[str], bodies: dict[str, str]) -> frozenset[str]:
     """The functions that some functions call, directly or through others, and these themselves."""
     found = set(names)

@@ -19,6 +19,7 @@ from .shapes import (
     problems,
     querying_functions,
     reached,
+    rowless_laterals,
     statements,
     tokens,
 )
@@ -40,6 +41,7 @@ def test_a_function_takes_the_statement_shapes(file):
         # Over all partitions: a partitioned table joins ff.partition by its key.
         found = [one for one in found if not one.startswith("1: ")]
         found += empty_tests(file.text, LIBRARY)
+        found += rowless_laterals(file.text, LIBRARY)
     assert found == []
 
 
@@ -162,6 +164,14 @@ def test_a_test_over_all_partitions_selects_something():
     broken = function("if exists (select from ff.flow f) then return; end if", "")
     assert [one.partition(":")[0] for one in empty_tests(broken, SMALL)] == ["11"]
     assert list(empty_tests(broken.replace("select from", "select 1 from"), SMALL)) == []
+
+
+def test_a_lateral_subquery_over_all_partitions_reads_a_table():
+    inner = "exists (select 1 from ff.flow f where f.flow_id = p.flow_id)"
+    broken = function(f"select from ff.edge p cross join lateral (select {inner} as b) d", "")
+    sound = f"select from ff.edge p cross join lateral (select {inner} from ff.flow g) d"
+    assert [one.partition(":")[0] for one in rowless_laterals(broken, SMALL)] == ["13"]
+    assert list(rowless_laterals(function(sound, ""), SMALL)) == []
 
 
 def test_a_table_beside_partitioned_tables_is_found():

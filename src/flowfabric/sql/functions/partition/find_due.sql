@@ -172,23 +172,24 @@ begin
   end if;
   if 'minute' = any (p_kinds) then
     return query
-    select 'minute', p.partition_key, case
-        when d.is_due then interval '0'
+    select 'minute', q.partition_key, case
+        when q.is_due then interval '0'
         -- Minutes are added to the sums even if no new events come.
-        else greatest(m.summed_at, v_now - interval '1 day') + interval '20 minutes' - v_now end
-    from ff.partition p
-    left join ff.minute_position m on m.partition_key = p.partition_key
-    cross join lateral (
-      select
-        -- The position names a transaction that was unfinished when other events were counted.
-        coalesce(split_part(m.cursor_text, ':', 8) <> '', false)
-        or exists (
-          select 1 from ff.event e
-          where e.partition_key = p.partition_key
-            and (e.generation, e.xid) > (coalesce(split_part(m.cursor_text, ':', 6), '0')::integer,
-                                         coalesce(split_part(m.cursor_text, ':', 7), '0')::xid8)
-          offset 0) as is_due) d
-    where d.is_due or m.cursor_text is not null;
+        else greatest(q.summed_at, v_now - interval '1 day') + interval '20 minutes' - v_now end
+    from (
+      select p.partition_key, m.cursor_text, m.summed_at,
+        -- If the position names a transaction that was unfinished at the last count, its events may
+        -- have to be counted now.
+        coalesce(split_part(m.cursor_text, ':', 8) <> '', false) or d.is_new is not null as is_due
+      from ff.partition p
+      left join ff.minute_position m on m.partition_key = p.partition_key
+      left join lateral (
+        select true as is_new from ff.event e
+        where e.partition_key = p.partition_key
+          and (e.generation, e.xid) > (coalesce(split_part(m.cursor_text, ':', 6), '0')::integer,
+                                       coalesce(split_part(m.cursor_text, ':', 7), '0')::xid8)
+        limit 1) d on true) q
+    where q.is_due or q.cursor_text is not null;
   end if;
 end;
 $$;
