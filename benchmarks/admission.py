@@ -1,22 +1,23 @@
 """Measures quotas, budgets and fairness: `admission.py [cost | first-start | idle | fairness]`.
 
-Without an argument it measures these four, one after the other; `admission.py ungated [REV]` is the
-fifth. Each prints its figures as a JSON line, and a table of bars and verdicts. The exit code is 1
-if a bar is missed.
+Without an argument, all four benchmarks run, one after the other. A fifth benchmark runs only on
+request: `admission.py ungated [REV]`. Each benchmark prints its figures as a JSON line, and a table
+of limits ("bars") and verdicts. The exit code is 1 if a figure misses its bar. A "bucket" is one
+key of a quota.
 
 cost         Server CPU of a claim and a complete. Four scenarios take turns, for BENCH_RUNS rounds:
              no limits; all executions in one hot bucket; each in one of 1 000 buckets; each in one
              of 1 000 buckets and one of 1 000 budgets. A figure is the smallest of its rounds.
 first-start  How long another tenant waits for its first start behind 100 000 executions of a full
              bucket: the median of BENCH_RUNS databases.
-idle         How much 100 000 executions in lines slow down a claim that finds nothing. Claims of
-             their lane and of an empty lane take turns. The sweep of gates is measured before and
-             after.
-fairness     Three tenants submit 100 000, 100 and 1 executions, all at once, or the small tenants
-             after a thousand starts of the large one. Counts by how many starts a tenant is behind
-             its turn.
-ungated      Work without limits, in this tree and in the commit before admission (or REV): claims
-             and completes by batch size, and drains of a worker.
+idle         How much a claim that finds nothing is slowed down by 100 000 executions that wait in
+             its lane for a full bucket. Claims of this lane and claims of an empty lane take turns.
+             The sweep of gates is measured before and after the executions are submitted.
+fairness     Three tenants submit 100 000, 100 and 1 executions: first all at the same time, then
+             the two small tenants after a thousand starts of the large tenant. The figure is how
+             many starts each tenant is behind its turn.
+ungated      Claims and completes by batch size, and drains of a worker, for executions without
+             limits. Compares this tree with the commit before admission was added (or with REV).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SCENARIOS = ("ungated", "one bucket", "1 of 1000 buckets", "1 of 1000 buckets an
 # The most that each scenario may cost, as a multiple of the first.
 COSTS = {"one bucket": 1.25, "1 of 1000 buckets": 1.5, "1 of 1000 buckets and budgets": 1.5}
 BEFORE_ADMISSION = "f26af537^"
-# By how much an unloaded machine may blur the difference of two idle claims, in percent of a claim.
+# The largest allowed uncertainty of the difference between two idle claims, in percent of a claim.
 MOST_BLUR = 5
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ async def complete(
 
 
 async def drain(connection: asyncpg.Connection, lane: str) -> tuple[float, float]:
-    """Return the CPU of all claims and of all completes."""
+    """Drain a lane. Return the CPU of all claims, and the CPU of all completes."""
     backend = connection.get_server_pid()
     claims = completes = 0.0
     while True:
@@ -189,7 +190,7 @@ async def cost(connection: asyncpg.Connection) -> list[Verdict]:
 
 
 async def stand_in_line(connection: asyncpg.Connection) -> None:
-    """Submit the executions of a full bucket, and behind them one of another tenant."""
+    """Fill a bucket and its line with executions, then submit one execution of another tenant."""
     full, free = await register(
         connection,
         [
@@ -205,7 +206,7 @@ async def stand_in_line(connection: asyncpg.Connection) -> None:
 
 
 async def first_start(connection: asyncpg.Connection) -> list[float]:
-    """Return the milliseconds until the other tenant starts, their CPU, and the claims it took."""
+    """Claim until the other tenant starts. Return milliseconds, CPU and number of claims."""
     await stand_in_line(connection)
     backend = connection.get_server_pid()
     started, start, tries, ids = cpu(backend), time.perf_counter(), 0, []
@@ -237,7 +238,7 @@ async def idle(connection: asyncpg.Connection) -> list[Verdict]:
     await route(connection, "empty")
     with_lines, without = await in_turn(connection, "front", "empty")
     differences = [(a - b) * 1e6 for a, b in zip(with_lines, without, strict=True)]
-    # Half of the interval in which the mean difference is with a confidence of 95 %.
+    # Half the width of the 95 % confidence interval of the mean difference.
     blur = 1.96 * stdev(differences) / len(differences) ** 0.5
     figures = {
         "claim_us_with_lines": median(with_lines) * 1e6,
@@ -284,7 +285,9 @@ async def fairness(connection: asyncpg.Connection) -> list[Verdict]:
 
 
 async def take_turns(connection: asyncpg.Connection, lane: str, before: int) -> list[str]:
-    """Let the large tenant start so often, then add the others. Return who started from then on."""
+    """Let the large tenant start `before` times, then submit the others. Return the tenants of the
+    starts after that, in order.
+    """
     route_id = await route(connection, lane)
     tenants: dict[UUID, str] = {}
 
@@ -310,7 +313,7 @@ async def take_turns(connection: asyncpg.Connection, lane: str, before: int) -> 
 
 
 def most_behind(order: list[str]) -> dict[str, int]:
-    """Return by how many starts each tenant was behind, compared with tenants that take turns."""
+    """Return, for each tenant, the most starts that it was behind an order of strict turns."""
     left, ideal = dict(TENANTS), []
     while len(ideal) < len(order):
         for tenant in [one for one, number in left.items() if number]:
@@ -320,7 +323,7 @@ def most_behind(order: list[str]) -> dict[str, int]:
     for tenant in TENANTS:
         wanted = [place for place, one in enumerate(ideal) if one == tenant]
         got = [place for place, one in enumerate(order) if one == tenant]
-        # What has not started yet is behind by more than everything that has.
+        # Count executions that have not started as if they started right after the last start.
         got += [len(order)] * (len(wanted) - len(got))
         behind[tenant] = max(b - a for a, b in zip(wanted, got, strict=False))
     return behind
@@ -329,7 +332,7 @@ def most_behind(order: list[str]) -> dict[str, int]:
 async def in_turn(
     connection: asyncpg.Connection, first: str, second: str
 ) -> tuple[list[float], list[float]]:
-    """Return the CPU of claims that find nothing, of two lanes that take turns, ten claims each."""
+    """Return the CPU of claims that find nothing. Two lanes take turns, ten claims a turn."""
     backend = connection.get_server_pid()
     found: dict[str, list[float]] = {first: [], second: []}
     for turn in range(IDLE_TURNS + 5):
@@ -337,7 +340,7 @@ async def in_turn(
             start = cpu(backend)
             for _ in range(10):
                 await claim(connection, lane, 10)
-            # The first turns are not counted: plans are made in them.
+            # Leave out the first turns, in which Postgres makes its plans.
             if turn >= 5:
                 found[lane].append((cpu(backend) - start) / 10)
     return found[first], found[second]

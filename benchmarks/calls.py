@@ -26,7 +26,7 @@ from harness import database, say, server
 from revisions import WORKING_TREE, source
 
 SIZES = tuple(map(int, os.environ.get("BENCH_SIZES", "1,16,100,500").split(",")))
-# The number of calls in a round: fewer with large batches, and never more than 20 000 executions.
+# The number of calls in a round. With large batches it is lower: at most 20 000 executions a round.
 CALLS = int(os.environ.get("BENCH_CALLS", "2000"))
 OPERATIONS = ("submit", "claim", "complete")
 

@@ -62,10 +62,10 @@ async def all_terminal(connection: asyncpg.Connection, expected: int) -> float:
 
 
 async def count_minutes() -> None:
-    """Count the events of the drain by minute, which workers do in the background.
+    """Count the events of the drain by minute now, instead of in the background of a later phase.
 
-    How much of it falls into a phase would otherwise depend on chance: it made some phases twice as
-    long.
+    Workers count in the background at a random time. A phase that contained the counting took up to
+    twice as long.
     """
     minutes = getattr(await app.client(), "minutes", None)  # an older revision has none
     while minutes is not None:

@@ -39,9 +39,9 @@ def say(text: str) -> None:
 
 @asynccontextmanager
 async def server(**more: str) -> AsyncIterator[str]:
-    """Return the URL in BENCH_DSN, or of a server that runs until the end of the block.
+    """Yield the URL in BENCH_DSN. If it is not set, start a server for the block and yield its URL.
 
-    `more` are extra settings of that server.
+    `more` are extra settings for the started server.
     """
     if dsn := os.environ.get("BENCH_DSN"):
         say("server: BENCH_DSN")
@@ -74,8 +74,8 @@ async def database(admin: str, name: str) -> AsyncIterator[str]:
 async def _age(url: str) -> None:
     """Make a new server create the WAL files that an older server already has.
 
-    Otherwise a tenth of the first runs is spent on filling new files with zeros. The side that
-    writes more WAL would lose more time.
+    Otherwise the server spends a tenth of the first runs on filling new files with zeros, and the
+    benchmark that writes more WAL loses more time.
     """
     connection = await asyncpg.connect(url)
     try:
@@ -106,7 +106,7 @@ async def _execute(url: str, statement: str) -> None:
 
 
 def environment(name: str, packages: Sequence[str]) -> Path:
-    """Return the Python of a virtual environment with these packages. Create it if needed."""
+    """Create a virtual environment with these packages if needed. Return the path of its Python."""
     folder = ROOT / name
     python = folder / "bin" / "python"
     made_for = folder / "made_for.txt"

@@ -1,8 +1,9 @@
 """Measures the counts by minute: `python benchmarks/minutes.py [--quick]`
 
-First, how many events a second one process counts, for one busy task and for 100 tasks. The events
-are written as a drain writes them: many submits, then claims and completions in batches of 100.
-Then, how long reads take if 100 tasks were busy for a day, which is 576 000 rows of a minute.
+First: how many events per second one process counts, for one busy task and for 100 tasks. The
+events are like the events of a drain: many submits, then claims and completions in batches of 100.
+Then: how long a read takes after a day with 100 busy tasks. Such a day has 576 000 rows in
+`ff.minute`.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ async def measure(*, quick: bool = False) -> list[Verdict]:
             say("writing a busy day")
             await watcher.execute("truncate ff.minute")
             await watcher.execute(DAY)
-            # As in a database without sums: each pass adds an hour of minutes to them.
+            # Start without sums. Each pass of `count` then adds one hour of minutes to the sums.
             await watcher.execute("update ff.minute_position set summed_at = '-infinity'")
             begun = perf_counter()
             await count(client)

@@ -234,7 +234,9 @@ async def measure(url: str, calls: int) -> list[dict[str, Any]]:
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=300, help="timed calls of each operation")
+    parser.add_argument(
+        "--calls", type=int, default=300, help="Time this many calls per operation. Default: 300."
+    )
     calls = parser.parse_args().calls
     async with server() as admin, database(admin, "ff_operations") as url:
         connection = await asyncpg.connect(url)

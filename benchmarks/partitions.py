@@ -56,7 +56,7 @@ async def idle() -> Figures:
 
 
 def turns() -> Iterator[int]:
-    """The numbers of partitions of all rounds, forwards and backwards in turn."""
+    """Yield the numbers of partitions for all rounds. Every second round is in reverse order."""
     for run in range(RUNS):
         for number in NUMBERS if run % 2 == 0 else NUMBERS[::-1]:
             say(f"run {run + 1} of {RUNS}: {number} (load {os.getloadavg()[0]:.1f})")

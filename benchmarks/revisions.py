@@ -76,8 +76,8 @@ async def measure(revisions: list[str], runs: int) -> dict[str, list[dict[str, A
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("before", help="a commit")
-    parser.add_argument("after", nargs="?", default=WORKING_TREE, help="a commit")
+    parser.add_argument("before", help="Measure this commit.")
+    parser.add_argument("after", nargs="?", default=WORKING_TREE, help="Compare with this commit.")
     arguments = parser.parse_args()
     runs = int(os.environ.get("BENCH_RUNS", "5"))
     figures = asyncio.run(measure([arguments.before, arguments.after], runs))

@@ -137,7 +137,7 @@ async def run(url: str, quick: bool) -> None:
 
 
 async def waits(port: int, token: str, caller: Caller, pid: int, number: int) -> None:
-    """Wait for many results at once; cancelling ends all executions."""
+    """Wait for many results at once. A bulk cancel then ends all executions."""
     given = {"task": TASK, "arguments": {"x": 1}, "lane": "waits", "delay": "1h"}
     body = json.dumps(given).encode()
     made = [await caller.call("POST", "/v1/executions", body) for _ in range(number)]
@@ -194,7 +194,7 @@ async def everything(quick: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the size")
+    parser.add_argument("--quick", action="store_true", help="Run a tenth of the size.")
     quick = parser.parse_args().quick
     say(f"load average before: {os.getloadavg()[0]:.1f}")
     asyncio.run(everything(quick))

@@ -2,7 +2,7 @@
 
     python benchmarks/signals.py
 
-Starts its own Postgres, or uses the one of BENCH_DSN. Prints one JSON line.
+Starts its own Postgres, or uses the server in BENCH_DSN. Prints one JSON line.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ def tasks(app: App) -> None:
 
     @app.task(name="bench.long")
     async def long(ctx: Context, steps: int) -> list[float]:
-        """Return the seconds of each part of the steps. The second run finds all steps recorded."""
+        """Return the seconds of each tenth of the steps, then the seconds of the second run, which
+        finds all steps recorded.
+        """
         took = []
         started = time.perf_counter()
         for part in range(PARTS):
@@ -192,7 +194,7 @@ async def beside_peers(*, quick: bool = False) -> list[Verdict]:
     seconds = STEPS / middle(lines["flowfabric"], FIGURES[0])
     return [
         Rule("1000 no-op steps in one execution", 2.0, 1.0, at_most=True, unit="s").judge(seconds),
-        # This includes the worker's own calls during that time.
+        # The figure includes calls that the worker makes for itself, such as claims.
         Rule("round trips of a step", 1.1, None, at_most=True, unit="").judge(trips["flowfabric"]),
     ]
 

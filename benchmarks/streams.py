@@ -109,7 +109,7 @@ def read_idle(url: str, ids: list[str], answers: Any) -> None:
 
 
 def server_cpu(pids: list[int]) -> float:
-    """The CPU seconds of these backends."""
+    """Return the CPU seconds of these backends."""
     ticks = 0
     for pid in pids:
         try:

@@ -1,11 +1,11 @@
-"""Measure what 100 000 suspended executions cost everybody else.
+"""Measure how much 100 000 suspended executions slow down claims, reconcilers and idle workers.
 
     python benchmarks/suspended.py [NUMBER]
 
 Compares the processor time of claims, of reconcilers and of the queries of idle workers in three
 databases: without suspended executions, with NUMBER suspended executions whose timeouts are in the
 future, and with NUMBER whose timeouts have passed. The databases take turns; the least time of each
-function counts. Starts its own Postgres, or uses the one of BENCH_DSN. Prints one JSON line per
+function counts. Starts its own Postgres, or uses the server in BENCH_DSN. Prints one JSON line per
 function: milliseconds of processor time per call in each of the three databases, and the ratios of
 the second and the third to the first.
 """

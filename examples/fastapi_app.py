@@ -1,5 +1,5 @@
-"""FastAPI: store a customer and submit the welcome mail in one transaction, so that both exist or
-neither.
+"""FastAPI: store a customer and submit the welcome mail in one transaction. Either both are stored
+or neither is.
 
     pip install fastapi uvicorn 'sqlalchemy[asyncio]'
     export FLOWFABRIC_DATABASE_URL=postgresql://localhost/shop

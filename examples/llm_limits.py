@@ -1,4 +1,4 @@
-"""Call a language model under a rate; each customer has two calls at once and a token budget.
+"""Limit calls of a language model by rate. Each customer has two calls at once, and a token budget.
 
 python examples/llm_limits.py
 """

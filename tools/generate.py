@@ -477,8 +477,8 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class OperationText:
-    """One operation that exists here: the text of its check, and the facts that the check
-    expects."""
+    """One operation of the reference that flowfabric has: the text of its check, and the facts that
+    the check expects."""
 
     name: str
     source: str

@@ -1,6 +1,6 @@
-"""Print a Postgres that the tests do not use by default, as a value of FLOWFABRIC_PG_BINARIES.
+"""Print a value of FLOWFABRIC_PG_BINARIES that selects another major version of Postgres.
 
-It has another major version. A sample of the tests also runs on it (.ci/run).
+The tests use one version by default. .ci/run also runs a sample of the tests on this other version.
 """
 
 from __future__ import annotations

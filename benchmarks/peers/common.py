@@ -26,7 +26,7 @@ CONC = int(os.environ.get("BENCH_CONC", "50"))
 LAT = int(os.environ.get("BENCH_LAT", "100"))
 # How many jobs a peer takes at once, if it has such a setting.
 BATCH = int(os.environ.get("BENCH_BATCH") or CONC)
-# Steps of one execution; then the number of executions and the steps of each.
+# First, one execution runs STEPS steps. Then EXECUTIONS executions run STEPS_EACH steps each.
 STEPS = int(os.environ.get("BENCH_STEPS", "1000"))
 EXECUTIONS = int(os.environ.get("BENCH_EXECUTIONS", "100"))
 STEPS_EACH = int(os.environ.get("BENCH_STEPS_EACH", "20"))

@@ -1,6 +1,6 @@
 """Measures DBOS' steps by its asynchronous and its synchronous API. The faster API counts.
 
-The workflows are started directly, not through a queue, so they do not wait for its polling.
+The workflows are started directly, not through a queue, so they do not wait until a queue polls.
 """
 
 from __future__ import annotations

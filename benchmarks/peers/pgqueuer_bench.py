@@ -1,4 +1,4 @@
-"""PgQueuer, over a pool of asyncpg connections, in batches of BENCH_BATCH or of the concurrency."""
+"""PgQueuer, over a pool of asyncpg connections. Batch size: BENCH_BATCH (default: BENCH_CONC)."""
 
 # ruff: noqa: ASYNC110  all peers are polled in the same way
 
@@ -39,8 +39,8 @@ async def main():
     w = asyncio.create_task(pgq.run(batch_size=BATCH, dequeue_timeout=timedelta(seconds=1)))
     while done < N:
         await asyncio.sleep(0.005)
-    # As on our side, the drain ends when the database says so: PgQueuer moves ended jobs to its log
-    # in batches, some time after their handlers.
+    # The drain ends when all jobs have ended in the database, as in the benchmark of flowfabric.
+    # PgQueuer moves ended jobs to its log in batches, some time after their handlers have returned.
     while await pool.fetchval("select exists (select from pgqueuer)"):
         await asyncio.sleep(0.001)
     d, d_cpu = phase.end()

@@ -1002,8 +1002,8 @@ class App:
 
     def _record_metrics(self, client: FlowFabric) -> None:
         """Record metrics with OpenTelemetry, if the program has set a meter provider."""
-        # A program that sets a provider has imported this module. Other programs do not pay for its
-        # import.
+        # A program that sets a meter provider has already imported opentelemetry.metrics. Other
+        # programs must not pay for that import.
         if self._instruments is None and "opentelemetry.metrics" in sys.modules:
             from flowfabric.app import instruments
 
@@ -1103,7 +1103,7 @@ class App:
         """Return the client of the engine for the running event loop, with its connection pool."""
         client = await self._connect(pool_size)
         if client.database.is_remote:
-            # The workers of the app declare its hooks and limits.
+            # Declare nothing through a server: the workers of the app declare hooks and limits.
             return client
         if self._declared.get(client, 0) != self._hook_changes:
             await self._declare_hooks(client)

@@ -44,8 +44,8 @@ PAGE = 1000
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     """Wait until all runs have ended, and return their results in the order of the runs.
 
-    If some runs did not complete, raises the error of the run that ended first, as `Run.result`
-    does.
+    If some runs did not complete, raises the error that `Run.result` would raise for the first of
+    them to end.
     """
     several = _checked(runs, least=0)
     if not several:
@@ -101,7 +101,7 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
 
 
 async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
-    """Wait for the first of several runs, signals or sleeps; the other waits end and take no
+    """Wait for the first of several runs, signals or sleeps. Then end the other waits; they take no
     signal.
     """
     handler_run = current_run.get()

@@ -15,7 +15,7 @@ from flowfabric.handlers import call_and_await, check_no_loop
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
-# Errors name this loop, which async code must use instead of a loop over `in_turn`.
+# The error for async code that calls `in_turn` says to write this loop instead.
 ASYNC_FOR = "async for item in"
 
 
@@ -49,7 +49,8 @@ class Portal:
             # A task that runs in a thread of the worker uses the worker's connections.
             host = self.host
             loop = host if host is not None and host.is_running() else self._background()
-            # Hold the lock, so that a loop that is being stopped still runs the work it was given.
+            # Hand over the work under the lock, so that `stop` cannot end the loop before the loop
+            # has the work.
             answer = asyncio.run_coroutine_threadsafe(call_and_await(work), loop)
         return answer.result()
 

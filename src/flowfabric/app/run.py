@@ -60,9 +60,9 @@ class Run(Generic[T, S]):
     database.
     """
 
-    # Until the id is first used, `_id` is only its UUID, and `_partition` its partition. After
-    # that, `_id` is the whole id. Many programs never use the id, and making it costs more than the
-    # rest of a run.
+    # Until the id is first used, `_id` holds only the UUID, and `_partition` the partition. After
+    # that, `_id` holds the whole id. Many programs never use the id, and building it costs more
+    # than the rest of a run.
 
     __slots__ = (
         "_call",
@@ -207,7 +207,7 @@ class Run(Generic[T, S]):
             sent = await self._deliver(client, signal)
             return {"id": str(sent.id), "is_duplicate": sent.is_duplicate, "effect": sent.effect}
 
-        # The name of a step is shorter than the longest name of a signal.
+        # A signal may have a longer name than a step may have, so cut the name.
         title = name.encode()[:200].decode(errors="ignore")
         told = await handler_run.once(f"send {title} to {self.id.uuid}", send)
         return Delivered(UUID(told["id"]), told["is_duplicate"], told["effect"])
@@ -379,7 +379,7 @@ class Run(Generic[T, S]):
         document: dict[str, Any] | None = self._call(self.summary, "run.summary()")
         return document
 
-    # For `gather` and flows, which wait for several runs
+    # `gather` and flows, which wait for several runs, use the methods below.
 
     @property
     def call(self) -> Callable[..., Any]:

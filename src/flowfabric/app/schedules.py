@@ -33,13 +33,13 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 TaskT = TypeVar("TaskT", bound=Task[..., Any, Any])
 
-# A worker looks for due schedules at least this often: a schedule may have been resumed.
+# A worker looks for due schedules at least this often, because an operator may have resumed one.
 MOST_PAUSE = timedelta(seconds=10)
 LEAST_PAUSE = timedelta(milliseconds=20)
 # A schedule that could not fire, for example because its lane is closed, is tried again after this
 # time.
 RETRY_PAUSE = timedelta(seconds=5)
-# Schedules are declared again after this time: the database may have been restored.
+# Schedules are declared again after this time, because a restored backup may lack them.
 DECLARE_SECONDS = 300.0
 MOST_BACKOFF_SECONDS = 30.0
 

@@ -81,8 +81,8 @@ class Poster:
         self._target = parse_webhook_url(url)
         self._allowed = allowed
         self._resolve = resolve
-        # Each poster has its own client: a pooled connection to another host with the same address
-        # would have another certificate.
+        # Each poster has its own client. A shared client could reuse a connection to another host
+        # with the same address, and that host has another certificate.
         self._client = httpx2.AsyncClient(
             verify=trust or ssl.create_default_context(),
             trust_env=False,

@@ -92,9 +92,9 @@ class Report(Printer):
         typer.Option(
             "--output",
             "-o",
-            help="json prints an object per line. Default: table. On a "
-            f"terminal, a filter that matches more than {LINES_SHOWN} executions prints only "
-            "refusals.",
+            help="Print a line per execution (table), or a JSON object per line (json). On a "
+            f"terminal, if --where matches more than {LINES_SHOWN} executions, only refusals are "
+            "printed. Default: table.",
             show_default=False,
         ),
     ] = None
@@ -366,7 +366,7 @@ def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) ->
     chosen = parse(where)
     if chosen.is_everything:
         raise InvalidInput(field="--where", problem="must contain at least one condition")
-    # Held executions are all in one state.
+    # A filter for held executions needs no state, because all held executions are in one state.
     if chosen.states is None and not chosen.held:
         if action.is_careful:
             raise InvalidInput(
@@ -412,7 +412,7 @@ class _Run:
     where: Where | None
     progress: Progress = field(default_factory=Progress)
     tally: Tally = field(default_factory=Tally)
-    # An error that every execution would get.
+    # The error that stopped the command, because every further execution would get it, too.
     stopped_by: FlowFabricError | None = None
 
     async def act(self, texts: Sequence[str]) -> None:
@@ -476,8 +476,8 @@ class _Run:
             try:
                 answer = await self.action.do(self.client, id, version)
             except (InvalidInput, MissingRole, SchemaError) as error:
-                # Every execution would get this error, unless the error is about the steps of this
-                # one.
+                # An error about `from_step` depends on the steps of this execution. Any other
+                # of these errors would hit every execution, so stop.
                 if isinstance(error, InvalidInput) and error.field == "from_step":
                     self._refused(id, error)
                 else:

@@ -48,8 +48,8 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="APPROVER",
-        help="The approver for whom you answer. Default: the approver whose name is --actor, or "
-        "else your login. Through a server, it is the name of your token.",
+        help="Answer for this approver. Default: the approver with the name in --actor, or else "
+        "with the name of your login. Through a server: with the name of your token.",
         show_default=False,
     ),
 ]
@@ -58,7 +58,7 @@ Which = Annotated[
     typer.Option(
         "--approval",
         metavar="ID",
-        help="The approval to answer, as `approvals show` prints it. Required if several "
+        help="Answer this approval; `approvals show` prints the id. Required if several "
         "approvals ask the same approver.",
         show_default=False,
     ),
@@ -68,7 +68,7 @@ Comment = Annotated[
     typer.Option(
         "--comment",
         "-m",
-        help="The reason for the decision, for the handler to read. Default: none.",
+        help="Give the handler this reason for the decision. Default: none.",
         show_default=False,
     ),
 ]
@@ -178,7 +178,7 @@ async def _answer(
     else:
         text = parse_id(target)
         if approver is None and database.server_url is None:
-            # A server takes the name of the token.
+            # Send no approver to a server: it uses the name of the caller's token.
             approver = actor.name
         async with database.client() as client:
             found = await find_execution(client, text)

@@ -24,8 +24,9 @@ from flowfabric.drawing.times import precise, short, until
 app = typer.Typer(
     name="budget",
     no_args_is_help=True,
-    help="List, show, raise and reset budgets: what executions may spend.\n\nA budget is listed "
-    "after the first submission that uses it. Exit code 3 if there is no such budget.",
+    help="List, show, raise and reset budgets: what executions may spend.\n\nA budget without a "
+    "key appears when an app that declares it connects. A budget with a key appears with the first "
+    "submission that names the key. Exit code 3 if there is no such budget.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="BUDGET", help="The name of the budget.")]
@@ -34,7 +35,7 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="KEY",
-        help="The key of the budget, for example a tenant. Default: the budget without a key.",
+        help="Choose the budget of this key, for example a tenant. Default: no key.",
         show_default=False,
     ),
 ]
@@ -124,7 +125,7 @@ async def usage(
     dedup_key: str | None = typer.Option(
         None,
         "--dedup-key",
-        help="Calls with the same key within 24 hours count once. Default: every call counts.",
+        help="Count calls with this key within 24 hours only once. Default: every call counts.",
         show_default=False,
     ),
 ) -> int:
@@ -171,7 +172,7 @@ def _amounts(texts: Sequence[str]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _naming_keys(client: FlowFabric, name: str, key: str) -> AsyncIterator[None]:
-    """If the budget does not have this key, list the keys that it has."""
+    """If the block finds no budget with this key, raise an error that lists some existing keys."""
     try:
         yield
     except BudgetNotFound as error:

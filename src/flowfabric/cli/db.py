@@ -59,7 +59,7 @@ async def distribute(
         min=distribution.MIN_PARTITIONS,
         max=distribution.MAX_PARTITIONS,
         metavar="N",
-        help="Number of partitions. It can be raised later, but never lowered.",
+        help="Use N partitions. The number can be raised later, but never lowered.",
     ),
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Run the checks, and print the SQL instead of running it."
@@ -158,7 +158,7 @@ def sql(
         "--from",
         min=0,
         metavar="N",
-        help="Begin after schema step N, the last step that the database has. Default: 0.",
+        help="Leave out the schema steps up to N, which the database already has. Default: 0.",
         show_default=False,
     ),
     distributed: bool = typer.Option(

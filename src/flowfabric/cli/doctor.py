@@ -62,8 +62,8 @@ async def doctor(
     throwaway: bool = typer.Option(
         False,
         "--throwaway",
-        help="Do not report that fsync, full_page_writes or synchronous_commit is off. For "
-        "databases that may be lost.",
+        help="Do not report that fsync, full_page_writes or synchronous_commit is off. Use this "
+        "for a database whose data you can afford to lose.",
     ),
 ) -> int:
     """Check the installation and the data. Writes nothing and may run at any time.

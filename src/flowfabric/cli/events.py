@@ -32,7 +32,7 @@ async def events(
         False, "--follow", "-f", help="Wait for new events and print them."
     ),
     since: str = typer.Option(
-        "1h", "--since", help="Start this far back: 30s, 10m, 2h, 7d, or at an ISO time."
+        "1h", "--since", help="Start 30s, 10m, 2h or 7d ago, or at an ISO time."
     ),
     cursor: str | None = typer.Option(None, "--cursor", help="Start after this cursor instead."),
     kind: list[str] | None = typer.Option(
@@ -41,10 +41,14 @@ async def events(
     feed: str | None = typer.Option(
         None, "--feed", help="Print only this feed: completion, lease or operator."
     ),
-    lane: list[str] | None = typer.Option(None, "--lane", help="Print only events of this lane."),
-    task: list[str] | None = typer.Option(None, "--task", help="Print only events of this task."),
+    lane: list[str] | None = typer.Option(
+        None, "--lane", help="Print only this lane; may be repeated."
+    ),
+    task: list[str] | None = typer.Option(
+        None, "--task", help="Print only this task; may be repeated."
+    ),
     execution: list[str] | None = typer.Option(
-        None, "--execution", help="Print only events of this execution."
+        None, "--execution", help="Print only this execution; may be repeated."
     ),
     output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
 ) -> int:

@@ -121,7 +121,7 @@ async def graph(
         None, "--svg", metavar="FILE", help="Draw the flow into this SVG file; - means stdout."
     ),
     unfold: bool = typer.Option(
-        False, "--unfold", help="Draw every node, even similar ones. Not for large flows."
+        False, "--unfold", help="Draw every node, even similar ones. Avoid this for large flows."
     ),
 ) -> int:
     """Draw a flow as a tree of its nodes, or as a picture.

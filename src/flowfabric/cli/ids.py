@@ -48,7 +48,7 @@ PARTITION_OPTION = typer.Option(
     "--partition",
     min=0,
     max=32_767,
-    help="The partition to search. Default: all.",
+    help="Search only this partition. Default: all.",
     hidden=True,
     show_default=False,
 )

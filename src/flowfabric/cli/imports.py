@@ -121,7 +121,7 @@ def _split(reference: str, form: str, hint: str) -> tuple[str, str]:
 
 
 def _meant(module_name: str, attribute: str) -> str:
-    """Return the likely reference for a file name, a module name or `module.attribute`."""
+    """Guess which reference the user meant by a file name, a module name or `module.attribute`."""
     if module_name.endswith(".py") or "/" in module_name:
         return f"{Path(module_name).stem}:{attribute}"
     if "." not in module_name and module_name not in _modules_beside(module_name):

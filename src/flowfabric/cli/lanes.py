@@ -28,7 +28,7 @@ app = typer.Typer(
 
 LANE_ARGUMENT = typer.Argument(metavar="LANE", help="The name of the lane.")
 COLOURS = {"paused": "yellow", "draining": "yellow", "disabled": "red"}
-# The engine counts up to this number.
+# Counts of the engine are exact up to this number.
 _MAX_COUNTED = 10_000
 
 
@@ -121,8 +121,8 @@ async def set_options(
         [],
         "--weight",
         metavar="KEY=TURNS",
-        help="Give a fair key 1 to 100 turns for each turn of another key. Repeat the option for "
-        "each key. Keys that you do not name get one turn.",
+        help="Give a fair key this many turns, 1 to 100, for each turn of a key without a weight. "
+        "Repeat the option for each key.",
         show_default=False,
     ),
     no_weights: bool = typer.Option(

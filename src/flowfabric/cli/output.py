@@ -58,7 +58,7 @@ class Printer:
         typer.Option(
             "--output",
             "-o",
-            help="json prints an object per line. Default: table.",
+            help="Print a table, or a JSON object per line (json). Default: table.",
             show_default=False,
         ),
     ] = None
@@ -95,8 +95,8 @@ class ListPrinter:
         typer.Option(
             "--output",
             "-o",
-            help="wide prints more columns and cuts nothing; json prints an object per line; id "
-            "prints only ids. Default: table.",
+            help="Print a table, a table with more columns and no cuts (wide), a JSON object per "
+            "line (json), or only ids (id). Default: table.",
             show_default=False,
         ),
     ] = None

@@ -31,7 +31,7 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="KEY",
-        help="Choose one key, for example a tenant. Default: all keys.",
+        help="Choose only this key, for example a tenant. Default: all keys.",
         show_default=False,
     ),
 ]

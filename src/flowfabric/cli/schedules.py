@@ -32,7 +32,7 @@ AppName = Annotated[
     str | None,
     typer.Option(
         "--app",
-        help="App of the schedule. Required if several apps have a schedule of this name.",
+        help="Choose the app. Required if several apps have a schedule of this name.",
         show_default=False,
     ),
 ]

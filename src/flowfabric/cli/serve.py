@@ -48,8 +48,8 @@ def serve(
     auth: Auth = typer.Option(
         Auth.TOKENS,
         "--auth",
-        help="`tokens`: every request needs a token. `none`: requests from this machine need no "
-        "token.",
+        help="Require a token for every request (tokens), or accept requests from this machine "
+        "without a token (none).",
     ),
     allow_hosts: str | None = typer.Option(
         None,

@@ -42,13 +42,14 @@ async def signal(
     by: str | None = typer.Option(
         None,
         "--by",
-        help="A note for people: who sends the signal. Default: you.",
+        help="Record who sends the signal, as a note for people. Default: you.",
         show_default=False,
     ),
     key: str | None = typer.Option(
         None,
         "--key",
-        help="A second signal with this key and name has no effect. Default: no key.",
+        help="Give the signal a key. A second signal with this key and name has no effect. "
+        "Default: no key.",
         show_default=False,
     ),
 ) -> None:

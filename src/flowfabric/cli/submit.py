@@ -100,7 +100,10 @@ def submit(
         help="Set the priority, 0 to 9000, higher first. Default: the priority of the task.",
     ),
     delay: str | None = typer.Option(
-        None, "--delay", metavar="10m", help="Start after 30s, 10m, 2h, 7d, or at an ISO time."
+        None,
+        "--delay",
+        metavar="10m",
+        help="Start after 30s, 10m, 2h or 7d, or at an ISO time. Default: now.",
     ),
     deadline: str | None = typer.Option(
         None,

@@ -28,14 +28,14 @@ async def new(
     database: Namespace,
     printer: Printer,
     actor: Actor,
-    name: str = typer.Argument(help="A note for people: who uses the token."),
+    name: str = typer.Argument(help="Who uses the token; a note for people."),
     scope: str = typer.Option(
         ...,
         "--scope",
         "-s",
         metavar="A,B",
-        help=f"Scopes of the token: some of {', '.join(Scope)}. Every scope includes read; admin "
-        "includes all.",
+        help=f"Give the token these scopes, out of {', '.join(Scope)}. Every scope includes read; "
+        "admin includes all.",
     ),
     expires: str | None = typer.Option(
         None, "--expires", metavar="90d", help="Expire after this time. Default: never."

@@ -13,7 +13,7 @@ from flowfabric.drawing.plain import json_line
 from flowfabric.drawing.table import Column
 from flowfabric.drawing.text import printable
 
-# The engine counts up to this number.
+# Counts of the engine are exact up to this number.
 _MAX_COUNTED = 10_000
 
 

@@ -35,9 +35,9 @@ async def add(
     database: Namespace,
     printer: Printer,
     actor: Actor,
-    address: str = typer.Argument(metavar="URL", help="URL to post to: https only."),
+    address: str = typer.Argument(metavar="URL", help="The URL to post to. Only https is allowed."),
     name: str | None = typer.Option(
-        None, "--name", help="The name of the webhook. Default: the host of the URL."
+        None, "--name", help="Name the webhook. Default: the host of the URL."
     ),
     kinds: str | None = typer.Option(
         None,
@@ -47,7 +47,7 @@ async def add(
     task: list[str] | None = typer.Option(
         None,
         "--task",
-        help="Post only events of these tasks; * stands for any text. May be repeated.",
+        help="Post only events of this task; * stands for any text. May be repeated. Default: all.",
     ),
     detail: bool = typer.Option(
         False,

@@ -43,10 +43,10 @@ def worker(
         None,
         "--needs",
         metavar="GPU,...",
-        help="Capabilities that this worker has, for tasks that need them. Default: none.",
+        help="Offer these capabilities to tasks that need them. Default: none.",
     ),
     worker_id: str | None = typer.Option(
-        None, "--worker-id", help="Name of this worker's pool. Default: the host name."
+        None, "--worker-id", help="Name the pool of this worker. Default: the host name."
     ),
     embedded: bool = typer.Option(
         False, "--embedded", help="Use a Postgres in .flowfabric/, and create it if there is none."

@@ -48,7 +48,7 @@ class Found(Generic[Id]):
 
 
 class Scoped:
-    """Base class of the client's nouns.
+    """Base class of the parts of the client, such as `Executions` and `Lanes`.
 
     It holds the database and the namespace (None: all namespaces).
     """
@@ -118,7 +118,7 @@ class Scoped:
 
         wanted = list(await self._database.partitions.all())
         if not is_suffix(text) and len(wanted) > 1:
-            # The bytes of most ids determine their partition.
+            # Search this partition first: the bytes of most ids determine their partition.
             likely = partition_of(UUID(text).bytes, self._database.partitions.numbers.minted)
             with contextlib.suppress(Unavailable):
                 if first := await within_time(likely, len(wanted), search(likely)):

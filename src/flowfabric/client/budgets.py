@@ -42,10 +42,10 @@ _READERS: dict[str, Any] = {
 _info = reader(BudgetInfo, functions.LIST_BUDGETS, default="missing", **_READERS)
 _status = reader(BudgetInfo, functions.GET_BUDGET_STATUS, default="missing", **_READERS)
 
-# The prefix of the keys that this module makes.
+# The prefix of the `dedup_key` that this module makes if the caller passes none.
 _MINTED = "one call/"
 
-# Answers to a report; any other outcome is a refusal.
+# The outcomes that answer a report of usage. Any other outcome is a refusal.
 _ANSWERS = ("ok", "soft_breach", "hard_breach", "already_applied", "suspended")
 
 

@@ -207,7 +207,7 @@ class SqlAlchemyAsync(AsyncConnection):
         return await self._call(self._connection, operation, args)
 
     async def _call(self, connection: Any, operation: Operation, args: Sequence[Any]) -> str:
-        # It wraps a synchronous connection; run_sync lets us await it.
+        # An async connection of SQLAlchemy wraps a synchronous one. run_sync calls the inner one.
         found: str = await connection.run_sync(
             lambda inner: SqlAlchemy(inner, self._field).call(operation, args)
         )

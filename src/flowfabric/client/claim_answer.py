@@ -65,7 +65,8 @@ def waits_of(
     waits: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in claimed:
         if one.claim_kind == "fresh" and one.attempt_type == "initial":
-            # With a fair key, order_at is a place in the order, and may be after the claim.
+            # With a fair key, order_at is a turn, not the time of the submit. It may be later than
+            # the claim, so cut off waits below zero.
             wait = one.lease_expires_at - lease_ttl - one.order_at
             waits[one.task, one.lane].append(max(wait.total_seconds(), 0.0))
     return waits

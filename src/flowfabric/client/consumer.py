@@ -119,7 +119,7 @@ class HintListener:
 
 @dataclass(slots=True)
 class _Page:
-    """A page that was delivered: its last event, the cursor after it, and the number of events."""
+    """A delivered page: the number of its last event, the cursor after it, and its event count."""
 
     last: int
     cursor: str
@@ -150,7 +150,7 @@ class _Turn:
         self._delivered = 0
         self._acked = 0
         self._pages: deque[_Page] = deque()
-        # The cursor to store: after the last page whose events are all acknowledged.
+        # The cursor to store. It is after the last page whose events are all acknowledged.
         self._cursor: str | None = None
         self._count = 0
         self._ack_no = 0
@@ -267,7 +267,8 @@ class _Turn:
                 await asyncio.sleep(max(self._stored_at + STORE_SECONDS - monotonic(), 0))
                 await self.store()
         except (SubscriptionLost, Unavailable):
-            # The iterator handles this: it begins again, or ends because the client is closed.
+            # The iterator meets the same error: it begins again, or ends because the client is
+            # closed.
             pass
         finally:
             # Forget this task only now: while it waits for the database, `end` must still find it.

@@ -46,10 +46,10 @@ async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSu
 async def located(
     client: FlowFabric, filter: ExecutionFilter, partition: int | None
 ) -> tuple[ExecutionFilter, int | None]:
-    """Find the parent that a filter names; return the filter with the parent's whole id, and the
-    parent's partition.
+    """Find the parent that a filter names. Return the filter with the parent's whole id, and
+    the parent's partition, which also holds the children.
 
-    Children are in the partition of their parent.
+    If the filter names no parent, return the arguments unchanged.
     """
     if filter.parent is None:
         return filter, partition

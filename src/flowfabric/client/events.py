@@ -70,7 +70,7 @@ _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANC
 
 
 def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
-    """Return a function that builds an event from a row of the statement and its partition."""
+    """Return a function that builds an event from a row of `statement` and the row's partition."""
     read = reader(
         Event,
         statement,
@@ -176,7 +176,8 @@ class Events(Scoped):
         pages = await ask_each(partitions, read_one)
         missing = tuple(n for n, page in enumerate(pages) if isinstance(page, Unavailable))
         expired = [page for page in pages if isinstance(page, CursorExpired)]
-        # If a partition did not answer, we do not know from which time to read again.
+        # If a partition did not answer, raise Unavailable and not CursorExpired: without its
+        # answer, the time from which to read again is unknown.
         if len(missing) == len(pages) or (missing and expired):
             raise next(page for page in pages if isinstance(page, Unavailable))
         if expired:

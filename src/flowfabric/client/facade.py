@@ -1,4 +1,4 @@
-"""FlowFabric: the client. Its attributes group the engine's operations by noun."""
+"""FlowFabric: the client. Each attribute groups some operations: `client.lanes.pause(...)`."""
 
 from __future__ import annotations
 

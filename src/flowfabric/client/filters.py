@@ -222,7 +222,8 @@ def _with(where: Where, word: str) -> Where:
         if isinstance(moment, datetime):
             raise InvalidInput(field="age", problem=f"{value!r} must look like 30s, 10m, 2h or 7d")
         key = "created"
-    # For a duration, > means earlier. For a moment, > means later.
+    # A duration counts back from now: age>2h means earlier than 2 hours ago. For a moment, > means
+    # later.
     is_after = (sign == ">") == isinstance(moment, datetime)
     bound = f"{key}_{'after' if is_after else 'before'}"
     _once(bound.replace("_", " "), getattr(where, bound))

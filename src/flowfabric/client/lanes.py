@@ -22,7 +22,7 @@ from flowfabric.db.session import Database
 
 _info = reader(LaneInfo, functions.LIST_LANES, weights=optional(json.loads))
 _traffic = reader(LaneTraffic, functions.READ_TRAFFIC)
-# The engine's fields for each option.
+# The fields of the engine that hold each option.
 _OPTIONS = {
     "concurrency": ("concurrency",),
     "rate": ("rate", "rate_window_ms"),

@@ -26,8 +26,8 @@ from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
-# With several partitions, a call that renews the leases of one partition may take the lease time
-# divided by RENEW_SHARE, but always at least LEAST_RENEW_SECONDS.
+# With several partitions, a call that renews leases has this time limit: the ttl of the leases
+# divided by RENEW_SHARE, but at least LEAST_RENEW_SECONDS.
 RENEW_SHARE = 10
 LEAST_RENEW_SECONDS = 0.5
 

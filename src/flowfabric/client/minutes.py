@@ -33,16 +33,16 @@ class Minutes(Scoped):
     ) -> Sequence[Counted]:
         """Return the counts of the last `window` (at most 30 days), by lane, task and kind.
 
-        `step` divides the time into parts. `is_total` adds up all lanes and tasks, and leaves out
-        the latencies, which is enough for a chart. A reconciler counts the events some seconds
-        after they happened. A partition that cannot be reached is not counted.
+        `step` divides the window into parts of this length. `is_total` adds up all lanes and tasks,
+        and leaves out the latencies; that is enough for a chart. A reconciler counts the events
+        some seconds after they happened. A partition that cannot be reached is not counted.
         """
         if not isinstance(window, timedelta) or not timedelta(0) < window <= timedelta(days=30):
             raise InvalidInput(field="window", problem="must be more than 0 and at most 30 days")
         if until is None:
             rows = await self._database.call(functions.SERVER_TIME)
             until = rows[0]["server_time"]
-        # Read whole minutes: the present minute and the minutes before it.
+        # Read whole minutes: the window ends with the minute of `until`.
         try:
             last = until.replace(second=0, microsecond=0) + timedelta(minutes=1)
             since = last - window

@@ -34,9 +34,10 @@ def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
 def answers(
     size: int, plain: Answer, rows: Iterable[Any], *, same: str
 ) -> list[Answer | Exception | Busy]:
-    """Return one answer per item: `plain`, unless a row (item, outcome, detail) says otherwise.
+    """Return one answer per item. An item without a row has succeeded and gets `plain`.
 
-    An item with the outcome `same` was sent before and gets `plain`, too.
+    An item whose row has the outcome `same` is a repeat and gets `plain`, too. Other outcomes are
+    refusals.
     """
     found: list[Answer | Exception | Busy] = [plain] * size
     for row in rows:

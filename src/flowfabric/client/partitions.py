@@ -126,8 +126,9 @@ def merge_pages(
     """Merge the pages of all partitions, each ordered by id, into one page. Return it, and the id
     after which to continue.
 
-    A partition that may have more rows gives its last id. The merged page stops at the first of
-    these ids, because the next row may be an unread row of that partition.
+    For each partition that may have more rows, `pages` has the last id that was read. The merged
+    page stops at the first of these ids in the order of the page: after it, unread rows of that
+    partition may follow.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

@@ -209,8 +209,8 @@ class Quotas(Scoped):
             return answer, hold_id
         # If a partition cannot be reached, no share can be moved. Then the first answer counts.
         with suppress(Unavailable):
-            # The first pass takes unused shares away; the second gives them to partition 0. Each
-            # needs the mark that a refused call leaves.
+            # The first pass takes unused shares away; the second gives them to partition 0. A
+            # pass needs the mark that a refused call leaves, so ask again before the second pass.
             for _ in range(2):
                 handled, _ = await self.balance()
                 if not handled:

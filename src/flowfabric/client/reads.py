@@ -428,8 +428,9 @@ class ExecutionReads(Scoped):
         after: ExecutionId | None = None,
         limit: int = MAX_PAGE,
     ) -> IdPage:
-        """List the ids of one partition or of all, ascending, after `after`; at most 1000
-        per page.
+        """List execution ids in ascending order, starting after `after`, at most 1000 per page.
+
+        Without `partition`, list the ids of all partitions.
         """
         wanted = await self._wanted(partition)
         if after is not None and partition is not None and after.partition_key != partition:

@@ -15,7 +15,7 @@ from flowfabric.db.http import WAIT_SECONDS, waiting
 
 # How long a call waits for further callers, so that they share it.
 GATHER_SECONDS = 0.005
-# The shortest time between two calls without news, in case the server does not wait.
+# The shortest time between two calls, in case the server answers at once without news.
 LEAST_SECONDS = 0.25
 
 
@@ -54,7 +54,7 @@ class RemoteStreams(Streams):
         finally:
             self._task = None
             if any(self._tails.values()):
-                # A tail was added after the last look.
+                # A reader came after the last call: read for it, too.
                 self._start()
 
     async def _look(self) -> None:

@@ -38,7 +38,7 @@ class Results:
         self._own: Session | None = None
         self._shared: Session | None = None
         self._listening: Session | None = None
-        # Other channels that the listening session hears, for readers of streams.
+        # Further channels on which the same session listens, for readers of streams.
         self._also: dict[str, Notify] = {}
 
     def share(self, session: Session) -> None:
@@ -129,7 +129,7 @@ class Results:
         try:
             endings = await self._executions.read_results(partition, ids)
         except Exception as error:
-            # Pass any error to every waiter: this loop may not run again.
+            # Pass any error to the waiters, which could otherwise wait forever.
             self._fail(error, ids, group)
             return
         for ending in endings:

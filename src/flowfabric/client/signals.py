@@ -74,8 +74,8 @@ class Signals(Scoped):
         self._asks: dict[int, Batcher[Asked, WaitAnswer]] = {}
         self._noticing: asyncio.Task[None] | None = None
         self._stored: set[int | None] = set()
-        # Caches of types: the id by its document, the document by its id, and the last type of each
-        # signal name. Most senders send the same few signals.
+        # Caches of signal types: the id by JSON Schema, the JSON Schema by id, and the id of the
+        # last type by signal name. Most senders send the same few signals.
         self._schema_ids: dict[str, int] = {}
         self._types: dict[int, Any] = {}
         self._last_types: dict[str, int] = {}
@@ -423,7 +423,8 @@ class Signals(Scoped):
 
         missing: tuple[int, ...] = ()
         if cursor == "now":
-            # Raise if one cannot be reached: without a position it would be read from the start.
+            # Raise if a partition cannot be reached. It would be missing in the new cursor, and the
+            # next page would read it from the start.
             pages = await ask_each(partitions, read)
         else:
             pages, missing = await ask_reachable(partitions, read)

@@ -339,7 +339,7 @@ class Streams(Scoped):
             self._task = None
             self._results.unfollow(STREAM_CHANNEL)
             if any(self._tails.values()) and not self._is_closed:
-                # A tail was added after the last look.
+                # A reader came after the last read: read for it, too.
                 self._start()
 
     async def _look(self) -> None:
@@ -408,11 +408,12 @@ class Streams(Scoped):
                 try:
                     _add_chunk(tail, row)
                 except ValueError as error:
-                    # A newer library has a mode or an encoding that this one does not know.
+                    # The function library in the database is newer: it has a mode or an encoding
+                    # that this client does not know.
                     tail.fail(Unavailable(f"This version cannot read the stream: {error}"))
                 tail.is_hinted = True  # there may be more
         for tail, last in ends.items():
-            # A limit may have cut the chunks; then the next answer has the rest.
+            # If a limit has cut the answer, the stream has not ended here: read the rest next time.
             tail.is_ended = not tail.is_hinted or tail.after >= last
         for tail in tails:
             if tail.items or tail.is_done:

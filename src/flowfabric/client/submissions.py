@@ -305,7 +305,8 @@ def _answer(item: Submission, outcome: str, id: UUID, detail: dict[str, Any]) ->
     if outcome not in ("duplicate", "key_reused"):
         return _error(outcome, detail)
     first = ExecutionId.of(item.id.partition_key, id)
-    # A caller only gets a run of its own task. The result of another task would have another type.
+    # Return an earlier execution only if it has the same task: the result of another task would
+    # have another type.
     is_same = outcome == "duplicate" or (
         item.on_conflict == OnConflict.EXISTING and detail["task"] in (item.route.task, None)
     )
@@ -320,7 +321,7 @@ def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:
     return FlowFabricError.from_engine(outcome, detail)
 
 
-# Plan. A plan serves callers on an event loop and callers in a thread alike.
+# The plans. Callers on an event loop and callers in a thread use the same plans.
 
 
 @dataclass(frozen=True, slots=True)

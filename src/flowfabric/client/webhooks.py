@@ -49,7 +49,7 @@ _hold = reader(WebhookHold, functions.HOLD_WEBHOOK)
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """The signature of a body, and the time that was signed with it."""
+    """The signature of a body. The signature also covers the time `signed_at`."""
 
     signed_at: datetime
     signature: str
@@ -183,7 +183,7 @@ class Webhooks(Scoped):
         """Record that a post failed; return `failed`, `disabled` or `hold_lost`."""
         rows = await self._database.call(
             functions.FAIL_WEBHOOK,
-            # Any partition will do for the event of a disabled webhook.
+            # If the webhook is disabled, an event is written. It may be in any partition.
             partition_key=partition_of(holder_id.bytes, self._database.partitions.numbers.minted),
             namespace=self._own(),
             name=name,

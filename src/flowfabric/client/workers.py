@@ -19,7 +19,7 @@ from flowfabric.db import functions
 from flowfabric.db.records import reader
 
 BATCH = 1000
-# The engine counts at most 10 000 executions in flight. This number means more.
+# The engine counts up to 10 000 executions in flight. This number means more than 10 000.
 MANY = 10_001
 # The namespace of a worker that serves all namespaces.
 EVERY_NAMESPACE = ""
@@ -206,8 +206,8 @@ class Workers(Scoped):
     ) -> dict[str, Sequence[int]]:
         """Return, for each of these workers, the ids of the routes that it should take over.
 
-        A route is taken over if executions of another code version wait in it. In addition, no
-        worker that serves that version may have been alive in the grace period.
+        A worker takes over a route if executions of another code version wait in it, and if no
+        worker that serves that version was alive in the grace period.
         """
         found: dict[str, dict[int, None]] = {}
         # Use the last known number: a heartbeat runs on its own event loop without the pool, so it
@@ -229,7 +229,8 @@ class Workers(Scoped):
             for partition in range(count):
                 names = worker_instance_ids[start : start + BATCH]
                 await within_time(partition, count, ask(partition, names))
-        # A claim accepts at most this many routes. The others follow when these are done.
+        # Return at most as many routes as a claim accepts. Later calls return the other routes,
+        # once nothing waits in these.
         return {name: [*islice(routes, _MOST_UNSERVED)] for name, routes in found.items()}
 
     async def versions(self, task: str | None = None) -> Sequence[VersionInfo]:
@@ -270,7 +271,9 @@ class Workers(Scoped):
         return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 
     def _of(self, namespace: str | None) -> str | None:
-        """Return the namespace to use; raise InvalidInput if it is not the client's."""
+        """Return the given namespace, or else the client's. Raise InvalidInput if the client is for
+        another namespace.
+        """
         if namespace is not None and self._namespace not in (None, namespace):
             raise InvalidInput(field="namespace", problem="is not the namespace of this client")
         return self._namespace if namespace is None else namespace

@@ -105,9 +105,9 @@ class Submission:
     key_fingerprint: bytes | None = None
     key_scope: KeyScope = KeyScope.WINDOW
     key_window: timedelta = DEFAULT_KEY_WINDOW
-    # The number of partitions when the key chose the partition of `id`.
+    # How many partitions there were when the partition of `id` was computed from the key.
     key_partitions: int | None = None
-    # Not sent: the client applies it to the engine's answer.
+    # Not sent to the engine: the client decides, when it reads the engine's answer.
     on_conflict: OnConflict = OnConflict.RAISE
     # The parent: the execution whose handler submits this one. With `with_parent`, the end of the
     # parent cancels this execution.
@@ -119,7 +119,7 @@ class Submission:
     # The gates of the limits and budgets that apply to the execution.
     quotas: tuple[Gate, ...] = ()
     budgets: tuple[Gate, ...] = ()
-    # Executions of a lane with different fair keys take turns.
+    # In a lane, executions with different fair keys take turns.
     fair_key: str | None = None
 
     def check(self) -> None:
@@ -187,8 +187,8 @@ class Submission:
 class Alike(Sequence[Submission]):
     """Submissions without a key that differ only in id and payload.
 
-    They are kept as columns, because making one object per submission costs time. `shared` holds
-    all other fields, including the partition. A UUID may be text.
+    Ids and payloads are kept in two lists, because making one object per submission costs time.
+    `shared` holds all other fields, including the partition. An item of `uuids` may be text.
     """
 
     shared: Submission
@@ -295,7 +295,8 @@ class Claimed:
 class Failure:
     """Why an attempt failed. `reason` is one short line; `detail` helps to debug.
 
-    A retry waits for `retry_delay`, or until `retry_at`, or as long as the policy says.
+    A retry waits for `retry_delay` or until `retry_at`. If neither is set, the policy decides how
+    long it waits.
     """
 
     kind: FailureClass
@@ -428,7 +429,7 @@ class ExecutionInfo:
     tags: Mapping[str, str]
     creator: str | None
     flow_id: FlowId | None = None
-    # Whether it has lost its workers repeatedly and has not ended.
+    # Whether two or more workers in a row vanished while they held it, and it has not ended.
     is_crash_loop: bool = False
     reclaim_at: datetime | None = None
     attempt_deadline_at: datetime | None = None
@@ -709,8 +710,8 @@ class AttemptInfo:
     failure_category: str | None
     failure_reason: str | None
     failure_detail: bytes | None = field(repr=False)
-    # Where in user code the error came from: the innermost function. With the category it is the
-    # fingerprint of the failure.
+    # The innermost function of user code that the error came through. The task, the category and
+    # this place are the fingerprint of the failure.
     failure_place: str | None = None
 
     def trace(self, *, is_whole: bool = True) -> str:
@@ -777,8 +778,8 @@ class LaneInfo:
     changed_at: datetime | None = None
     # How many executions wait in the lines of quotas and budgets; 10001 means more than 10000.
     in_line: int = 0
-    # The options in force: how many run at once, and how many start in a window; the argument by
-    # which executions take turns, and the keys that get more than one turn.
+    # The options in force: how many executions run at once, and how many start in a window; the
+    # argument by which executions take turns, and the keys that get more than one turn.
     concurrency: int | None = None
     rate: int | None = None
     rate_window: timedelta | None = None
@@ -807,7 +808,7 @@ def check_lane(lane: str) -> None:
         raise InvalidInput(field="lane", problem=f"must be text, not {type(lane).__name__}")
     if not lane:
         raise InvalidInput(field="lane", problem="must not be empty")
-    # Also count the bytes of text that is not valid Unicode.
+    # Let lone surrogates pass here. The loop below refuses them, because they are not ASCII.
     encoded = lane.encode("utf-8", "surrogatepass")
     if len(encoded) > MAX_LANE_BYTES:
         raise InvalidInput(

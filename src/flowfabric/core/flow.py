@@ -605,10 +605,11 @@ class MembersCancelled:
     """One step of cancelling the members of a cancelled flow."""
 
     handled: int
-    # How many members are still to be cancelled, and how many continue under cancel_pending.
+    # How many members must still be cancelled, and how many keep running, because the policy
+    # cancel_pending lets running members finish.
     remaining: int
     draining: int
-    # The remaining members, if this step could handle none.
+    # If this step could handle no member because all are locked: up to 1000 of these members.
     held: list[ExecutionId]
 
 

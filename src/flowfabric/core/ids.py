@@ -31,7 +31,7 @@ _UUID = re.compile(
 _SUFFIX = re.compile(r"[0-9a-fA-F-]+")
 _WHOLE = re.compile(r"\{fp:[0-9]+\}:(?=[0-9a-f]{8}-)")
 MAX_PARTITION = 65535
-# The end of a UUID identifies an execution or a flow if it has at least this many digits.
+# Users may give only the end of a UUID, if this end has at least this many digits.
 MIN_SUFFIX = 8
 
 # An id as users give it: whole (`{fp:0}:uuid`), or a UUID. The partition of a UUID is looked up.
@@ -199,7 +199,8 @@ def _computed_before(crc: int) -> int:
     return crc
 
 
-# Two tables: the part that each byte adds to a checksum, and the byte that adds a given low byte.
+# `_CRC` holds what each byte adds to a checksum. `_CRC_INDEX` is the reverse table: for a low byte
+# of a checksum, it holds the byte that adds it.
 _CRC = [crc_hqx(bytes([byte]), 0) for byte in range(256)]
 _CRC_INDEX = [index for _, index in sorted((_CRC[byte] & 0xFF, byte) for byte in range(256))]
 # A checksum is linear: `_before` of two bytes is the XOR of `_before` of each byte.
@@ -246,7 +247,10 @@ def child_id(
 
 
 def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:
-    """Compute the id of a schedule's firing from its time; every process computes the same id."""
+    """Compute the id of the execution that a schedule submits for the time `at`.
+
+    Every process computes the same id, so that a time fires only once.
+    """
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     microsecond = (at - _EPOCH) // timedelta(microseconds=1)
     identity = schedule_id.bytes + microsecond.to_bytes(8, signed=True)
@@ -319,7 +323,7 @@ def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID 
 
 
 def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID | str]:
-    """Make UUIDs of one partition for these places (milliseconds and counters).
+    """Make one UUID in the partition for each place (a millisecond and a counter).
 
     The UUIDs share 46 random bits, and their last two bytes are computed. Two processes make the
     same UUID as rarely as if each UUID had its own 62 random bits.

@@ -39,14 +39,14 @@ _UNITS = {
 }
 _RATE = re.compile(r"([0-9]{1,9})\s*/\s*([0-9]{0,6})\s*([a-z]+)")
 _MOST_RUNNING = 2_000_000_000
-# A lone surrogate has no form in UTF-8.
+# Control characters are refused, and lone surrogates, which UTF-8 cannot encode.
 _NAME = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 _KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `number` starts in any window of this length."""
+    """At most `number` starts in any period of the length `window`."""
 
     number: int
     window: timedelta
@@ -234,9 +234,9 @@ class Budget:
 class Gate:
     """The counter of one limit, or of one budget, for one key; '' stands for no key.
 
-    Its id is a hash of its names, as the engine computes it. A limit with a key has a counter for
-    each value of the key. Such a limit also has a gate without a key. This gate counts nothing; it
-    only holds the declaration.
+    Its id is a hash of its namespace, the name of its limit and its key; the engine computes the
+    same hash. A limit with a key has a counter for each value of the key. Such a limit also has a
+    gate without a key. This gate counts nothing; it only holds the declaration.
     """
 
     namespace: str

@@ -34,7 +34,7 @@ class Counted:
     def percentile(self, share: float) -> timedelta | None:
         """Return the latency that this share (0 to 1) of the executions did not exceed.
 
-        It is exact to 5 %. Return None if no latency was counted.
+        The latency is accurate to 5 %. Return None if no latency was counted.
         """
         if not 0 <= share <= 1:
             raise InvalidInput(field="share", problem="must be from 0 to 1")

@@ -1,4 +1,4 @@
-"""Records: how many partitions a database has, and rows that were found in several partitions."""
+"""Records about partitions: how many a database has, and rows that were found in several."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 from flowfabric.core.limit import Rate
 from flowfabric.core.states import BudgetPeriod, OnExceed, Overflow
 
-# The engine counts at most 10 000 executions in line. This number means more.
+# The engine counts at most 10 000 executions in line. This number means more than 10 000.
 MORE_IN_LINE = 10_001
 
 
@@ -65,7 +65,7 @@ class GateInfo:
     changed_at: datetime | None
 
     def plus(self, other: GateInfo) -> GateInfo:
-        """Add up the counters of two partitions. The sum opens when the first of them opens."""
+        """Add up the counters of two partitions. `opens_at` is the earlier of their two times."""
         opens = [at for at in (self.opens_at, other.opens_at) if at is not None]
         return replace(
             self,

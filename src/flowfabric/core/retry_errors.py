@@ -17,8 +17,8 @@ class RetryAfter(Exception):
     is retried up to 3 times. The rules of the policy (`retry_on`, `never_on`, `when`) do not apply.
     """
 
-    # Plain JSON values and class attributes: the journal rebuilds an error from its JSON
-    # attributes, without calling __init__.
+    # These attributes are plain JSON values and have defaults in the class, because the journal
+    # rebuilds an error from its JSON attributes, without calling __init__.
     reason: str = ""
     seconds: float | None = None
     moment: str | None = None
@@ -33,12 +33,12 @@ class RetryAfter(Exception):
 
     @property
     def delay(self) -> timedelta | None:
-        """How long to wait; None if the error has a time or no value."""
+        """How long to wait; None if a time was given instead, or if neither is known."""
         return None if self.seconds is None else timedelta(seconds=self.seconds)
 
     @property
     def at(self) -> datetime | None:
-        """When to try again; None if the error has a duration or no value."""
+        """When to try again; None if a duration was given instead, or if neither is known."""
         return None if self.moment is None else datetime.fromisoformat(self.moment)
 
     def __str__(self) -> str:
@@ -64,7 +64,8 @@ def _as_moment(when: datetime) -> str:
         moment = datetime(9999 if when.year > 1 else 1, 1, 1, tzinfo=UTC)
     if moment.year >= 9999:
         raise InvalidInput(field="when", problem="must be before the year 9999")
-    # The engine's calendar begins a day later than Python's; both days are in the past.
+    # The engine's calendar begins a day later than Python's. A very early time may be replaced by a
+    # later one, because every time in the past means now.
     return max(moment, datetime(2, 1, 1, tzinfo=UTC)).isoformat()
 
 

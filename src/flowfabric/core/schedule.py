@@ -54,7 +54,8 @@ _FIELDS = {
 _WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()  # noqa: SIM905
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-# Narrower than the range of datetime, so that each time exists in every time zone.
+# The range of start times. It is narrower than the range of datetime, so that each time exists in
+# every time zone.
 _FIRST_START = datetime(1, 1, 2, tzinfo=UTC)
 _END_OF_STARTS = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -166,7 +167,10 @@ class Rule:
         return first.astimezone(UTC), first.replace(fold=1).astimezone(UTC)
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return when the clock is set forward: after `before`, and not later than `after`."""
+        """Return the moment at which the clock is set forward.
+
+        It is later than `before` and not later than `after`.
+        """
         offset = after.astimezone(self._zone).utcoffset()
         while after - before > timedelta(seconds=1):
             middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
@@ -373,7 +377,7 @@ def near(word: object, known: Iterator[str] | set[str] | dict[str, str] | list[s
     text = str(word).lower().replace(" ", "_")
     matches = get_close_matches(text, by_lower, n=1)
     if not matches:
-        # accept Berlin for Europe/Berlin
+        # Suggest Europe/Berlin for Berlin.
         matches = [name for name in sorted(by_lower) if name.endswith(f"/{text}")][:1]
     return f"; did you mean {by_lower[matches[0]]}?" if matches else ""
 

@@ -66,7 +66,7 @@ class Step:
             )
 
 
-# The encoding of values with secrets in them: JSON that is never shown to people.
+# The encoding of values that contain secrets: JSON that is never shown to people.
 SECRET = "secret"
 
 

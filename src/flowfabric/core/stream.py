@@ -140,7 +140,7 @@ def format_id(position: Position) -> str:
 
 
 def parse_id(id: str | None, field: str = "since") -> Position:
-    """Return the position of an id; None means the beginning."""
+    """Return the position that a frame id stands for. The id None stands for the beginning."""
     if id is None:
         return START
     if not isinstance(id, str) or (match := _ID.fullmatch(id)) is None:

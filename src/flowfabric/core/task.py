@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-# The registry stores no larger schema.
+# The size of the largest schema that the registry stores.
 MAX_SCHEMA_BYTES = 200_000
 
 

@@ -1,4 +1,4 @@
-"""Make text of users safe for terminals and logs."""
+"""Make text from users safe for terminals and logs."""
 
 from __future__ import annotations
 

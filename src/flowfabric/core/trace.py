@@ -15,7 +15,7 @@ from typing import Any
 LIBRARY = str(Path(__file__).parents[1])
 
 _FRAME = re.compile(r'([ |]*)File "([^"]*)", line \d+, in ')
-# Modules of Python through which the library calls user code: threads, tasks and context managers.
+# Standard modules through which the library calls user code: threads, tasks, context managers.
 _PASSAGES = tuple(
     str(Path(*name.split("/")))
     for name in (

@@ -23,15 +23,15 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 DEFAULT_PORT = 443
 MAX_URL = 2048
-# A name of DNS. The last label must contain a letter and must not look like a number: resolvers
+# A DNS name. The last label must contain a letter and must not look like a number: resolvers
 # read texts such as 127.1, 0x7f.1 and 2130706433 as addresses.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
-# Services of clouds that hand out credentials. They are never called, even if the settings list
-# them.
+# Addresses at which clouds hand out credentials to their machines. A worker never calls them, even
+# if the settings list them.
 _NEVER: tuple[Network, ...] = (
     ip_network("169.254.0.0/16"),
     ip_network("fe80::/10"),
@@ -48,7 +48,7 @@ _CARRIERS: tuple[Network, ...] = (
     ip_network("2001::/32"),
     ip_network("2002::/16"),
 )
-# Public addresses of IPv6 begin with the bits 001. The networks in `_SPECIAL` are never public;
+# Public IPv6 addresses begin with the bits 001. The networks in `_SPECIAL` are never public;
 # Python versions disagree about some of them.
 _UNICAST = ip_network("2000::/3")
 _SPECIAL: tuple[Network, ...] = (
@@ -193,7 +193,7 @@ class Allowed:
 
 
 class Blocked(Exception):
-    """The rules do not allow a call of this URL."""
+    """The rules do not allow a call to this URL."""
 
 
 def _entries(text: str) -> list[str]:

@@ -38,7 +38,7 @@ class Dimension(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One reason. `evidence` holds its facts; `changes_at` is when it may change by itself.
+    """A reason for a state. `evidence` holds facts; `changes_at` is when it may change by itself.
 
     `others` holds further reasons and facts, the most important first.
     """
@@ -349,7 +349,7 @@ def _blocked(what: str) -> Callable[[Evidence], str]:
 
 
 def _place(e: Evidence) -> str:
-    """The place of an execution in the line of a quota or budget."""
+    """Say which place an execution has in the line of a quota or budget."""
     if e["is_more"]:
         return f"more than {e['ahead']} are before it"
     return "it is first in line" if not e["ahead"] else f"it is number {e['ahead'] + 1} in line"

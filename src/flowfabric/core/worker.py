@@ -36,10 +36,10 @@ class WorkerInfo:
     # Where it runs, and how many handlers it runs at once.
     host: str | None
     slots: int | None
-    # As of its last heartbeat: the handlers that ran, and how long its event loop took to answer.
+    # At its last heartbeat: how many handlers ran, and how long its event loop took to answer.
     running: int
     loop_lag: timedelta | None
-    # When an operator asked it to finish and end.
+    # When an operator asked it to drain: to finish what runs, and then to end.
     drain_asked_at: datetime | None
 
 

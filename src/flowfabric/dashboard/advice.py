@@ -52,7 +52,7 @@ ADVICE: dict[str, Callable[[Evidence], str]] = {
     "waits_for_quota": _quota,
     "waits_for_budget": _budget,
     "lane_not_served": lambda e: (
-        # People copy the command into a shell, and a lane may be named $(...).
+        # Quote the lane: people copy the command into a shell, and a lane may be named $(...).
         f"With flowfabric worker MODULE:APP --lanes {shlex.quote(e['lane'])} you start a worker "
         "for this lane."
     ),

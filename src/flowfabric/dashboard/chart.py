@@ -13,17 +13,17 @@ from datetime import UTC, datetime, timedelta
 from flowfabric.core.minute import Counted
 from flowfabric.core.states import EventKind
 
-# The bars are drawn between these heights. The times stand below.
+# The bars are drawn between these heights. The times are written below the bars.
 TOP, BOTTOM = 8.0, 86.0
 # A bar is at least this high, so that a single execution can be seen.
 LEAST = 2.5
 # If anything failed, the part below the line has at least this height.
 LEAST_BELOW = 12.0
-# The part of its time that a bar fills.
+# The fraction of its column's width that a bar fills.
 FILLED = 0.76
 # A number or a time that is nearer than this to its neighbour or to the edge is left out.
 NEAR_NUMBER, NEAR_EDGE = 13.0, 7.0
-# The highest values of an axis, in units of a power of ten.
+# An axis ends at one of these numbers times a power of ten.
 _ROUND = (1, 2, 3, 4, 5, 6, 8, 10)
 _BETWEEN_TIMES = {
     timedelta(minutes=1): timedelta(minutes=15),

@@ -14,7 +14,7 @@ from flowfabric.core.why import Dimension, Why
 from flowfabric.drawing.plain import body_text
 
 _ID = re.compile(r"\{fp:\d+\}:([0-9a-f-]{36})")
-# The page that a fact in the evidence of a reason links to.
+# Some facts in the evidence of a reason, and the page that each of them links to.
 _PAGES = {"gate": "/lanes", "schedule": "/schedules"}
 _LINKS_SHOWN = 10
 

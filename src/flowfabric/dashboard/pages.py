@@ -120,7 +120,7 @@ def _changes(before: Any, after: Any) -> list[tuple[str, str]]:
 
 
 def _with_amounts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return facts of the audit, with the limits of a budget in the units of its dimensions."""
+    """Return the facts of an audit entry, with each limit of a budget as an amount and its unit."""
     names, limits = facts.get("dimensions"), facts.get("hard_limits")
     if not isinstance(names, list) or not isinstance(limits, list) or len(names) != len(limits):
         return facts

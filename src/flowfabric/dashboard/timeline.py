@@ -185,7 +185,7 @@ class Stretch:
 
 
 def draw_gantt(members: Sequence[FlowMember], begin: datetime, now: datetime) -> list[Stretch]:
-    """Return the waiting and running time of each member of a flow, to scale, first start first."""
+    """Return the waiting and running time of each member of a flow, to scale, sorted by start."""
     ends = [one.terminal_at or now for one in members]
     span = (max([begin, *ends]) - begin).total_seconds() or 1.0
 

@@ -81,8 +81,8 @@ async def retrying(
     """Run `attempt`. Repeat it after conflicts, and for up to `patience` seconds after lost
     connections.
 
-    If a connection does not answer, repeat the call once, even if its patience is over by then.
-    Most likely only that connection is dead.
+    If a connection does not answer, repeat the call once, even if `patience` seconds have passed:
+    most likely only that connection is dead.
     """
     started = perf_counter()
     failure: str | None = None
@@ -128,7 +128,7 @@ class _Gone(Exception):
 
 
 class _Silent(_Gone):
-    """The connection does not answer."""
+    """The connection did not answer in time, so it counts as dead."""
 
 
 def translated(error: Exception, operation: str) -> Exception:
@@ -185,7 +185,7 @@ def lost(error: BaseException) -> bool:
 
 
 def is_silent(error: BaseException) -> bool:
-    """Return whether an error means that a connection is dead without a word."""
+    """Return whether an error means that a connection did not answer in time."""
     return isinstance(error, _Silent)
 
 

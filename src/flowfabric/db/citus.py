@@ -84,7 +84,8 @@ order by g.n
 
 _REFERENCE = "select pg_catalog.create_reference_table('ff.{name}');"
 _COORDINATOR = "select pg_catalog.citus_add_local_table_to_metadata('ff.{name}');"
-# Citus replaces such a table by a new table, whose numbers would start at one again.
+# Citus replaces such a table by a new table, whose sequence would start at 1 again. This statement
+# makes the sequence continue after the highest number in use.
 _COUNT_ON = """
 select pg_catalog.setval(
   pg_catalog.pg_get_serial_sequence('ff.worker_event', 'worker_event_id'),
@@ -202,7 +203,7 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A partition, its shard of ff.execution and the node that has it."""
+    """A partition, its shard of ff.execution, and the node that has this shard."""
 
     partition: int
     shard_id: int
@@ -254,7 +255,7 @@ async def count_generations(connection: Connection) -> int:
 
 
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
-    """Yield the statements that distribute the remaining tables, in parts."""
+    """Yield the statements that distribute the remaining tables, in groups with a title each."""
     plain = [table for table in tables if table.placed is None]
     yield (
         "reference tables",

@@ -44,7 +44,10 @@ class Function(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Read(Statement):
-    """Reads only some of the columns that a function returns, under its own name in telemetry."""
+    """A statement that reads only some of the columns of a function.
+
+    It has its own name in telemetry.
+    """
 
     function: str
 

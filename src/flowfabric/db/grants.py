@@ -53,7 +53,7 @@ end
 $$;
 """
 
-# A role may have been created after the library.
+# Rights are missing, for example, if a role was created after the library.
 _ARE_GRANTS_MISSING = """\
 select exists (
   select

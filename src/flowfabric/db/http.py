@@ -192,8 +192,9 @@ class HttpSession(Session):
 
 
 def error_of(status: int, facts: Mapping[str, Any]) -> Exception:
-    """Return the error for a problem that the server has reported. It has the same class as without
-    a server.
+    """Return the error for a problem that the server has reported.
+
+    A direct call to the database would raise an error of the same class.
     """
     name = str(facts.get("type", "")).removeprefix(TYPE)
     text = str(facts.get("detail") or f"The server answered HTTP {status}.")

@@ -68,7 +68,10 @@ class KeptConnections:
             await self._pool.release(connection)
 
     async def replace_all(self) -> None:
-        """Open a new connection for each further call: one went dead, and probably all did."""
+        """Let later calls open new connections instead of using the present ones.
+
+        One connection went dead, so the others are probably dead, too.
+        """
         await self._pool.expire_connections()
         while self._kept:
             connection = self._kept.pop()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 else:
     _Plain = asyncpg.Connection
 
-# The arrays that the functions of the engine take and return, and the type of their elements: name,
-# number of the array, number of the element. PostgreSQL never changes these numbers.
+# The array types that the functions of the engine take and return: the name of the element type,
+# the OID of the array type, and the OID of the element type. PostgreSQL never changes these OIDs.
 ARRAYS = (
     ("bool", 1000, 16),
     ("bytea", 1001, 17),
@@ -31,7 +31,7 @@ ARRAYS = (
     ("jsonb", 3807, 3802),
 )
 
-# As the driver's own query returns them.
+# The rows that the driver's own query would return for these types.
 _KNOWN = {
     array: {
         "oid": array,
@@ -48,7 +48,7 @@ _KNOWN = {
     }
     for name, array, element in ARRAYS
 }
-# The driver asks whether the look-up used an unnamed statement. There was none.
+# The driver checks whether the look-up used a statement without a name. This stand-in has a name.
 _NO_STATEMENT = SimpleNamespace(name="known")
 
 
@@ -56,7 +56,8 @@ class KnownTypes(_Plain):
     """A connection that looks up only types that are not in `ARRAYS`."""
 
     async def _introspect_types(self, typeoids: Any, timeout: Any) -> Any:
-        # A method of the driver. A later driver that does not call it looks the types up.
+        # This replaces a private method of the driver. If a later driver does not call it, the
+        # driver looks the types up itself.
         if _KNOWN.keys() >= set(typeoids):
             return [_KNOWN[oid] for oid in typeoids], _NO_STATEMENT
         return await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]

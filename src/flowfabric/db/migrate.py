@@ -103,14 +103,14 @@ _BOOTSTRAP_FUNCTIONS = frozenset({citus.READ_INSTALLATION})
 
 _IS_BOOTSTRAPPED = "select pg_catalog.to_regclass('ff.installation') is not null"
 
-# Also false if the view is from an earlier release and lacks the last columns.
+# False if the view does not exist, or is from an earlier release and lacks these two columns.
 _IS_BOOTSTRAP_CURRENT = """\
 select count(*) = 2 from pg_catalog.pg_attribute a
 where a.attrelid = pg_catalog.to_regclass('ff.installation')
   and a.attname in ('keyed_partitions', 'is_distributed')
 """
 
-# The view of an earlier release has no is_distributed; its tables are not distributed.
+# In an earlier release, the view has no column is_distributed, and no table is distributed.
 _READ_INSTALLATION = """\
 select i.step, i.name, i.checksum, i.breaking, i.applied_at, i.library_version, i.library_hash,
        {is_distributed} as is_distributed

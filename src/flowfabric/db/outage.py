@@ -14,7 +14,7 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 
 class Outage:
-    """Whether one database is lost, for all its connections in this process."""
+    """Knows whether one database is lost. All its connections in this process share this object."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -26,7 +26,7 @@ class Outage:
     def watched(self, patience: float) -> Iterator[None]:
         """Watch a call, to find out whether the database answers.
 
-        A call without patience tries only once. Its failure is not yet an outage: perhaps only its
+        A call with patience 0 tries only once. Its failure is not yet an outage: perhaps only its
         own connection is dead.
         """
         began = monotonic()

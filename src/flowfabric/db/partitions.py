@@ -13,9 +13,9 @@ from time import monotonic
 # can miss work in a new partition.
 REFRESH_SECONDS = 10.0
 
-# New ids that are made one by one stay in one partition for this long, so that few calls store
-# them. All callers change the partition together, in a gap between ids: callers with different
-# partitions could not share a call.
+# New ids that are made one by one stay in one partition for this long, so that one call can store
+# many of them: a call stores ids of one partition only. All callers change to the next partition
+# together, in a gap between ids.
 SHARED_SECONDS = 0.25
 GAP_SECONDS = 0.0005
 # This many ids fill a call, so the next ids go to the next partition.
@@ -85,7 +85,7 @@ class KnownPartitions:
         return range((await self.current()).partitions)
 
     async def current(self) -> Numbers:
-        """Return the numbers, at most ten seconds old."""
+        """Return the numbers of partitions. They are at most ten seconds old."""
         if monotonic() - self._read_at > REFRESH_SECONDS:
             await self.refresh()
         return self.numbers

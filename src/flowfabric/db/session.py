@@ -74,7 +74,8 @@ class Database:
         self._kept: KeptConnections | None = None
         self._lent: asyncpg.Pool[Any] | None = None
         self.is_pooled = False
-        # If the tables are distributed, the engine's own hints stay on the node that sends them.
+        # If the tables are distributed, a hint that the engine sends stays on the node of the
+        # partition, where no process listens. So the client sends its own hints.
         self.is_distributed = False
         self.partitions = KnownPartitions(self._read_partitions)
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 CLOCK_TOLERANCE = timedelta(seconds=2)
 
-# Levels that a check's query returns. Durability findings are dropped for a throw-away database.
-# After a blind finding the invariants are not checked, because the role cannot read the tables.
+# Levels that only the query of a check returns. A finding of level durability is dropped for a
+# throw-away database. A finding of level blind says that the role cannot read the tables; the
+# invariants are then not checked.
 DURABILITY = "durability"
 BLIND = "blind"
 
@@ -47,7 +48,7 @@ class Installation:
         self._is_throwaway = is_throwaway
         self.has_schema = False
         self.is_distributed = False
-        # of a distributed database; empty on a single server
+        # The partitions of a distributed database; empty on a single server.
         self.partitions = range(0)
         self.is_readable = True
 

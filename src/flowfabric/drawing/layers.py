@@ -31,10 +31,11 @@ _NUDGE = 10.0
 # The part of a gap that must stay free when a line is straightened, and the cost of a bent line.
 _TIGHT = 0.7
 _BENT = 40.0
-# The limit of work on crossings.
+# The limit of the work that removes crossings: a larger graph gets fewer sweeps.
 _EFFORT = 60_000
-# The largest number of vertices for straightening lines, and the rounds of relaxation.
+# Only a graph with at most this many vertices is also placed by alignments, which take long.
 _MOST_ALIGNED = 2_500
+# The most rounds in which the lines pull their vertices like springs.
 _SWEEPS = 40
 
 

@@ -19,12 +19,14 @@ from .binaries import Binaries
 from .errors import StartFailed, start_failed
 from .folder import PORT, SOCKET, Folder, is_usable_socket
 
-# Crash recovery may take a while. A normal start takes about 30 ms.
+# How long to wait for a start or a stop. A normal start takes about 30 ms, but crash recovery may
+# take a while.
 _PATIENCE = 60.0
-# Processes of a killed server exit as soon as their query ends.
+# How long to wait for the processes of a killed server, which exit as soon as their query ends.
 _ORPHAN_SECONDS = 2.0
 
-# A healthy server answers within a millisecond, or later on a busy machine.
+# How long to wait for an answer. A healthy server answers within a millisecond, or later on a busy
+# machine.
 _ANSWER_SECONDS = 10.0
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 

@@ -25,11 +25,11 @@ class ReachedNewStep:
     name: str
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
-        """Do nothing: a dry run is never settled."""
+        """Do nothing, because a dry run does not pause its execution."""
 
 
 class NoFrames(RunFrames):
-    """Sends nothing."""
+    """Accepts all frames of a handler, but sends none of them."""
 
     def put_nowait(self, frame: OutgoingFrame) -> bool:
         return True

@@ -715,8 +715,8 @@ class DurableRun:
             self._waits.end_work()
         self._failures.remove(failure)
         if record.value != failure.value:
-            # The value of the step is recorded; only the answer was lost. Run again with that
-            # value.
+            # An earlier call recorded the value of the step, but its answer was lost. Run the
+            # handler again with the recorded value.
             self.pause_with(PauseUntil(self.now()))
             raise self.interruption()
 

@@ -132,7 +132,7 @@ class RunEnds:
                 await self._wait_in_slot(watch)
             else:
                 here = tuple(id for id in open_ if not self._is_away(id))
-                # The runs of other partitions may end first.
+                # Runs of other partitions may end first, so perhaps fewer runs must end here.
                 least = max(missing - (len(open_) - len(here)), 1)
                 await self._waits.wait(RunsWait(here, least, watch, poll))
             self._check_running()

@@ -203,7 +203,7 @@ class _LogLines:
             self._dropped += 1
 
     def _put(self, value: Mapping[str, Any]) -> bool:
-        # Not as ASCII: a line of emoji would be too large for a frame.
+        # Do not escape characters: a line of emoji would then be too large for a frame.
         payload = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         frame = OutgoingFrame(payload, FrameEncoding.JSON, "log")
         return self._durable.frames.put_soon(frame)

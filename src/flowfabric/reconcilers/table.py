@@ -176,8 +176,8 @@ RECONCILERS: tuple[Reconciler, ...] = (
         100,
         lambda client, batch: client.budgets.reset_due(limit=batch),
     ),
-    # Returns a time only while old rows are left. Otherwise the reconciler waits for its cadence, a
-    # minute.
+    # A pass returns the time of the next pass only while old rows are left. Otherwise the
+    # reconciler waits for its cadence, a minute.
     Reconciler(
         "retention_trimmer",
         timedelta(seconds=60),

@@ -18,7 +18,8 @@ from flowfabric.drawing.plain import body_text, plain
 from flowfabric.server.problems import Problem
 
 JSON = "application/json"
-# Only the answer to a claim has leases, inside signed tokens.
+# Fields that are left out of answers, because they identify a lease. Only the answer to a claim has
+# leases, inside signed tokens.
 SECRET = {"lease_id", "attempt_id", "lease_ids"}
 
 
@@ -129,7 +130,10 @@ def wanted_version(request: Request) -> int | None:
 
 
 def operation_answer(request: Request, done: Steered) -> Response:
-    """Return the answer to an operation; 412 if the version is not the one in If-Match."""
+    """Return the answer to an operation.
+
+    Raise a Problem with status 412 if the execution has changed since the version in If-Match.
+    """
     if done.outcome == "already_applied" and wanted_version(request) is not None:
         raise Problem(
             412,

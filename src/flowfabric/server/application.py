@@ -98,7 +98,7 @@ class Backend:
         self.long_polls: Counter[tuple[str, str]] = Counter()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
-        """Return a task of the app, for submissions to a namespace, or None."""
+        """Return a task of the app for submissions to a namespace; None if the app lacks it."""
         task = self.app.tasks.get(name)
         if task is None:
             return None

@@ -34,7 +34,7 @@ from flowfabric.server.submissions import Body
 from flowfabric.server.workers import gone
 
 routes = Routes("calls")
-# The value that replaces a lease.
+# Answers have this value in place of every lease id and attempt id.
 HIDDEN = UUID(int=0)
 _LEASES = {"lease_id", "attempt_id"}
 # A server that hides payloads does not show these columns to callers who may only read.

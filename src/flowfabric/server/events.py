@@ -29,7 +29,7 @@ from flowfabric.server.shapes import PageOf, Text
 
 LOGGER = logging.getLogger("flowfabric.server")
 routes = Routes("events")
-# A comment keeps a silent stream alive.
+# After this time without an event, the server sends a comment, which keeps the stream alive.
 SILENCE_SECONDS = 15.0
 # A stream with this many unread pages is closed.
 BEHIND = 1000

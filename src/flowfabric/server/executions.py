@@ -81,7 +81,7 @@ class Priority(Reason):
 
 
 class Revoke(Reason):
-    """Revoke the current lease. If a worker is given, revoke it only if this worker holds it."""
+    """Revoke the current lease. If a worker is given, only a lease of this worker is revoked."""
 
     worker_instance_id: str | None = None
 
@@ -270,7 +270,7 @@ async def count_executions(
     call: CurrentCall,
     where: Words = [],  # noqa: B006
 ) -> Response:
-    """Count executions; exact up to 10 000."""
+    """Count executions. The count is exact up to 10 000."""
     filter, partition = await filter_of(call, where_of(where))
     total = await call.client.executions.count(filter, partition=partition)
     return answer({"count": total.number, "is_more": total.is_more})
@@ -278,7 +278,7 @@ async def count_executions(
 
 @routes.get(_FROM, Scope.READ, answers=DETAILS)
 async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = False) -> Response:
-    """Show everything about an execution. Payload and result only with `payload=true`."""
+    """Show everything about an execution. `payload=true` adds the payload and the result."""
     if payload:
         call.check_sees_payloads()
     details = await read_details(
@@ -328,7 +328,10 @@ async def why(call: CurrentCall, id: Id) -> Response:
 
 @routes.get(_FROM + "/result", Scope.READ, answers=End, also={202: OneState})
 async def result(call: CurrentCall, request: Request, id: Id) -> Response:
-    """Return how an execution ended, or 202 if it has not. `Prefer: wait=20` waits for the end."""
+    """Return how an execution ended. If it has not ended, the status is 202.
+
+    With the header `Prefer: wait=20`, the server waits up to 20 seconds for the end.
+    """
     call.check_sees_payloads()
     found = await existing(call, id)
     ending = await _ending_within(call, found, wait_seconds(request))
@@ -457,7 +460,7 @@ def where_of(where: list[str], **flags: Any) -> Where:
     try:
         return from_flags(where, **flags)
     except InvalidInput as error:
-        # The command line calls it --where.
+        # The error names the option --where of the command line. Here it is the parameter where.
         raise InvalidInput(field=error.field.lstrip("-"), problem=error.problem) from error
 
 

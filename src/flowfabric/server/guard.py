@@ -21,7 +21,7 @@ from flowfabric.server.problems import Problem, answer
 LOGGER = logging.getLogger("flowfabric.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-# All other methods share one label of the metrics, because a caller can invent any number of
+# In the metrics, all other methods share one label, because a caller can invent any number of
 # methods.
 _COUNTED = {*_SAFE, "POST", "PUT", "PATCH", "DELETE"}
 

@@ -81,8 +81,8 @@ def verify(key: bytes, principal: Principal, token: str) -> Claimed:
 def claim_id_of(key: bytes, principal: Principal, given: UUID) -> UUID:
     """Return the id under which the engine stores a claim.
 
-    The engine answers a repeated id with the leases of the first claim. Each caller therefore has
-    ids of its own: an id of another caller finds nothing.
+    The engine answers a repeated id with the leases of the first claim. The id is therefore
+    computed from the given id and the caller, so that no caller gets the leases of another caller.
     """
     return UUID(bytes=_digest(key, principal, b"claim" + given.bytes)[:16], version=4)
 

@@ -89,7 +89,10 @@ NAMES = {
 
 
 class CallMetrics:
-    """Counts the calls of database functions that this process makes. Meters report these calls."""
+    """Counts the calls of database functions that this process makes.
+
+    The meter of a database reports each call to this object.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(

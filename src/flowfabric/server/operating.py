@@ -56,7 +56,10 @@ class QuotaNumbers(Reason):
 
 
 class Keyed(Reason):
-    """The key to change. Without it: all keys of a quota, or the budget without a key."""
+    """The key to change.
+
+    If it is empty, the change applies to all keys of a quota, or to the budget without a key.
+    """
 
     key: str = ""
 
@@ -437,7 +440,8 @@ async def capabilities(call: CurrentCall) -> Response:
     )
 
 
-# The other arguments of the methods that take dimensions by name.
+# These names cannot be dimensions, because they are other arguments of the methods that take
+# dimensions by name.
 _NO_DIMENSIONS = ("self", "key", "reason", "actor", "budget", "dedup_key")
 
 

@@ -20,7 +20,7 @@ from flowfabric.core.ids import with_bare_ids
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:flowfabric:"
 
-# The first class that fits decides.
+# The HTTP status of each class of errors. The first class to which an error belongs decides.
 STATUS: tuple[tuple[type[FlowFabricError], int], ...] = (
     (errors.PayloadTooLarge, 413),
     (errors.InvalidToken, 404),

@@ -18,7 +18,7 @@ from flowfabric.server.problems import MEDIA_TYPE, Problem, answer
 
 # A connection is closed if the headers of its request are not complete after this time.
 HEAD_SECONDS = 30.0
-# The largest line of a request with its headers, in bytes.
+# The request line and the headers together may have at most this many bytes.
 HEAD_BYTES = 65_536
 
 

@@ -54,7 +54,8 @@ class Access:
     limit: int = CONTROL
     # The media type of the body.
     media_type: str = JSON
-    # The shapes of the answers by status (server/shapes.py), and further statuses of refusals.
+    # The shapes of the answers by status (server/shapes.py), and further statuses with which the
+    # route may refuse.
     answers: Mapping[int, Any] = field(default_factory=dict)
     refuses: tuple[int, ...] = ()
 
@@ -68,9 +69,7 @@ class Call:
     backend: Backend
 
     def check_sees_payloads(self) -> None:
-        """Raise Forbidden if the server hides payloads from callers who may only read, and this is
-        such a caller.
-        """
+        """Raise Forbidden if the server hides payloads from this caller."""
         if self.is_blind:
             raise Forbidden("This server hides payloads from callers who may only read.")
 

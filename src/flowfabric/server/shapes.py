@@ -65,7 +65,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of items that have no type of their own. An optional list may be absent."""
+    """A list of records that are shown as `item` says. An optional list may be absent."""
 
     item: Like
     is_optional: bool = False
@@ -95,7 +95,7 @@ class Text:
     media_type: str
 
 
-# A list asks all partitions, and names the partitions that did not answer.
+# An answer that lists rows of all partitions names the partitions that did not answer.
 MISSING = {"missing_partitions": list[int] | None}
 
 
@@ -107,7 +107,7 @@ class Shapes:
         self._homes: dict[str, Any] = {}
 
     def content(self, shape: Any) -> Schema:
-        """Return the content of an answer, by media type."""
+        """Return the schema of an answer for each of its media types."""
         if isinstance(shape, tuple):
             return {kind: one for part in shape for kind, one in self.content(part).items()}
         if isinstance(shape, Text):

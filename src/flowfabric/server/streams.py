@@ -39,7 +39,7 @@ class Decision(Reason):
 
 
 class Reset(Reason):
-    """The new position of a subscription: a time, or after the last event."""
+    """The new position of a subscription. Without `since`, it is after the last event."""
 
     since: datetime | None = None
 
@@ -70,9 +70,10 @@ async def stream(
     kind: Annotated[list[str], Query()] = [],  # noqa: B006
     limit: Limit = 100,
 ) -> Response:
-    """Return the frames of an execution after a cursor, or stream them until it has ended.
+    """Return the frames of an execution after a cursor.
 
-    The data of a frame with the encoding `bytes` is base64.
+    If the caller accepts `text/event-stream`, stream frames until the execution has ended. The
+    data of a frame with the encoding `bytes` is base64.
     """
     call.check_sees_payloads()
     found = await existing(call, id)
@@ -116,7 +117,7 @@ async def approvals_of(call: CurrentCall, request: Request, id: Id) -> Response:
 
 @routes.post("/v1/executions/{id}/approvals/answer", Scope.OPERATE, answers=Delivered)
 async def answer_approval(call: CurrentCall, id: Id, body: Decision) -> Response:
-    """Answer an approval as an operator. The name of the token is recorded with the answer."""
+    """Answer an approval as an operator. The name of the API token is stored with the answer."""
     done = await call.client.approvals.answer(
         await existing(call, id),
         is_approved=body.approve,
@@ -152,7 +153,7 @@ async def reset_subscription(call: CurrentCall, name: Name, body: Reset | None =
 
 @routes.delete("/v1/subscriptions/{name}", Scope.OPERATE, answers=Removed)
 async def remove_subscription(call: CurrentCall, name: Name) -> Response:
-    """Delete a subscription with its position."""
+    """Delete a subscription and its position."""
     await call.client.subscriptions.get(name)
     await call.client.subscriptions.remove(name)
     return answer({"name": name, "outcome": "removed"})

@@ -1,4 +1,8 @@
-"""Turn a JSON object into a submission, by the task of the app or by the registry of tasks."""
+"""Turn a JSON object into a submission.
+
+If the app of the server has the task, the app defines the submission. Otherwise the registry of
+tasks does: other apps and workers over HTTP have registered their tasks there.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +79,7 @@ async def submission(call: Call, body: Submit) -> Submission:
 
 
 async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
-    """Return the payload for the edited arguments of an execution, checked as for a submit."""
+    """Check the edited arguments of an execution as for a submit, and return the payload."""
     try:
         arguments = read_json(text)
     except (ValueError, RecursionError) as error:
@@ -186,7 +190,7 @@ def _by_registry(known: TaskInfo, body: Submit) -> Submission:
 
 
 def _check_schema(known: TaskInfo, arguments: dict[str, Any]) -> None:
-    """Refuse arguments that the schema does not name, and a call that lacks required ones.
+    """Refuse arguments that the schema does not name, and calls that lack a required argument.
 
     The worker checks the values of the arguments.
     """
@@ -246,7 +250,7 @@ def _delay(body: Submit) -> dict[str, Any]:
 
 
 def duration(given: str | float | None, field: str) -> timedelta | None:
-    """Return a duration given as seconds or as text."""
+    """Turn seconds, or text such as 10m, into a duration."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -257,7 +261,7 @@ def duration(given: str | float | None, field: str) -> timedelta | None:
 
 
 def moment_of(given: str | float | None, field: str) -> When | None:
-    """Return a duration or a time."""
+    """Turn seconds or text into a duration, or into a time if the text is a time."""
     if isinstance(given, str):
         return when(given, field)
     return duration(given, field)

@@ -21,7 +21,7 @@ from flowfabric.server.shapes import PageOf
 from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("tokens")
-# A token that is made over HTTP lives at most this long.
+# The longest lifetime of a token that is made over HTTP.
 LONGEST = timedelta(days=366)
 
 
@@ -45,7 +45,7 @@ class Revoked(TypedDict):
 
 @routes.post("/v1/tokens", Scope.ADMIN, status_code=201, answers=NewToken)
 async def create(call: CurrentCall, body: New) -> Response:
-    """Make a token. Only this answer has the token itself."""
+    """Make a token. Only this answer contains the token: it cannot be read later."""
     if missing := set(body.scopes) - call.principal.scopes:
         raise Forbidden(f"A token cannot give what it does not have: {', '.join(sorted(missing))}.")
     made = await call.client.tokens.create(
@@ -97,9 +97,9 @@ async def list_namespaces(call: CurrentCall, request: Request) -> Response:
 
 
 def _lifetime(call: Call, body: New) -> timedelta:
-    """Return how long a new token lives. It does not outlive the token that made it.
+    """Return how long a new token lives. It does not outlive the token of the caller.
 
-    Only an operator at the database can make a token that never expires.
+    Only an operator with a database login can make a token that never expires.
     """
     wanted = duration(body.expires, "expires") or timedelta(0)
     if not timedelta(0) < wanted <= LONGEST:

@@ -1,4 +1,4 @@
-"""Waitpoints: answer one by its token, list the open ones of an execution."""
+"""Answer a waitpoint by its token, and list the open waitpoints of an execution."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WaitpointToken(TypedDict):
 
 
 async def explain(request: Request, token: str) -> Response:
-    """Say how to answer. A GET changes nothing, so a preview of the link is harmless.
+    """Say how to answer a waitpoint. A GET changes nothing, so a link preview is harmless.
 
     A browser gets a page with the question and a form. Other callers learn nothing about the token.
     """
@@ -55,7 +55,7 @@ async def explain(request: Request, token: str) -> Response:
 
 
 async def respond(request: Request, token: str, body: Answer) -> Response:
-    """Answer the waitpoint of a token. The caller needs no other credential."""
+    """Answer a waitpoint. The token in the path is the only credential that the caller needs."""
     client = await request.app.state.backend.any_namespace()
     key = body.key or request.headers.get("idempotency-key")
     signal = Signal(payload=encode_signal("answer", body.value), key=key, source_type="token")

@@ -31,7 +31,8 @@ from flowfabric.server.submissions import Body, Duration, duration
 
 routes = Routes("workers")
 LONGEST_WAIT = 30.0
-# How often a claim waits for another claim of the same tasks, as claims of Python workers do.
+# How many times a claim waits while another claim of the same tasks runs. After that, both run at
+# the same time. Python workers use the same number.
 GIVES_WAY = 6
 
 Names = Annotated[list[str], Field(max_length=256)]
@@ -57,7 +58,7 @@ class Register(Body):
 
 
 class Beat(Body):
-    """A worker that is alive."""
+    """The heartbeat of a worker process."""
 
     worker_instance_id: str
 
@@ -108,7 +109,7 @@ class Fail(Held):
 
 
 class Delay(Held):
-    """When to run again."""
+    """How long an execution waits before its attempt continues."""
 
     delay: Duration
 
@@ -121,7 +122,7 @@ class Progress(Held):
 
 
 class NewStep(Held):
-    """A step to record. The first record of a name and occurrence wins."""
+    """A step to record. If its name and occurrence were recorded before, the first record stays."""
 
     name: str
     position: int = Field(
@@ -174,14 +175,14 @@ class Registered(TypedDict):
 
 
 class Asking(TypedDict):
-    """What the server asks of a worker."""
+    """Whether the worker must register again, and whether it must drain."""
 
     register: bool
     drain: bool
 
 
 class Lease(TypedDict):
-    """A leased execution. `lease` is the credential for all calls about it."""
+    """A leased execution. `lease` is the credential for all calls about the execution."""
 
     id: ExecutionId
     task: str
@@ -255,7 +256,7 @@ class Waited(TypedDict):
 
 @routes.post("/v1/workers/register", Scope.WORK, answers=Registered)
 async def register(call: CurrentCall, body: Register) -> Response:
-    """Register a worker and its tasks. Repeat it when a heartbeat says so."""
+    """Register a worker and its tasks. Register again when a heartbeat answers `register`."""
     _check_schemas(body.tasks)
     tasks = [
         TaskDeclaration(task=t.name, arguments=t.arguments, result=t.result) for t in body.tasks
@@ -277,8 +278,8 @@ async def register(call: CurrentCall, body: Register) -> Response:
 async def heartbeat(call: CurrentCall, body: Beat) -> Response:
     """Say that a worker is alive.
 
-    In the answer, `register` means that the worker must register again, and `drain` that it must
-    stop.
+    In the answer, `register` means that the worker must register again. `drain` means that it
+    must claim nothing more, finish its executions and end.
     """
     asked = await call.client.workers.heartbeat([body.worker_instance_id])
     return answer({"register": bool(asked.register), "drain": bool(asked.drain)})
@@ -385,7 +386,7 @@ async def record_step(call: CurrentCall, body: NewStep) -> Response:
 
 @routes.post("/v1/leases/frames", Scope.WORK, limit=LARGE, answers=Appended, refuses=(404,))
 async def append_frames(call: CurrentCall, body: Frames) -> Response:
-    """Append frames to the stream of an execution. Append all frames before you complete it."""
+    """Append frames to the stream of an execution, which must not be completed yet."""
     held = await _held(call, body.lease)
     frames = [_frame(body, one) for one in body.frames]
     await call.client.streams.append(held, Chunk(frames, body.first_no), base=body.base)
@@ -431,9 +432,9 @@ def _check_schemas(tasks: Sequence[NewTask]) -> None:
 async def _while_connected(
     request: Request, call: Call, claim: Coroutine[Any, Any, list[Claimed]]
 ) -> list[Claimed]:
-    """Claim until the worker disconnects.
+    """Run a claim that waits for work, and cancel it if the worker disconnects.
 
-    If the worker disconnects, or its token was revoked meanwhile, the new leases are released at
+    If the worker disconnects, or if its token was revoked meanwhile, release the new leases at
     once.
     """
     claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))

@@ -133,7 +133,7 @@ class Codec:
             return None
 
     def unfit_part(self, value: Mapping[str, Any]) -> str | None:
-        """Return the first key of a mapping whose value cannot be stored, or None."""
+        """Return the first key whose value cannot be stored, or None."""
         for name in value:
             try:
                 from_json(self._written(value, include={name}))

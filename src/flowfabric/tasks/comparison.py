@@ -118,7 +118,7 @@ class Comparison:
                 strange.append(one)
             elif (unfit := self.difference(one, others.pop(one))) is not None:
                 return unfit
-        # These are NaN, or values without equality.
+        # The values that are left are NaN or cannot be compared with ==. Compare them in order.
         for one, other in zip(strange, others, strict=True):
             if (unfit := self.difference(one, other)) is not None:
                 return unfit

@@ -23,7 +23,8 @@ from flowfabric.tasks.handler_context import HandlerContext
 from flowfabric.tasks.inputs import fill_inputs
 from flowfabric.tasks.spec import TaskSpec
 
-# The payload of a hook for a flow's node. The results of other nodes are still missing in it.
+# The encoding of a hook's payload after a node of a flow has ended. The results of other nodes are
+# still missing in the payload.
 ENDED_ENCODING = "json+ended"
 
 

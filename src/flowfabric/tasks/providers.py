@@ -258,7 +258,7 @@ class Providers:
         own = [one for one in order if one.provider.scope is Scope.EXECUTION]
         if is_async:
             return ProviderPlan(given, tuple(of_worker), tuple(own))
-        # A plain task makes its values in its thread, unless they need the event loop.
+        # A task that is not async makes its values in its thread, unless they need the event loop.
         on_loop: dict[ResolvedProvider, None] = {}
         for resolved in own:
             if resolved.provider.is_async:

@@ -60,7 +60,7 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
     if isinstance(error, GiveUp):
         return NO
     if isinstance(error, WaitTimeout) and not _names(retry, type(error)):
-        # A retry would wait as long again, so retry only if the policy names this error.
+        # A retry would wait for the same time again, so retry only if the policy names this error.
         return NO
     if isinstance(error, RetryAfter):
         return Decision(True, error.delay, error.at)

@@ -288,7 +288,7 @@ class Harness:
         return await (await self.client()).steps.list(run.id)
 
     async def frames(self, run: Run[Any, S]) -> list[Frame[S]]:
-        """Return the frames of a run so far. Frames that a restart sends again are left out."""
+        """Return the frames of a run so far. Frames that a restart sent again are listed once."""
         streams = (await self.client()).streams
         kept: list[Frame[S]] = []
         since: str | None = None

@@ -17,7 +17,7 @@ from flowfabric.db.disposable import url_of
 
 VARIABLE = "FLOWFABRIC_TEST_DATABASE_URL"
 _PREFIX = "flowfabric-tests-"
-# The same for all xdist workers of one run. A run without xdist gets its own value.
+# All xdist workers of one run have the same value. A run without xdist makes its own.
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", secrets.token_hex(8))[:8]
 # Cloning a database copies 300 files: 12 ms in memory, 60 ms and more on a disk.
 _MEMORY = Path("/dev/shm")

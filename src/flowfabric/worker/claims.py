@@ -275,8 +275,8 @@ class Claimer:
                 capabilities=here.capabilities,
                 limit=limit,
                 lease_ttl=self._ttl,
-                # After a suspect, the claim starts at a floor. A floor needs one order for all
-                # lanes, so lanes do not take turns.
+                # In the turn of ordinary work, the claim starts after the suspects, at a floor. A
+                # floor needs one order for all lanes, so lanes do not take turns.
                 first_lane=None if behind_suspects else self._lanes.next(),
                 floor=behind_suspects or turn.floor.get(),
                 partition=turn.partition,

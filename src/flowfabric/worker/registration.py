@@ -26,7 +26,7 @@ _LIVENESS_SHARE = 2
 # time between two lease beats, so every lease beat also updates the registry. After two missed
 # beats, `worker ls` says that the worker is silent.
 _BEAT_SHARE = 7
-# Registry calls may delay the renewal of leases by the lease time divided by this, at most.
+# Registry calls may delay the renewal of leases by at most the lease time divided by this.
 _LEASE_SHARE = 10
 
 

@@ -95,7 +95,7 @@ class Runner:
         self.contextvars = contextvars.copy_context()
         self.running: dict[Claimed, HandlerRun] = {}
         self.pace = Pace()
-        # Names of the tasks with handlers that suspend.
+        # Names of the tasks whose handlers have suspended.
         self._suspending: set[str] = set()
         # Runs plain handlers and plain steps.
         self.threads = Threads(concurrency, "flowfabric-task")

@@ -60,7 +60,7 @@ def demo(
         False, "--json", help="Print a summary as one JSON line at the end."
     ),
     folder: Path = typer.Option(
-        Path("."), "--folder", help="Folder whose .flowfabric/ holds the Postgres of the demo."
+        Path("."), "--folder", help="Keep the Postgres of the demo in .flowfabric/ of this folder."
     ),
     stay: bool = typer.Option(
         False, "--stay", help="Keep the workers and the dashboard running until Ctrl-C."

@@ -72,7 +72,7 @@ def dev(
         None,
         "--needs",
         metavar="GPU,...",
-        help="Capabilities that this worker has, for tasks that need them. Default: none.",
+        help="Offer these capabilities to tasks that need them. Default: none.",
     ),
     port: int = typer.Option(
         PORT,

@@ -53,7 +53,7 @@ async def sign_out(request: Request) -> Response:
     """Forget the token."""
     await form_of(request)
     answer = see_other(f"{root(request)}/sign-in")
-    # The browser may have come over the other scheme before.
+    # Delete both cookies: the browser may have signed in over http and over https.
     for name in (COOKIE, HOST_COOKIE):
         answer.delete_cookie(name, **_limits(request, name))
     return answer

@@ -24,8 +24,8 @@ from flowfabric.server.events import MEDIA_TYPE, SILENCE_SECONDS, Feed
 from flowfabric.server.routing import CurrentCall, Routes, may_still_read
 
 routes = Routes("dashboard")
-# The server tells a page of changes at most this often, and less often if many pages are open: each
-# page that hears of a change reads itself again.
+# The server tells a page of changes at most once in this time, and less often if many pages are
+# open, because each page loads itself again after a change.
 PERIOD_SECONDS = 1.0
 SECONDS_PER_PAGE = 0.2
 MOST_TOPICS = 20
@@ -72,7 +72,7 @@ async def _stream(
             except TimeoutError:
                 yield b":\n\n"
                 continue
-            # Wait for further changes, so that a page reads only now and then while much changes.
+            # Wait for further changes, so that a page does not load itself after each of them.
             await asyncio.sleep(max(PERIOD_SECONDS, SECONDS_PER_PAGE * len(feed.queues)))
             while not queue.empty():
                 found.append(queue.get_nowait())

@@ -34,7 +34,7 @@ STUCK = timedelta(minutes=5)
 # An approval needs attention if it has been open for longer than this.
 OLD_APPROVAL = timedelta(hours=1)
 ROWS = 5
-# The states of the overview. An index counts the last three; the others are counted with the lanes.
+# The states that an index counts. The other states of the overview are counted with the lanes.
 COUNTED = (PublicState.WAITING_CHILDREN, PublicState.SUSPENDED, PublicState.FAILED)
 
 
@@ -45,7 +45,7 @@ class Lead:
     words: str
     link: str
     label: str
-    # A list of the executions that are concerned.
+    # A filter that finds the executions that are concerned.
     where: str = ""
 
 
@@ -142,12 +142,13 @@ async def totals_of(
     """Return how many executions are in each state that matters now. Each count is bounded."""
     count = call.client.executions.count
     held, *counts = await asyncio.gather(
-        # No index has held executions only, so a full count would read all that wait.
+        # No index contains only held executions. So a full count would read all waiting ones.
         count(ExecutionFilter(is_held=True), reads=1),
         *(count(ExecutionFilter(states=[one])) for one in COUNTED),
     )
     ready = _sum(lanes, "waiting", "is_more_waiting")
-    # A lane counts what workers can claim. An execution that is held waits, too.
+    # The counts of lanes contain only executions that workers can claim. Add the held executions,
+    # which are waiting, too.
     waiting = ExecutionCount(ready.number + held.number, ready.is_more or held.is_more)
     found = [
         (PublicState.WAITING, waiting),

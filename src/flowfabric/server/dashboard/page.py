@@ -38,7 +38,7 @@ HEADERS = {
 }
 Id = Annotated[str, Path(max_length=64)]
 Name = Annotated[str, Path(max_length=256)]
-# The menu entry of a page, if their names differ.
+# The menu entry of each page that does not have the name of its menu entry.
 _HERE = {"execution": "executions", "flow": "flows", "bulk": "executions", "task": "tasks"}
 _HERE |= {"schedule": "schedules", "audit": "events"}
 
@@ -163,9 +163,10 @@ def text_in(form: Mapping[str, str], name: str) -> str | None:
 
 
 def once_in(form: Mapping[str, str]) -> UUID | None:
-    """Return the id that the form got with its page; None if it has none.
+    """Return the id that the page put into the form; None if the form has no id.
 
-    A form that is sent twice, for example by a double click, sends the same id twice. It acts once.
+    A form that is sent twice, for example by a double click, sends the same id twice. So it acts
+    only once.
     """
     text = text_in(form, "once")
     try:
@@ -175,7 +176,7 @@ def once_in(form: Mapping[str, str]) -> UUID | None:
 
 
 def is_page(request: Request) -> bool:
-    """Return whether a request is for a page of the dashboard. Then errors are pages, too."""
+    """Return whether a request is for a page of the dashboard. If so, its errors are pages, too."""
     path = request.scope.get("flowfabric.route") or ""
     return str(path).startswith(PREFIX)
 

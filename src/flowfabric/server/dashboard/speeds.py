@@ -17,8 +17,8 @@ from flowfabric.server.routing import Call
 # The times over which ended executions are counted, and the percentiles of their latencies.
 WINDOWS = (timedelta(hours=1), timedelta(hours=6), timedelta(hours=24))
 SHARES = (0.5, 0.95, 0.99)
-# The charts by name: their words, how far they go back, and the time of one bar. Every bar but the
-# last is a span that has a sum, or a minute.
+# The charts by name: their label, how far they go back, and the time of one bar. A bar stands for a
+# minute, or for a span for which the database keeps a sum. The last bar is not over yet.
 CHARTS = {
     "1h": ("Last hour", timedelta(hours=1), timedelta(minutes=1)),
     "6h": ("6 hours", timedelta(hours=6), timedelta(minutes=10)),
@@ -40,8 +40,8 @@ class Speed:
 
 
 async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
-    """Return how many executions ended in the last hours, and how long they waited and ran: of all
-    tasks, or of one.
+    """Return how many executions of one task, or of all tasks, ended in each window, and how long
+    they waited and ran.
     """
     return await asyncio.gather(*(_speed(call, window, task) for window in WINDOWS))
 

@@ -1,5 +1,6 @@
--- Read how long ended executions are kept. There is one row for each lane that has its own
--- retention, and one row without a lane, which has the time of the oldest execution.
+-- Read how long a namespace keeps ended executions: one row for each lane that has its own
+-- retention. The first row has no lane; its oldest_at is the time at which the oldest execution was
+-- created.
 select null::text as lane, null::interval as retention, min(o.created_at) as oldest_at
 from ff.partition k
 cross join lateral (

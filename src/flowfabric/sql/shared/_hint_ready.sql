@@ -1,4 +1,5 @@
--- Hint to the workers of routes that work may be waiting. Each lane gets one hint.
+-- Send hints to the workers that cover the given routes: work may be waiting. The call sends one
+-- hint for each lane of these routes.
 drop function if exists ff._hint_ready;
 create function ff._hint_ready(p_partition_key smallint, p_routes bigint[])
 returns void

@@ -21,7 +21,8 @@ begin
       floor(extract(epoch from p_now - p_phase_at) / extract(epoch from p_period_length)) + 1));
   end if;
   if p_period = 'hour' then
-    -- Add to the present time, because an hour of local time comes twice when the clocks go back.
+    -- Compute from p_now and not from the local time, because a local hour comes twice when the
+    -- clocks go back.
     return p_now + interval '1 hour'
       - (p_now at time zone v_zone - date_trunc('hour', p_now at time zone v_zone));
   end if;

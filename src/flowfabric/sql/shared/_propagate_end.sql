@@ -4,7 +4,7 @@
 -- For each ended execution, the call wakes the executions that wait for it (_wake_waiters), cancels
 -- the children bound to it (_cancel_bound_children), and resolves the edges out of it
 -- (_resolve_edges). If a replayed member has succeeded again, the call also passes its new result
--- to its downstreams (_refresh_inputs).
+-- to its downstream members (_refresh_inputs).
 --
 -- Locked rows are skipped. The call handles at most p_limit rows, and cancels at most p_limit
 -- siblings. An ended execution that has something left to propagate gets `wakes_pending`. This mark

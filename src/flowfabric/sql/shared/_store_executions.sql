@@ -88,7 +88,8 @@ begin
     return;
   end if;
   v_max_reclaims := (v_shared ->> 'max_reclaims')::numeric;
-  -- Most submissions share no other option. In a small batch every line here costs measurable time.
+  -- Most submissions share no other option, and then these lines are skipped: in a small batch,
+  -- each of them costs measurable time.
   if v_shared - 'max_reclaims' <> '{}' then
     v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
     v_deadline_at := coalesce(
@@ -273,8 +274,8 @@ begin
         instance_tag, occurred_at, detail)
       select p_partition_key, v_generation, v_xid, s.execution_id, 1, 'submitted', s.route_id,
              p_flow_id, p_namespace, s.instance_tag, v_now,
-             -- The event has the priority unless it is the default. Doctor compares later changes
-             -- with it.
+             -- The event contains the priority unless it is the default. Doctor compares later
+             -- changes of the priority with it.
              case when s.rank <> 9000 then jsonb_build_object('priority', 9000 - s.rank) end
       from stored s
       returning execution_id
@@ -381,7 +382,8 @@ begin
     return;
   end if;
   v_max_reclaims := (v_shared ->> 'max_reclaims')::numeric;
-  -- Most submissions share no other option. In a small batch every line here costs measurable time.
+  -- Most submissions share no other option, and then these lines are skipped: in a small batch,
+  -- each of them costs measurable time.
   if v_shared - 'max_reclaims' <> '{}' then
     v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
     v_deadline_at := coalesce(
@@ -491,8 +493,8 @@ begin
     instance_tag, occurred_at, detail)
   select p_partition_key, v_generation, v_xid, u.id, 1, 'submitted', u.route_id, p_flow_id,
          p_namespace, u.instance_tag, v_now,
-         -- The event has the priority unless it is the default. Doctor compares later changes with
-         -- it.
+         -- The event contains the priority unless it is the default. Doctor compares later changes
+         -- of the priority with it.
          case when u.rank <> 9000 then jsonb_build_object('priority', 9000 - u.rank) end
   from unnest(created, v_routes, v_tags_stored, v_ranks) u(id, route_id, instance_tag, rank);
 

@@ -56,8 +56,8 @@ as $$
   select ff.now();
 $$;
 
--- Move the clock forward for all connections. The leases of p_living move with it, as if these
--- workers had renewed them meanwhile.
+-- Move the clock forward for all connections. The leases of the workers in p_living move with it,
+-- as if these workers had renewed their leases.
 create function ff_test.skip(p_span interval, p_living text[])
 returns timestamptz
 language sql

@@ -2,9 +2,9 @@
 -- all events are visible to readers.
 --
 -- An invalid index finds nothing. A trigger or a rule changes the effect of the engine's
--- statements. Events carry transaction numbers of their server. After a restore from a dump into a
--- younger server, readers do not see the restored events until that server has reached these
--- numbers.
+-- statements. Each event carries the transaction number that its server gave it. If a dump is
+-- restored into a server with lower transaction numbers, readers do not see the restored events
+-- until that server has reached their numbers.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
 --          the events instead. For events from a dump: before anything else runs, begin a new

@@ -4,11 +4,11 @@
 -- coordinator. All other tables are distributed by partition, like ff.execution. Every function is
 -- on every node, and a call of a public function runs on the node of its partition. If a function
 -- is not delegated to that node, it still answers, but slowly and on the coordinator. All nodes are
--- active and have the metadata, and every partition has a generation of events that names a node.
--- On a single server there is nothing to check.
+-- active and have the metadata of Citus, and every partition has a generation of events that names
+-- a node. On a single server there is nothing to check.
 --
--- Remedy:  flowfabric db distribute, on the coordinator: it completes what is missing. For a node:
---          select citus_activate_node('HOST', PORT).
+-- Remedy:  flowfabric db distribute, on the coordinator: it adds everything that is missing. For a
+--          node: select citus_activate_node('HOST', PORT).
 select 'error' as level,
        case when p.logicalrelid is null then format('the table ff.%s is not distributed', c.relname)
             else format('the table ff.%s is distributed in another way', c.relname) end as problem

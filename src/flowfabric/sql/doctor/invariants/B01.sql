@@ -1,6 +1,6 @@
 -- The usage of an open budget is within its hard limits, unless the budget only warns.
 --
--- If a limit was lowered below the usage, the budget is shut.
+-- A budget whose limit was lowered below its usage is shut, so it is not checked here.
 --
 -- Holds:   always
 -- Reads:   the database

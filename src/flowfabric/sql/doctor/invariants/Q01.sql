@@ -6,8 +6,8 @@
 --
 -- Holds:   always
 -- Reads:   everything
--- Remedy:  Stop the workers, then set running of the gate to the number of leases and holds, and
---          delete its releases.
+-- Remedy:  Stop the workers, then set the column `running` of the gate to the number of leases and
+--          holds, and delete its releases.
 with leased as materialized (
   select e.partition_key, g.id, count(*) as slots
   from ff.execution e

@@ -1,8 +1,9 @@
 -- A line is closed only for a reason.
 --
--- The reason is one of these: its gate has no room, its gate opens at a known time and no execution
--- in the line resumes its attempt, its gate has a release that no claim has counted yet, or its
--- budget is shut. A reserved slot or start takes room.
+-- There are four reasons. The gate has no room for another running execution; a reserved slot or
+-- start takes room too. The rate of the gate has no room until a known time, and no execution in
+-- the line could resume its attempt, which needs no start. The gate has a release that no claim has
+-- counted yet. The budget is shut.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   everything

@@ -5,7 +5,8 @@
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Correct running and slices of the gate; Q01 tells how many leases there are.
+-- Remedy:  Correct the columns `running` and `slices` of the gate; Q01 tells how many leases there
+--          are.
 select 'Q06' as name, g.partition_key, null::uuid as execution_id,
        format('quota %s, key %s runs %s, slices %s', g.quota, coalesce(nullif(g.key, ''), 'none'),
               g.running, g.slices) as problem

@@ -12,7 +12,7 @@ select 'U02' as name, s.partition_key, s.execution_id,
                    when x.taken_as is not null then 'was taken'
                    else 'is not open' end) as problem
 -- Begin with ff.execution. If doctor examines only some executions, it sees the suspensions of all
--- executions, but the steps of these executions only.
+-- executions, but only the steps of the examined executions.
 from ff.execution e
 join ff.suspension s on s.partition_key = e.partition_key and s.execution_id = e.execution_id
 cross join lateral unnest(s.wait_names, s.wait_occurrences) w(name, occurrence)

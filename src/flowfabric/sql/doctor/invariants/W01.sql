@@ -5,7 +5,8 @@
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Mark the worker dead; a live one registers again with its next heartbeat.
+-- Remedy:  `select ff.mark_worker_dead(…)` for the worker. A live worker registers again with its
+--          next heartbeat.
 select 'W01' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('worker %s of %s: registered %s, heartbeat %s, alive for %s', w.worker_instance_id,
               case w.namespace when '' then 'all namespaces' else w.namespace end, w.registered_at,

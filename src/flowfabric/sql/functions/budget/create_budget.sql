@@ -14,8 +14,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    none held: inserts with `on conflict do nothing`
--- Repeat:   already_satisfied: an existing budget is not changed
+-- Locks:    none; waits up to 2 s for a concurrent call that creates the same budget
+-- Repeat:   `already_satisfied`; an existing budget is not changed
 -- Rights:   app
 drop function if exists ff.create_budget;
 create function ff.create_budget(

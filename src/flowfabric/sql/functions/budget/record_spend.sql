@@ -1,4 +1,4 @@
--- Report usage of one execution to one budget, so that ff.release_budget can take it back.
+-- Report usage of one execution to one budget, so that ff.release_budget can take the usage back.
 --
 -- This works like ff.report_usage_admin, and also adds the amounts to the ledger of the execution.
 -- The execution need not exist.

@@ -39,7 +39,8 @@ begin
   for v_nth in 1..cardinality(v_due) loop
     perform ff._reset_budget(v_due[v_nth], v_now);
   end loop;
-  -- Nothing is reported to a shut budget, so no report corrects its next reset.
+  -- Reports of usage correct the next reset of a budget. A shut budget gets no reports, so its next
+  -- reset is corrected here.
   v_shut := array(
     select b.budget_id from ff.budget b
     where b.is_shut and b.next_reset_at is not null

@@ -72,10 +72,10 @@ begin
   trimmed := ff._read_trim_mark(p_partition_key);
   v_gone := split_part(trimmed, '.', 1);
   v_gone_to := split_part(trimmed, '.', 2);
-  -- The position of a subscription has expired only if a later loss is recorded, because events
-  -- that a subscription needs are kept. Any other cursor has expired if one of its unfinished
-  -- transactions is below the trim mark. That transaction may have written no event, or may belong
-  -- to another database of the server.
+  -- The position of a subscription has expired only if a loss was recorded after its last change,
+  -- because events that a subscription needs are kept. Any other cursor has expired if one of its
+  -- unfinished transactions is not above the trim mark and has ended, even if that transaction
+  -- wrote no event here.
   v_losses := (select m.losses from ff.trim_mark m where m.partition_key = p_partition_key);
   if v_losses <> '{}' or (trimmed <> v_parts[12] and unfinished <> '{}') then
     select count(*) > 0,

@@ -89,8 +89,8 @@ begin
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
            bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more)
       into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more
-    -- The limit is outside the inner query, because rows that another claim has just taken also
-    -- count.
+    -- The limit counts every locked row, even a row that another claim has just taken. So this
+    -- statement locks at most p_limit rows.
     from (
       select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
              e.is_gated, e.has_more
@@ -119,7 +119,8 @@ begin
     if cardinality(v_ids) = p_limit then
       null;
     else
-      -- Other claims may hold the rest of the window, and more rows may follow the window.
+      -- If the window is full, other claims hold some of its rows, and more rows may follow the
+      -- window: leave them to ff._claim_in_rounds.
       select count(*) into v_seen
       from (
         select from ff.execution x
@@ -133,7 +134,8 @@ begin
       end if;
     end if;
   else
-    -- Take the first window of all routes, if no other claim holds a row of it.
+    -- Lock the first window of all routes. If another claim holds a row of the window, lease
+    -- nothing.
     select array_agg(e.place), array_agg(e.execution_id) filter (where e.execution_id is not null),
            array_agg(e.rank), array_agg(e.order_at), array_agg(e.payload),
            array_agg(e.flow_id) filter (where e.flow_id is not null),
@@ -272,7 +274,8 @@ $$;
 
 -- When distributed
 
--- The statement that inserts events cannot return the rows, so every claim is made in rounds.
+-- This form leases nothing, so ff._claim_in_rounds makes every claim. On distributed tables, the
+-- statement that inserts the events cannot return the leased rows.
 drop function if exists ff._claim_fresh;
 create function ff._claim_fresh(
   p_partition_key      smallint,

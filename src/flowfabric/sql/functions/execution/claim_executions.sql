@@ -170,8 +170,8 @@ begin
           offset 0));
     end if;
     if v_has_lines then
-      -- A line that stays closed does not matter to this claim. No line opens if nothing was given
-      -- back and no rate has room again.
+      -- Only open lines matter to this claim. A closed line can open only if a slot was given back
+      -- or a rate has room again.
       select exists (
                select from unnest(v_routes) r(id)
                where exists (

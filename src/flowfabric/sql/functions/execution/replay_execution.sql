@@ -10,15 +10,15 @@
 -- event of the replay then says `input: edited`. The input of a member of a flow comes from its
 -- flow and cannot be edited.
 --
--- A member of a flow waits again for the upstreams that did not succeed, unless it could run
--- without them. Members that were skipped because of its end are replayed too, and so on
+-- A member of a flow waits again for the upstreams that did not succeed, except in groups that are
+-- satisfied without them. Members that were skipped because of its end are replayed too, and so on
 -- downstream. Nothing is replayed in a cancelled flow.
 --
 -- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
 --           blocked (T29) · runnable held -> runnable eligible (T7); propagation: runnable blocked
 --           or suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped
 --           (T5)
--- Refuses:  WF001 invalid_input (also a step that is not there) · WF206 not_terminal
+-- Refuses:  WF001 invalid_input (also for a step that does not exist) · WF206 not_terminal
 --           · WF212 max_replays_exhausted · WF215 flow_already_terminal · WF219 deps_not_satisfied
 --           · WF301 not_found
 -- Locks:    its flow, then the execution and the members replayed with it in id order, waiting up

@@ -8,7 +8,7 @@
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   idempotent
+-- Repeat:   stores the same values again
 -- Rights:   app
 drop function if exists ff.report_progress;
 create function ff.report_progress(

@@ -11,7 +11,7 @@
 --           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
--- Locks:    as ff.replay_execution
+-- Locks:    the same rows as ff.replay_execution
 -- Repeat:   `already_applied` if p_if_version is given and the version has changed since
 -- Rights:   app
 drop function if exists ff.retry_execution;

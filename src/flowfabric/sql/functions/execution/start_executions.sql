@@ -18,7 +18,7 @@
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
--- Repeat:   idempotent
+-- Repeat:   marks the same executions again; the attempt timeout does not start again
 -- Rights:   app
 drop function if exists ff.start_executions;
 create function ff.start_executions(

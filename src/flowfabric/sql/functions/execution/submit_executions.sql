@@ -129,8 +129,7 @@ begin
     p_options := coalesce(p_options, array['{}'::jsonb]);
   end if;
 
-  -- Skip the judgement of the items if nothing in the call can be wrong. (`= any` is null if an id
-  -- is null.)
+  -- Judge the items only if something in the call may be wrong. (`= any` is null if an id is null.)
   v_largest := coalesce(
     (select max(octet_length(u.payload)) from unnest(p_payloads) u(payload)), 0);
   if v_closed is not null or (v_nil = any (p_execution_ids)) is not false or v_largest > 1048576
@@ -142,7 +141,7 @@ begin
                                    p_payload_encodings, p_delays, p_options);
   end if;
   -- A late repeat must not run a trimmed execution again. Its id is known as long as its events are
-  -- kept. They outlive the execution only if it was trimmed early.
+  -- kept. Events outlive their execution only if it was trimmed early.
   if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
     -- An item that was refused before is not judged again, unless only its lane was closed.
     v_trimmed := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, array(

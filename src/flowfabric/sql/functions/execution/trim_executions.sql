@@ -4,9 +4,9 @@
 -- Events stay for 24 hours after the end of their execution, and longer if a subscription needs
 -- them.
 --
--- A child stays while its parent is unfinished, because a later run of the parent would submit it
--- again. Members of a flow stay until all members have ended. The edges and groups of a member are
--- deleted with it, and the flow with its last member.
+-- A child stays while its parent is unfinished, because a later run of the parent would submit the
+-- child again. Members of a flow stay until all members have ended. The edges and groups of a
+-- member are deleted with it, and the flow with its last member.
 --
 -- An index finds executions whose policy sets a retention. A scan over the ids finds the others.
 -- Each call scans 2 000 ids. The scan continues where the last call stopped, and only one caller

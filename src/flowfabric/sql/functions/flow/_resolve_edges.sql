@@ -125,7 +125,7 @@ begin
                         else 'impossible' end,
       outcome = i.outcome,
       -- If the group is decided already, store a time after the decision, because the edge did not
-      -- count in it.
+      -- count towards the decision.
       resolved_at = greatest(p_now, (i.fired_at at time zone 'UTC' + interval '1 microsecond')
                                       at time zone 'UTC'),
       reopened_version = null

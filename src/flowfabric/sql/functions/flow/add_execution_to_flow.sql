@@ -7,7 +7,7 @@
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal
 --           · WF301 not_found · WF408 already_in_flow
 -- Locks:    the flow, then the execution, waiting up to 2 s for each
--- Repeat:   already_member, and nothing is counted twice
+-- Repeat:   `already_member`, and nothing is counted twice
 -- Rights:   app
 drop function if exists ff.add_execution_to_flow;
 create function ff.add_execution_to_flow(

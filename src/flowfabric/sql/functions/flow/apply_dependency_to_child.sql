@@ -15,7 +15,7 @@
 --           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid
 -- Locks:    upstream and downstream, in id order, waiting up to 2 s for each
--- Repeat:   already_applied
+-- Repeat:   `already_applied`
 -- Rights:   app
 drop function if exists ff.apply_dependency_to_child;
 create function ff.apply_dependency_to_child(

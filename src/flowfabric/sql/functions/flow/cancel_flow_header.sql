@@ -16,8 +16,8 @@
 -- nothing changes, and the answer is `already_terminal`, with the policy and reason of the earlier
 -- cancellation if there was one.
 --
--- member_count is the number of unfinished members. `members` lists at most 1000 of them.
--- open_count is the number of unfinished members on the backlog.
+-- member_count is the number of unfinished members. `members` lists them, at most 1000 if the
+-- answer is `already_terminal`. open_count is the number of unfinished members on the backlog.
 --
 -- Moves:    runnable -> runnable blocked (T6, quiet)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found

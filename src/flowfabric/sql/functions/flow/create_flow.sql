@@ -5,8 +5,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    waits only for a concurrent call that stores the same flow id, up to 2 s
--- Repeat:   already_satisfied
+-- Locks:    none; waits up to 2 s for a concurrent call that stores the same flow id
+-- Repeat:   `already_satisfied`; an existing flow is not changed
 -- Rights:   app
 drop function if exists ff.create_flow;
 create function ff.create_flow(

@@ -8,7 +8,7 @@
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal
 --           · WF216 not_in_flow
 -- Locks:    the flow, then the downstream, waiting up to 2 s for each
--- Repeat:   already_set
+-- Repeat:   `already_set`
 -- Rights:   app
 drop function if exists ff.set_edge_group_policy;
 create function ff.set_edge_group_policy(

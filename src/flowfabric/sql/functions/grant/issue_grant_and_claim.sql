@@ -86,7 +86,8 @@ begin
   perform ff._check_flow_not_cancelled(p_partition_key, v_row.flow_id);
   perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
     v_row.last_lease_id, v_row.attempt_id]);
-  -- Delete an expired grant. A live grant belongs to another worker, so the call is refused.
+  -- Delete an expired grant. If the grant is live, the call is refused, which also undoes the
+  -- deletion.
   delete from ff.grant g
   where g.partition_key = p_partition_key and g.execution_id = p_execution_id
   returning g.* into v_grant;

@@ -11,7 +11,8 @@
 --           over the limit of reclaims); propagation: runnable blocked or suspended -> eligible
 --           (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
---           · WF301 not_found · WF405 grant_exists · not_reclaimable · reclaim_cap_exceeded
+--           · WF301 not_found · WF405 grant_exists · as outcome: not_reclaimable
+--           · reclaim_cap_exceeded
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Repeat:   the same key and worker get the same answer while the grant lives
 -- Rights:   app

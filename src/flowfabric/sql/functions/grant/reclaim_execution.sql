@@ -9,10 +9,10 @@
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19), active
 --           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
--- Refuses:  WF001 invalid_input (also a grant of another worker) · WF207 not_leaseable (its
---           lane is paused or disabled) · WF205 not_eligible (a limit has no room)
---           · WF301 not_found
---           · not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
+-- Refuses:  WF001 invalid_input (also for a grant of another worker)
+--           · WF207 not_leaseable (its lane is paused or disabled)
+--           · WF205 not_eligible (a limit has no room) · WF301 not_found
+--           · as outcome: not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, waiting up to 2 s, then its grant
 -- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app

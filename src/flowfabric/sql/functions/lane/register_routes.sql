@@ -9,7 +9,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
--- Locks:    advisory and shared, so that ff.register_tasks cannot change the limits of the task
+-- Locks:    a shared advisory lock, so that ff.register_tasks cannot change the limits of the task
 --           meanwhile; inserts with `on conflict do nothing`
 -- Repeat:   the same item gives the same id
 -- Rights:   app

@@ -1,9 +1,9 @@
 -- Set the options of a lane: how many of its executions run at once, how many start in a time
 -- window, and how fair keys take turns.
 --
--- p_options is a JSON object. An omitted field keeps the value that is in force; null removes it.
--- `concurrency` is how many executions of the lane run at once. `rate` is how many start in a
--- window of `rate_window_ms` milliseconds. `weights` maps a fair key to its number of turns (1 to
+-- p_options is a JSON object. An omitted field keeps the value that is in force; null removes the
+-- value. `concurrency` is how many executions of the lane run at once. `rate` is how many start in
+-- a window of `rate_window_ms` milliseconds. `weights` maps a fair key to its number of turns (1 to
 -- 100); a key without a weight gets one turn. `fair_by` is the name of the argument by which
 -- executions take turns; only code can declare it (p_is_declared). Submitters compute the fair keys
 -- and pass them as fair_key.

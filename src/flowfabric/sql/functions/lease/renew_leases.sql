@@ -2,15 +2,15 @@
 -- renewed. No row means that all were renewed.
 --
 -- A renewal is not a transition: it writes no event and changes no indexed column. due_at usually
--- stays as it is, so it may be earlier than the expiry. A reconciler that reads such a row moves
--- its due_at forward. Only a renewal that shortens the lease changes due_at.
+-- stays as it is, so it may be earlier than the expiry. A reconciler that reads such a row sets a
+-- later due_at. Only a renewal that shortens the lease changes due_at.
 --
 -- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
 --           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, without waiting; a busy lease is renewed by the next heartbeat
--- Repeat:   idempotent
+-- Repeat:   renews the leases again, counted from the second call
 -- Rights:   app
 drop function if exists ff.renew_leases;
 create function ff.renew_leases(

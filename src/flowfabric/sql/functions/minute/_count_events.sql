@@ -23,7 +23,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_mergejoin = off
--- Hash the counts: sorting them by text takes several times as long.
+-- Group rows by hash: sorting them by text takes several times as long.
 set enable_sort = off
 set work_mem = '32MB'
 set jit = off
@@ -38,8 +38,8 @@ declare
   v_origin constant timestamptz := '2000-01-01 00:00:00+00';
   v_page   record;
 begin
-  -- Count the events by group. Then choose some events of each group to be timed. If the hash chooses
-  -- fewer than ten events of a group, all events of that group are timed.
+  -- Count the events by group. Then choose some events of each group to be timed. If the hash
+  -- chooses fewer than ten events of a group, all events of that group are timed.
   with page as materialized (
     select e.event_id, e.execution_id, e.occurred_at, e.kind, e.namespace, e.route_id,
            e.flow_id is not null as is_member,

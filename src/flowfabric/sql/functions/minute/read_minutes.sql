@@ -1,7 +1,7 @@
 -- Read the counts of events between two instants, by lane, task and kind, with their latencies.
 --
--- Without p_step, each count covers the whole time from p_since to p_until. With p_step, the time is
--- divided into parts of that length, beginning at p_since, and each part has its own counts. A
+-- Without p_step, each count covers the whole time from p_since to p_until. With p_step, the time
+-- is divided into parts of that length, beginning at p_since, and each part has its own counts. A
 -- minute is counted as a whole if it begins at p_since or later, and before p_until.
 --
 -- If p_is_total is true, the counts of all lanes and tasks are added up, and the answer has no
@@ -36,8 +36,8 @@ returns table (
   counts      bigint[]
 )
 language plpgsql
--- All statements see one snapshot. Otherwise a sum that is extended meanwhile could be counted
--- twice.
+-- In a `stable` function all statements see one snapshot. Otherwise a sum that is extended
+-- meanwhile could be counted twice.
 stable
 security definer
 set search_path = pg_catalog, pg_temp
@@ -45,7 +45,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_mergejoin = off
--- Hash the sketches: sorting their rows by text takes several times as long.
+-- Group rows by hash: sorting them by text takes several times as long.
 set enable_sort = off
 set work_mem = '64MB'
 set jit = off

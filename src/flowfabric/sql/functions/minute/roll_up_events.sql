@@ -19,8 +19,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server
--- Locks:    the position of the partition; a pass that finds it locked does nothing
--- Repeat:   a second call counts what is new
+-- Locks:    the position of the partition; a call that finds it locked does nothing
+-- Repeat:   a second call counts only new events
 -- Rights:   app
 drop function if exists ff.roll_up_events;
 create function ff.roll_up_events(p_partition_key smallint, p_limit integer default 5000)

@@ -1,18 +1,20 @@
--- Raise the number of partitions. It can never be lowered, because ids name their partition.
+-- Raise the number of partitions. It can never be lowered, because every id contains the number of
+-- its partition.
 --
--- All processes read the new partitions at once. New ids use them only after p_rest has passed,
--- because by then every process knows the new number. In an unused database, new ids use them at
--- once.
+-- Queries over all partitions include the new ones at once. New ids use the new partitions only
+-- after p_rest has passed: until then, a process may not know the new number yet. In an unused
+-- database, new ids use the new partitions at once.
 --
--- The partition of an idempotency key follows from its text and the number of partitions that keys
--- use. So that number is raised only while no key is stored. In addition, p_keys must be true,
--- unless nothing was ever submitted. A submit that chose its partition by the old number is refused
--- afterwards (ff._reserve_keys), so no key is used twice.
+-- The partition of an idempotency key is computed from its text and from the number of partitions
+-- that keys use. Therefore this number is raised only while no key is stored. In addition, p_keys
+-- must be true, unless nothing was ever submitted. A submit that chose its partition by the old
+-- number is refused afterwards (ff._reserve_keys), so no key is used twice.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the table of keys, if the number for keys may change; the row of the number; all
---           quotas, if there was one partition. The call waits up to 2 s for each lock
+-- Locks:    the table of idempotency keys, if the number of partitions that keys use may change;
+--           the row with the number of partitions; the table of quotas, if there was one partition.
+--           The call waits up to 2 s for each lock
 -- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.raise_partitions;
@@ -36,7 +38,7 @@ set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  -- This is the clock of the server, because processes use real time to decide when to read the
+  -- v_now is real time and not ff.now(), because processes decide by real time when to read the
   -- number.
   v_now            timestamptz;
   v_before         integer;
@@ -104,8 +106,8 @@ begin
     insert into ff.partition (partition_key)
     select g.n::smallint from generate_series(v_before, p_partitions - 1) g(n);
     if v_before = 1 then
-      -- The lock prevents new gates meanwhile. Existing gates keep their whole limits; the other
-      -- partitions start without a share.
+      -- While this lock is held, no gate can be created. Existing gates keep their whole limits;
+      -- the other partitions start without a share.
       if not v_is_distributed then
         lock table ff.quota in exclusive mode;
       end if;

@@ -3,9 +3,9 @@
 --
 -- An admitted candidate takes a slot of each of its quotas, and a new attempt counts as a start.
 -- The caller then leases it, or gives the slots back. If another transaction has locked a gate of a
--- candidate, the candidate stays as it is. `closed` lists the gates of quotas, and the budgets,
--- that refused a candidate. `filled` are those of them that admit no resumed attempt, too: the
--- budgets, and the gates without a free slot.
+-- candidate, the candidate stays as it is. `closed` lists the gates and budgets that refused a
+-- candidate. `filled` lists the entries of `closed` that also refuse an execution that resumes its
+-- attempt: all budgets, and the gates without a free slot.
 --
 -- p_picked are executions that the claim has admitted before and will lease. p_held are the gates
 -- that this transaction has locked. If p_held is null, it has locked none, so this call may wait for
@@ -109,8 +109,8 @@ begin
       held := p_held || ff._lock_gates(p_partition_key, array(
         select u.id from unnest(v_needed) u(id) where u.id <> all (p_held)), false);
     end if;
-    -- These are new statements, which run after the locks: they subtract releases, then compute the
-    -- room.
+    -- These statements run after the locks, so they see every committed release. They subtract the
+    -- releases, then compute the room.
     if exists (select from ff.gate_release r where r.partition_key = p_partition_key) then
       with given_back as (
         delete from ff.gate_release r
@@ -124,7 +124,7 @@ begin
       where g.partition_key = t.pk and g.gate_id = t.gate_id and t.slots <> 0;
     end if;
     select array_agg(x.gate_id), array_agg(coalesce(x.max_running - x.running, 2000000000)),
-           -- Slices that cannot be read count as full.
+           -- If the slices are malformed, the gate has no room for a start.
            array_agg(case when x.rate is null then 2000000000 else coalesce(x.rate - (
              select case when count(s.n) = 62 then sum(s.n) end from unnest(ff._roll_slices(
                x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)),

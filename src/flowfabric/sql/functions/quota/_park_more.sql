@@ -1,5 +1,5 @@
--- Put more waiting executions into the lines of closed gates, so that later claims and rounds need
--- not read these executions. Budgets are not locked.
+-- Put more waiting executions into the lines of closed gates, so that neither the later rounds of
+-- this claim nor later claims read these executions. Budgets are not locked.
 --
 -- The call reads at most 1 000 executions of each route, in claim order, and skips locked ones. It
 -- also skips overdue executions. A resumed attempt does not count as a start, so a gate that is
@@ -8,9 +8,9 @@
 -- they may make a reservation.
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
--- and budgets that refused a candidate. p_filled are those gates of p_closed that refuse resumed
--- attempts, too (ff._admit_candidates). p_held are the gates that this transaction has locked, or
--- null.
+-- and budgets that refused a candidate. p_filled are the entries of p_closed that also refuse
+-- executions that resume (ff._admit_candidates). p_held are the gates that this transaction has
+-- locked, or null.
 --
 -- A waiting execution may have another gate without a free slot. If no other transaction has locked
 -- that gate, the call locks it and adds it to `closed`, `filled` and `held`. Without this, a claim
@@ -82,8 +82,9 @@ begin
     held := nullif(p_held || ff._lock_gates(p_partition_key, array(
       select u.id from unnest(v_full) u(id)
       where u.id <> all (coalesce(p_held, '{}'))), false), '{}');
-    -- This is a new statement, after the locks. A gate with a release may have room. An empty
-    -- release means only that the limit was written again; the limit is read here anyway.
+    -- This is a new statement, so it sees what was committed before the locks. A gate with a
+    -- release may have room, so it is left out. A release of 0 slots means only that the limit was
+    -- written again; the limit is read here anyway.
     v_full := array(
       select u.id from unnest(v_full) u(id)
       cross join lateral (

@@ -1,14 +1,14 @@
--- Return the gates in p_gate_ids whose reservation is void: the reserved slot, or the reserved start
--- if p_of_starts is true.
+-- Return the gates in p_gate_ids whose reservation is void. If p_of_starts is true, check reserved
+-- starts, otherwise reserved slots.
 --
--- The execution of a valid reservation waits in the line of another gate. In addition:
+-- A reservation is valid only while its execution waits in the line of another gate. In addition:
 --   a slot   the other gate has a higher id, and its line does not wait for a rate with a window of
 --            more than a minute
 --   a start  the other gate has a higher id, or its line waits for a slot
--- No two executions can then wait for each other.
+-- These rules keep two executions from waiting for each other.
 --
--- Even then the reservation is void if the lane of the execution is closed to claims. It is also void
--- if the line is open and no claim has served it for 30 seconds: perhaps no worker covers its route.
+-- A reservation is also void if the lane of its execution is closed to claims, or if the line is
+-- open and no claim has served it for 30 seconds: perhaps no worker covers the route.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(
   p_partition_key smallint,

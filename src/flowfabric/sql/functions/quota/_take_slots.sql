@@ -78,7 +78,7 @@ begin
       cross join lateral (
         select g.rate, g.rate_window, g.slices, g.slice_base from ff.gate g
         where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
-      -- Slices that cannot be read count as full.
+      -- If the slices are malformed, the gate has no room for a start.
       where u.id = any (v_rated) and (u.asked <= x.rate - (
         select case when count(s.n) = 62 then sum(s.n) end from unnest(ff._roll_slices(
           x.slices, x.slice_base, ff._newest_slice(x.slice_base, x.rate_window, p_now))) s(n)))

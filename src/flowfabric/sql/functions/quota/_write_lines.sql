@@ -1,9 +1,10 @@
 -- Open or close the lines of gates. The caller has locked the gates and written their counters.
 --
--- A line is open if its gate has a free slot, and room for a start. If there is no room for a start,
--- the line is open while an execution stands in it that resumes its attempt, because that counts as
--- no start. Claims then read only such executions (ff._read_candidates). What is reserved counts as
--- taken. p_leaving are executions that stand in a line and are about to be leased.
+-- A line is open if its gate has a free slot and room for a start. Reserved slots and starts count
+-- as taken. If there is a free slot but no room for a start, the line is open only while it
+-- contains an execution that resumes its attempt: a resume does not count as a start. Claims then
+-- read only such executions (ff._read_candidates). p_leaving are executions that are about to be
+-- leased and no longer count as in line.
 drop function if exists ff._write_lines;
 create function ff._write_lines(
   p_partition_key smallint,

@@ -7,7 +7,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    none held: inserts with `on conflict do nothing`
+-- Locks:    the new quota; then, in id order, the gates that a deleted quota of the same name has
+--           left. The call waits up to 2 s for each lock
 -- Repeat:   already_satisfied, with the existing quota, which is not changed
 -- Rights:   app
 drop function if exists ff.create_quota;

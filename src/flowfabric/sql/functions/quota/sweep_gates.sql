@@ -59,7 +59,8 @@ begin
     select p_partition_key, u.id, count(*) from unnest(v_gates) u(id) group by u.id;
   end if;
 
-  -- A gate opens within one window. If its stored time is later, the clock went back.
+  -- A gate opens within one window. If its opens_at is more than two windows ahead, the clock went
+  -- back.
   perform ff._fold_releases(p_partition_key, null, v_now, v_bound);
   v_asked := array(
     select g.gate_id from ff.gate g
@@ -71,7 +72,7 @@ begin
   v_gates := ff._lock_gates(p_partition_key, v_asked, false);
   update ff.gate g set opens_at = v_now
   where g.partition_key = p_partition_key and g.gate_id = any (v_gates);
-  -- A line that was open to executions that resume is closed, if none is left in it.
+  -- Close each line that was open only for executions that resume, if it has none left.
   v_asked := array(
     select distinct y.gate_id
     from (select x.gate_id from ff.line x

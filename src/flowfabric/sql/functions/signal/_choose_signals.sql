@@ -1,5 +1,5 @@
 -- Choose the signals that satisfy a condition. Returns null if the signals do not satisfy it. The
--- call reads no table. The first signal in the arrays is the first that a wait takes.
+-- call reads no table. Waits take signals in the order of the arrays.
 --
 -- p_keys says where each signal was sent: `s NAME`, or `w ID` for a waitpoint.
 --

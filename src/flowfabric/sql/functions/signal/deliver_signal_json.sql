@@ -1,6 +1,6 @@
 -- Deliver one signal, given as JSON, in the caller's transaction. The signal is sent if and only if
 -- the transaction commits. The call works like ff.deliver_signals with p_join and locks no
--- execution. It also serves drivers without arrays.
+-- execution. It also serves database drivers that cannot pass arrays.
 --
 -- The signal is an object with execution_id, signal_id, name, payload_base64, payload_encoding,
 -- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …} with

@@ -3,9 +3,10 @@
 -- item.
 --
 -- A signal by name is for the first wait that asks for it: a wait for that name, or for an open
--- waitpoint with that key. A token is the whole address: it contains the execution id and the
--- partition. Every wrong token gets the answer invalid_token. No answer reveals anything about the
--- execution before the token is verified. The source of a signal by token is always `token`.
+-- waitpoint that has that name as its key. A token is the whole address: it contains the execution
+-- id and the partition. Every wrong token gets the answer invalid_token. No answer reveals anything
+-- about the execution before the token is verified. The source of a signal by token is always
+-- `token`.
 --
 -- The sender makes the id of a signal. A second signal with the same id is a duplicate. So is a
 -- second signal with the same name and dedup key. An approver answers once: the same answer again
@@ -75,14 +76,15 @@ declare
   v_locked uuid[] := '{}';
   v_words  text[];
   v_names  text[];
-  -- These have one entry for each item with a token: its word, and the waitpoint.
+  -- For each item with a token: the verdict on the token, its waitpoint, and whether the waitpoint
+  -- belongs to an approval.
   v_verified   text[];
   v_waitpoints uuid[];
   v_approvals  boolean[];
-  -- This is the schema that each item has to be checked with; null for any value.
+  -- For each item: the schema that its value must have; null if any value will do.
   v_schemas    bigint[];
   v_row        record;
-  -- These are the items for which there is no room.
+  -- The items that would exceed the limit of untaken signals.
   v_full   integer[];
   v_busy   integer[];
   v_stored integer[];
@@ -159,7 +161,7 @@ begin
     v_approvals[v_row.item] := coalesce(v_row.is_approval, false);
   end loop;
 
-  -- Write one word for each item that is not stored.
+  -- Find the refusal of each item that cannot be stored; null for all other items.
   v_words := array(
     select case
         when u.verified in ('invalid_token', 'token_expired') then u.verified

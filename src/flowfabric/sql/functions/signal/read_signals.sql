@@ -9,7 +9,7 @@
 -- A page holds signals of one generation. Older generations are complete, so all their rows are
 -- visible. When a generation is read to its end, the next one follows.
 --
--- A page has whole transactions. Its last row has no signal, only the next cursor. Signals are
+-- A page never splits a transaction. Its last row has no signal, only the next cursor. Signals are
 -- trimmed with their execution. A reader does not learn of trimmed signals.
 --
 -- Moves:    nothing
@@ -127,7 +127,8 @@ begin
   next_cursor := coalesce(p_cursor, '0.3:3:');
   if v_cut is not null then
     v_max := greatest(pg_snapshot_xmax(v_seen)::text::bigint, v_cut::text::bigint + 1);
-    -- List the transactions that are unfinished now, and the transactions after this page. An old
+    -- List the transactions that a later page must still read: transactions that are unfinished
+    -- now, and transactions that the old cursor listed and this page did not reach. An old
     -- generation has no unfinished transactions.
     v_open := array(
       select distinct o.xid

@@ -1,8 +1,8 @@
 -- Record one completed step, given as JSON. The call works like ff.record_steps.
 --
--- It serves drivers without arrays, and transactional steps: their writes and their record commit
--- together. In a transaction call it last, because it locks the execution until the transaction
--- ends.
+-- It is for database drivers that cannot pass arrays, and for transactional steps, whose own writes
+-- and record commit together. Call it last in a transaction, because it locks the execution until
+-- the transaction ends.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
 -- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …,

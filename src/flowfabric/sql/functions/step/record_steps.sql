@@ -148,8 +148,8 @@ begin
   end if;
   v_now := ff.now();
 
-  -- The usual call has one new step. The general statement below does the same in twice the time.
-  -- The step is looked up first, because Citus counts a row that `on conflict` left out.
+  -- Most calls have one new step. The general statement below would take twice as long for it. Look
+  -- the step up first, because Citus reports a row as inserted even if `on conflict` skipped it.
   if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
        p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
        p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null

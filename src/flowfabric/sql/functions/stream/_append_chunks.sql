@@ -41,8 +41,8 @@ as $$
 #variable_conflict use_column
 declare
   v_ms      constant bigint := floor(extract(epoch from p_now) * 1000)::bigint;
-  -- These have one value for each chunk: its word; how many frames were stored before; how many are
-  -- new; their bytes.
+  -- These arrays have one value for each chunk: its outcome, the number of its frames that were
+  -- stored before, the number of its new frames, and the bytes of the new frames.
   v_words   text[];
   v_skips   integer[];
   v_news    integer[];

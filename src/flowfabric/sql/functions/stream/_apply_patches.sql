@@ -29,7 +29,7 @@ begin
     end if;
     v_value := convert_from(v_patch, 'UTF8')::jsonb;
     v_document := ff._merge_patch(v_document, v_value);
-    -- The stored document never has this text, so only a patch can bring it.
+    -- The stored document never contains this text, so it is enough to search the patch.
     if strpos(v_value::text, '__ff_null__') > 0 then
       v_document := ff._write_nulls(v_document);
     end if;

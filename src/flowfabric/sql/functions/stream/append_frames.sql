@@ -9,9 +9,9 @@
 -- chunk, then the frames of the second, and so on. Several chunks of one execution are appended in
 -- their order.
 --
--- The frames of a lease are numbered from 0, and p_first_nos must continue these numbers. Frames
--- with lower numbers were stored before and are skipped, so a call may be repeated. A lease must
--- not have two appends at once.
+-- The frames of a lease are numbered from 0, and p_first_nos must continue these numbers; otherwise
+-- the outcome is `gap`. Frames with lower numbers were stored before and are skipped, so a call may
+-- be repeated. A lease must not have two appends at once.
 --
 -- p_positions is the number of journal entries when the frames were sent. p_bases is the number of
 -- entries when the run of the handler began. A new run sends some frames of earlier leases again:
@@ -71,15 +71,16 @@ as $$
 #variable_conflict use_column
 declare
   v_now     timestamptz;
-  -- These have one value for each item: its first frame in the arrays of frames; the number of the
-  -- chunk in its execution; and the word of an item that is not appended.
+  -- These arrays have one value for each item: the index of its first frame in the arrays of
+  -- frames; the number of the chunk within its execution; and, for an item that is not appended,
+  -- the refusal.
   v_starts  integer[];
   v_nths    integer[];
   v_words   text[];
   v_details jsonb[];
-  -- This has one value for each execution: its first item.
+  -- The first item of each execution.
   v_fences  integer[];
-  -- These are the first items of executions whose lease has not appended yet.
+  -- The first items of the executions whose lease has not appended yet.
   v_new     integer[];
   v_judged  ff.verdict[];
   v_locked  uuid[];
@@ -211,8 +212,9 @@ begin
         and case when s.lease_id = a.lease_id then true else false end
       for no key update skip locked) l);
   v_now := ff.now();
-  -- This statement comes after the lock, so it sees every end that committed before. A lease that
-  -- ended after the judgement gets `busy`; the next call gives the exact outcome.
+  -- This statement runs after the lock, so it sees every end of a lease that committed before. If a
+  -- lease has ended since it was judged, the outcome is `busy`, and the next call gives the exact
+  -- outcome.
   for v_row in
     select f.n, u.id, e.lease_id
     from unnest(v_fences) f(n)
@@ -231,7 +233,8 @@ begin
       v_words[v_row.n] := 'lease_expired';
     end if;
   end loop;
-  -- All chunks of an execution share the fence of its first chunk, and its refusal.
+  -- If the first chunk of an execution is refused, its other chunks get the same refusal. Chunks
+  -- with another fence than the first chunk are `busy`.
   for v_row in
     select u.n, v_words[f.n] as word, v_details[f.n] as detail,
            u.lease_id = p_lease_ids[f.n] and u.epoch = p_epochs[f.n]

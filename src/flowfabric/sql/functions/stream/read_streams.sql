@@ -122,8 +122,8 @@ begin
                t.correlation_ids
         from ff.stream_chunk t
         where t.partition_key = p_partition_key and t.execution_id = a.id
-          -- A chunk has at most 10 000 frames, so the chunk that contains the position begins above
-          -- this number.
+          -- A chunk has at most 10 000 frames, so the chunk that contains the position begins less
+          -- than 10 000 frames before that position.
           and (t.ms, t.seq) > (a.after_ms, a.after_seq - 10000)
           and (t.ms > a.after_ms or t.seq + t.frame_count - 1 > a.after_seq)
           and case when p_with_best_effort then true else t.mode <> 'best_effort' end

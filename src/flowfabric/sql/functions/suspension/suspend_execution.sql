@@ -149,7 +149,7 @@ begin
     return;
   end if;
 
-  -- Look the id up first, because Citus counts a row that `on conflict` left out.
+  -- Look the id up first, because Citus reports a row as inserted even if `on conflict` skipped it.
   v_is_used := exists (
     select from ff.suspension s
     where s.partition_key = p_partition_key and s.suspension_id = p_suspension_id);

@@ -18,8 +18,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the rows of these tasks, waiting up to 2 s; if limits change, an advisory lock, for
---           which ff.register_routes waits
+-- Locks:    the rows of these tasks, waiting up to 2 s; if limits change, an advisory lock
+--           that makes ff.register_routes wait
 -- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.register_tasks;

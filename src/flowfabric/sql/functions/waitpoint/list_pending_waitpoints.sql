@@ -6,8 +6,8 @@
 -- required_signal_names are the names of the signals that the waitpoint takes. They are the names
 -- that its open waits ask for. For an approval they are `approved` and `rejected`. The list is
 -- empty if the waitpoint takes every name. token_fingerprint is the beginning of the digest of the
--- token, to find the token in a log of its holder. It is null if the key that signed the token is
--- gone.
+-- token. With it, people can find the token in the holder's log. It is null if the key that signed
+-- the token is gone.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found

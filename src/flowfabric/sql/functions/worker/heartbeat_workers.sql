@@ -7,7 +7,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the workers' rows in order of their names, skipping locked ones
--- Repeat:   idempotent
+-- Repeat:   records the time and the numbers again, and gives the same answer
 -- Rights:   app
 drop function if exists ff.heartbeat_workers;
 create function ff.heartbeat_workers(

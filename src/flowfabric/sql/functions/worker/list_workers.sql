@@ -2,8 +2,8 @@
 -- list dead workers too.
 --
 -- A null namespace lists the workers of all namespaces. The position is the last worker of the
--- previous page. A worker sends a heartbeat every sixth of its liveness_ttl. It is silent when it
--- has missed two heartbeats.
+-- previous page. A worker sends six heartbeats within its liveness_ttl. It counts as silent when it
+-- has missed two of them.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

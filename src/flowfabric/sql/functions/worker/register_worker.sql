@@ -1,5 +1,5 @@
 -- Register a worker: its lanes, tasks and capabilities, and how long it counts as alive without a
--- heartbeat. It should send a heartbeat every sixth of that time.
+-- heartbeat. It should send six heartbeats within that time.
 --
 -- An instance is one worker of one process. Its name belongs to the first worker that registers it,
 -- as long as that worker is alive. The row of a dead worker is replaced. An empty namespace means

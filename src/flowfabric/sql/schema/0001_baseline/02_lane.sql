@@ -17,7 +17,7 @@ create table ff.lane (
   -- operator's options override the others
   declared      jsonb,
   options       jsonb,
-  -- copied from the options in force: the gate of the limit, and the turns of fair keys
+  -- copied from the options in force: the gate of the lane's limit, and the weights of fair keys
   gate_id       bigint,
   weights       jsonb,
   registered_at timestamptz   not null,

@@ -247,7 +247,8 @@ create index execution_reclaim on ff.execution
 -- due.
 create index execution_due on ff.execution (partition_key, due_at) where due_at is not null;
 
--- Rows that an operator may look for. An execution that succeeds is never in this index.
+-- Executions in the states that an operator may look for. An execution that starts at once and
+-- succeeds is never in this index.
 create index execution_attention on ff.execution (partition_key, public_state, execution_id)
   where public_state in (
     'delayed', 'rate_limited', 'waiting_children', 'suspended', 'resumable', 'failed', 'cancelled',

@@ -29,7 +29,7 @@ create table ff.schedule (
   cron             text,
   every            interval,
   time_zone        text              not null,
-  -- the times of `every` are counted from here; is_anchored says that the app has set it
+  -- the instant from which the times of `every` are counted; is_anchored says that the app chose it
   anchor_at        timestamptz,
   is_anchored      boolean           not null default false,
   -- how often the rule changed; a time computed with another rule is ignored

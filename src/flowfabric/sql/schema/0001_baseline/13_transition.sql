@@ -20,8 +20,8 @@ create table ff.transition (
 -- The table has no primary key. Without this setting, Citus could not copy it to a new node.
 alter table ff.transition replica identity full;
 
--- The rows of ff.transition. The numbers come from the state model; a transition from several
--- states has one row per state.
+-- The rows of ff.transition. The headers of functions name a transition by its number, such as T6.
+-- A transition from several states has one row per state.
 
 -- The states of an unfinished execution.
 create temporary table open_state on commit drop as

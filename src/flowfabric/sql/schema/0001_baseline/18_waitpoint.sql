@@ -34,7 +34,7 @@ create index waitpoint_open on ff.waitpoint (partition_key, execution_id, key, w
 create index waitpoint_expiry on ff.waitpoint (partition_key, expires_at)
   where closed_at is null and activated_at is null;
 
--- The open approvals, longest open first. All waitpoints of an approval have the same time.
+-- The open approvals, longest open first. All waitpoints of an approval have the same created_at.
 create index waitpoint_approval on ff.waitpoint (partition_key, created_at, approval_id)
   where closed_at is null and approval_id is not null;
 

@@ -2,8 +2,8 @@
 -- may spend.
 --
 -- A quota limits executions. A quota with a key has one gate per value of the key. A gate counts
--- the executions that hold a lease under it. A budget limits amounts that running executions
--- report. It is a gate itself: while it is shut, no execution under it starts.
+-- the leased executions that name it. A budget limits amounts that running executions report. It is
+-- a gate itself: while it is shut, no execution under it starts.
 --
 -- The claim checks the gates of its candidates. An execution that a gate refuses waits in a line,
 -- which belongs to its route and that gate. Claims do not read closed lines. The end of a lease
@@ -104,7 +104,8 @@ create table ff.gate_share (
 
 create index gate_share_quota on ff.gate_share (namespace, quota, key);
 
--- Slots given back, not yet subtracted from gate.running. Rows are inserted and deleted only.
+-- Slots that were given back and are not yet subtracted from gate.running. Rows are only inserted
+-- and deleted, never updated.
 create table ff.gate_release (
   partition_key smallint not null,
   gate_id       bigint   not null,
@@ -224,15 +225,15 @@ create table ff.budget_report (
 
 create index budget_report_expiry on ff.budget_report (expires_at);
 
--- attempt_state finds executions that resume in a long line. An index of their own would make every
--- call 5 % dearer.
+-- This index contains attempt_state, so that a claim quickly finds the executions in a long line
+-- that resume. A separate index for them would make every call 5 % slower.
 create index execution_line on ff.execution
   (partition_key, line_id, route_id, rank, order_at, execution_id, attempt_state)
   where line_id is not null;
 
--- Fair order: executions with a fair key take turns by key. ff.fair_key has the last place of each
--- key, ff.fair_lane the place that each lane has reached. Both are values of order_at, for each
--- partition and priority.
+-- Fair order: executions with a fair key take turns by key. ff.fair_key stores the last place of
+-- each key. ff.fair_lane stores the place that each lane has reached. A place is a value of
+-- order_at. Each partition and priority has its own places.
 create table ff.fair_key (
   partition_key smallint    not null,
   namespace     text        not null,

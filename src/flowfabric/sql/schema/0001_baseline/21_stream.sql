@@ -23,7 +23,7 @@ create table ff.stream (
   execution_id   uuid           not null,
   -- the lease that may append; null while the stream is closed
   lease_id       uuid,
-  -- the number of the last frame of this lease; frames of a lease count from 0
+  -- the number of the last frame of this lease; the frames of a lease are numbered from 0
   last_no        bigint         not null default -1,
   -- the id of the last frame
   last_ms        bigint         not null default 0,
@@ -70,7 +70,7 @@ create index stream_expiry on ff.stream (partition_key, expires_at) where expire
 create table ff.stream_chunk (
   partition_key   smallint       not null,
   execution_id    uuid           not null,
-  -- the id of its first frame; the others follow in seq
+  -- the id of its first frame; the other frames have the same ms and the next values of seq
   ms              bigint         not null,
   seq             integer        not null,
   frame_count     integer        not null,

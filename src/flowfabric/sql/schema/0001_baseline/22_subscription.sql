@@ -34,7 +34,7 @@ create table ff.subscription (
   -- only a webhook has the columns below; any worker may be its consumer, and posts the events
   webhook_id       uuid,
   url              text,
-  -- the host and port of the URL, which a worker compares with its list
+  -- the host and port of the URL, which a worker compares with its list of hosts
   host             text,
   -- HMAC-SHA256 needs the secret only as two blocks of 64 bytes
   inner_block      bytea,
@@ -44,7 +44,7 @@ create table ff.subscription (
   -- failures since the last success; the next try is not before retry_at
   failure_count    integer     not null default 0,
   retry_at         timestamptz,
-  -- the last answer of the receiver: a status of HTTP, or the error
+  -- the last answer of the receiver: an HTTP status, or the error
   answer           text,
   answered_at      timestamptz,
   disabled_at      timestamptz,
