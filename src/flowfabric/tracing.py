@@ -52,7 +52,7 @@ _look_at = 0.0
 
 
 def tracer() -> Tracer | None:
-    """Return the program's tracer, or None until the program has set a provider."""
+    """Return the tracer, or None if the program has set no OpenTelemetry tracer provider."""
     if _tracer is not None or monotonic() < _look_at:
         return _tracer
     return look()

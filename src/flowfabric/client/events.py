@@ -329,7 +329,7 @@ def wanted_kinds(
 
 
 def wanted_texts(field: str, values: Iterable[str] | None) -> list[str] | None:
-    """Return the values of a filter as a list; None means all."""
+    """Check the values of a filter and return them as a list. None (no filter) stays None."""
     if isinstance(values, str) or not isinstance(values, Iterable | None):
         raise InvalidInput(field=field, problem=f"must be a list of strings, not {_one_of(values)}")
     texts = None if values is None else list(values)

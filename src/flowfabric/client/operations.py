@@ -388,8 +388,9 @@ class ExecutionOperations(Scoped):
     async def reconcile_siblings(
         self, *, partition: int | None = None, limit: int = 50
     ) -> tuple[int, timedelta | None]:
-        """When all siblings of an edge group have ended, mark the group as no longer pending.
-        Return how many groups were marked.
+        """Clear the list of siblings of each decided edge group whose siblings have all ended.
+
+        Return how many groups were cleared, and the time until more are due.
         """
         return await handle_everywhere(
             self._database,

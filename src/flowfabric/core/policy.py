@@ -1,4 +1,4 @@
-"""Retry, timeout and retention policies, as stored with an execution. SQL computes the times."""
+"""Retry, timeout and retention policies, as stored with an execution. SQL computes due times."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def clock() -> str:
 async def create_template(
     administration: Connection, url: str, name: str, extras: Iterable[str] = ()
 ) -> None:
-    """Create the template database, then run the statements `extras` in it."""
+    """Create the template database: migrate it, install the settable clock, then run `extras`."""
     await administration.execute(f"create database {name}")
     async with open_connection(url_of(url, name)) as connection:
         await migrate(connection)

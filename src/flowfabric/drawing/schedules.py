@@ -123,7 +123,7 @@ def _values(field: str) -> list[int]:
 
 
 def _range(unit: str, field: str) -> str:
-    """Return numbers and ranges with their unit: minute 5, hours 9 to 17. Return '' for *."""
+    """Describe a field of cron with its unit: minute 5, hours 9 to 17. Return '' for *."""
     if field == "*":
         return ""
     parts = [part.replace("-", " to ").replace("/", " in steps of ") for part in field.split(",")]

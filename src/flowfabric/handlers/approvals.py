@@ -69,7 +69,7 @@ class Approval:
 
     @property
     def comments(self) -> dict[str, str]:
-        """The comment of each approver, by the name of the approver."""
+        """The comments by the name of the approver, without approvers who made none."""
         return {one.approver: one.comment for one in self.answers if one.comment is not None}
 
 

@@ -47,7 +47,7 @@ class HandlerStream:
         """Send a frame: text, bytes, or a value that is stored as JSON.
 
         `kind` tells readers what the frame is: "stdout", "delta", "progress", ... The default is
-        "text", "blob" or "event".
+        "text" for text, "blob" for bytes and "event" for a value that is stored as JSON.
         """
         await self._put("send", self._frame(value, kind, correlation_id))
 

@@ -79,7 +79,7 @@ async def submission(call: Call, body: Submit) -> Submission:
 
 
 async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
-    """Check the edited arguments of an execution as for a submit, and return the payload."""
+    """Check edited arguments like the arguments of a submit, and return them as a payload."""
     try:
         arguments = read_json(text)
     except (ValueError, RecursionError) as error:

@@ -64,7 +64,7 @@ class Codec:
 
     @cached_property
     def has_secrets(self) -> bool:
-        """Whether values may contain a pydantic secret. Secrets are written in clear text."""
+        """Whether values of this type may contain a pydantic secret, which is stored in clear."""
         hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
         return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
 

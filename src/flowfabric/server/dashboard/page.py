@@ -134,7 +134,7 @@ async def form_of(request: Request) -> Mapping[str, str]:
 
 
 def fields_in(body: bytes) -> Mapping[str, str]:
-    """Return the fields of the body of a form."""
+    """Parse the body of a posted form and return its fields."""
     try:
         found = parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=200)
     except ValueError as error:

@@ -1,4 +1,6 @@
--- Read all facts about one execution that the invariants check, part by part, as JSON.
+-- Read one execution and the rows that belong to it, each as JSON: its route, body, grant,
+-- attempts, steps, waits for runs, flow, edges, backlog and events. Payloads, results and other
+-- long values are left out; some are replaced by their size in bytes.
 select x.part, x.facts::text as facts
 from (
   select 1 as number, 'execution' as part, 0::bigint as place,

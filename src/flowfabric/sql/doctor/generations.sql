@@ -1,5 +1,5 @@
--- Find the partitions of a distributed database whose generation of events names no node. This
--- is part of check X06.
+-- Find the partitions of a distributed database without a generation of events that names a node,
+-- at most 10. This is part of check X06.
 select format('partition %s has no generation of events that names a node', p.partition_key) as problem
 from unnest($1::smallint[]) p(partition_key)
 where p.partition_key <> all (array(

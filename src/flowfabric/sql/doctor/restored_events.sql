@@ -1,5 +1,5 @@
--- Find events with transaction numbers that this server has not reached yet. This is part of check
--- X04.
+-- Find the partitions with events whose transaction numbers this server has not reached yet. Only
+-- the current generation of events is read. This is part of check X04.
 select format('events of partition %s have transaction numbers up to %s, this server is at %s',
               l.partition_key, l.xid, pg_catalog.pg_snapshot_xmax(s.snapshot)) as problem
 from (select pg_catalog.pg_current_snapshot() as snapshot) s

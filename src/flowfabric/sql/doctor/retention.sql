@@ -1,6 +1,6 @@
--- Read how long a namespace keeps ended executions: one row for each lane that has its own
--- retention. The first row has no lane; its oldest_at is the time at which the oldest execution was
--- created.
+-- Read how long the lanes of a namespace keep ended executions. There is one row for each lane that
+-- has its own retention. The first row has no lane. Its oldest_at is the time at which the oldest
+-- stored execution of all namespaces was created.
 select null::text as lane, null::interval as retention, min(o.created_at) as oldest_at
 from ff.partition k
 cross join lateral (

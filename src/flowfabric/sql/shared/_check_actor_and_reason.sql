@@ -1,4 +1,5 @@
--- Refuse an actor or a reason that is too long or not printable. Null is fine.
+-- Refuse an actor or a reason that is longer than 256 bytes or contains control characters. Null is
+-- accepted.
 drop function if exists ff._check_actor_and_reason;
 create function ff._check_actor_and_reason(p_actor text, p_reason text)
 returns void

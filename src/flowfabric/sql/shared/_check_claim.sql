@@ -1,4 +1,4 @@
--- Refuse malformed arguments of a claim, before any table is read.
+-- Refuse malformed arguments of a claim. This function reads no table.
 drop function if exists ff._check_claim;
 create function ff._check_claim(
   p_worker_id          text,

@@ -1,4 +1,4 @@
--- Refuse a batch size that is out of range.
+-- Refuse a batch size or a page size that is not between 1 and 10 000.
 drop function if exists ff._check_limit;
 create function ff._check_limit(p_limit integer)
 returns void

@@ -1,13 +1,15 @@
--- End executions from any state: skip (T5), fail (T22), cancel (T23), expire (T24), or end by the
--- timeout of a suspension (T25). Returns whether propagation is pending. The caller holds the row
--- locks.
+-- End executions: skip (T5), fail after too many reclaims (T22), cancel (T23), expire (T24), or end
+-- by the timeout of a suspension (T25). The caller holds the row locks.
 --
--- A live lease ends. Its epoch rises, so that every later call of the holder is refused, and the
--- holder gets a hint. An open attempt ends as p_ended_as. An attempt that had ended before keeps
--- its end and its failure. If there was no attempt, the attempt state stays pending_first_attempt.
+-- A live lease ends. The epoch of the execution rises, so that every later call of the holder is
+-- refused, and the holder gets a hint. An open attempt ends as p_ended_as. An attempt that had
+-- ended before keeps its end and its failure. If there was no attempt, the attempt state stays
+-- pending_first_attempt.
 --
--- The waits of the execution are deleted, its suspension and its waitpoints are closed, its hooks
--- are submitted, and its end is propagated.
+-- The waits and grants of the execution are deleted. Its suspension, its waitpoints and its stream
+-- are closed. Its hooks are submitted. If p_wake is true, its end is propagated, and the function
+-- returns whether some of the propagation is pending. If p_wake is false, the caller must propagate
+-- the end, and the function returns false.
 drop function if exists ff._end_executions;
 create function ff._end_executions(
   p_partition_key smallint,

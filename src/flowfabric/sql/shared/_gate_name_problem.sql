@@ -1,5 +1,6 @@
 -- Check the name and the key of a quota or budget. Return the field and the text of the first
--- problem, or null. The key '' means no key.
+-- problem, or null. p_field is the field in which the caller gave the name. The key '' means no
+-- key.
 drop function if exists ff._gate_name_problem;
 create function ff._gate_name_problem(p_field text, p_namespace text, p_name text, p_key text)
 returns text[]

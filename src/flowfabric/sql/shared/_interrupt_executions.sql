@@ -1,10 +1,10 @@
 -- End the leases of executions whose attempts resume later. The executions are released or delayed
--- (T15), wait for runs or dependencies (T16), or are suspended (T17), held (T30) or continued
--- (T31). p_until_at is the time that the executions wait for; null if they wait for no time.
+-- (T15), wait for runs or dependencies (T16), are suspended (T17), are held (T30) or are continued
+-- (T31). p_until_at is the time that the executions wait for. It is null if they wait for no time.
 --
--- The attempt is interrupted and not ended: the next claim resumes it with its remaining time.
--- Crashes stay counted. Otherwise an execution that sleeps between its crashes would never reach a
--- limit.
+-- The attempt is interrupted and not ended. The next claim resumes it with the time that was left
+-- until its timeout. Crashes stay counted. Otherwise an execution that sleeps between its crashes
+-- would never count as suspect.
 --
 -- The caller holds the row locks and has checked the fences.
 drop function if exists ff._interrupt_executions;

@@ -1,4 +1,4 @@
--- Tell whether a JSON value is a whole number in the range of our counters.
+-- Tell whether a JSON value is a whole number from 0 to 1 000 000.
 drop function if exists ff._is_count;
 create function ff._is_count(p_value jsonb)
 returns boolean

@@ -1,5 +1,6 @@
--- Tell whether a JSON value is a duration in milliseconds that can be stored: 0, or between a
--- microsecond and a hundred years.
+-- Tell whether a JSON value is a duration in milliseconds that can be stored. The duration must be
+-- at least p_least and at most 100 years of 365 days. A duration other than 0 must be at least a
+-- microsecond.
 drop function if exists ff._is_milliseconds;
 create function ff._is_milliseconds(p_value jsonb, p_least numeric default 1)
 returns boolean

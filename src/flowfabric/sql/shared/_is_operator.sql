@@ -1,5 +1,6 @@
 -- Tell whether the login may act across namespaces. The login must be a member of
--- flowfabric_operator, or of the role that owns the schema, and must not be bound to a namespace.
+-- flowfabric_operator, or of the role that owns the schema. It must also not be bound to a
+-- namespace.
 drop function if exists ff._is_operator;
 create function ff._is_operator()
 returns boolean

@@ -1,5 +1,5 @@
--- Return whether all partitions together have no room for another execution under a quota.
--- p_is_full is true if the share of the given partition has no room.
+-- Tell whether a quota has no room for another execution in all partitions together. p_is_full says
+-- whether the share of the given partition has no room. Only the distributed form uses p_is_full.
 --
 -- Executions in line count as if they ran, because they will take free room first. If there is room
 -- in another partition, the new execution waits until ff.balance_gates moves an unused share.

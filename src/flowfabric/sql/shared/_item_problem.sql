@@ -1,5 +1,6 @@
--- Check the fields of an item of ff.submit_json and their types. Return the field and the text of
--- the first problem, or null. The submit itself checks options and ranges of values.
+-- Check the fields and types of an item of ff.submit_json or a node of ff.submit_flow. Return the
+-- field and the text of the first problem, or null. The submit itself checks the options and the
+-- remaining ranges of values.
 drop function if exists ff._item_problem;
 create function ff._item_problem(p_item jsonb)
 returns text[]

@@ -1,10 +1,12 @@
--- Judge the quotas and budgets of submitted items. The verdict `unknown_gate` names ids that must
--- be registered first. The verdict `limit_reached` names a quota with overflow `refuse` that has no
--- room. An item whose idempotency key is in use is not refused for a lack of room, because nothing
--- would be stored for it.
+-- Judge the quotas and budgets of submitted items. The verdict is `unknown_gate` if an item names
+-- ids that are not registered; the detail lists these ids. Otherwise the verdict is `limit_reached`
+-- if the item names a quota with overflow `refuse` that has no room. Other items get no verdict.
+--
+-- An item whose idempotency key is already stored does not get `limit_reached`. It is probably a
+-- duplicate, and nothing is stored for a duplicate.
 --
 -- Items in p_skip are left out. The options are the same as in submit_executions, and have been
--- checked; an array of one value applies to all items.
+-- checked. An array of one value applies to all items.
 drop function if exists ff._judge_gates;
 create function ff._judge_gates(
   p_partition_key smallint,

@@ -1,8 +1,8 @@
--- Judge submitted items whose tasks have limits. The verdict is `invalid` for an item that leaves
--- out a limit of its task. It is also `invalid` for an item that names a limit without the key that
--- the limit needs.
+-- Judge submitted items whose tasks have limits. The verdict is `invalid` in three cases: the item
+-- leaves out a limit of its task, it names a limit without the key that the limit needs, or it
+-- names a limit with a key although the limit has no keys. Other items get no verdict.
 --
--- Arrays and options are the same as in submit_executions, and the gates that they name exist.
+-- The arrays and options are the same as in submit_executions, and the gates that they name exist.
 -- Items in p_skip are left out. Call this only if one of the routes is limited.
 drop function if exists ff._judge_limits;
 create function ff._judge_limits(

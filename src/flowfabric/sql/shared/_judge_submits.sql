@@ -1,8 +1,9 @@
--- Judge the items of a submit. Returns a verdict for each item that cannot be stored, with the
--- field and the problem. Reads no executions and locks nothing.
+-- Judge the items of a submit. The verdict is `invalid` (with the field and the problem),
+-- `unknown_route` or `lane_closed`. Other items get no verdict. The function reads no executions
+-- and locks nothing.
 --
--- The arrays and options are the same as in submit_executions. An array of one value applies to all
--- items.
+-- p_closed_routes lists the routes that are unknown or whose lane is closed. The other arrays and
+-- the options are the same as in submit_executions. An array of one value applies to all items.
 drop function if exists ff._judge_submits;
 create function ff._judge_submits(
   p_namespace         text,

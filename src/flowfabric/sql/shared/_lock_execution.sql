@@ -1,5 +1,6 @@
--- Lock one execution, waiting up to 2 s. Refuses with not_found if the execution does not exist in
--- the caller's namespace.
+-- Lock one execution and return its row. Waits up to 2 s for the lock. Refuses with not_found if
+-- the execution does not exist in p_namespace. If p_namespace is null, the execution may be in any
+-- namespace.
 drop function if exists ff._lock_execution;
 create function ff._lock_execution(
   p_partition_key smallint,

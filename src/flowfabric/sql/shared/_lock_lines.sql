@@ -1,8 +1,11 @@
--- Find the closed lines that submitted executions join, and lock them so that nobody removes them
--- before the submit ends. Returns the routes and the gates of these lines, as parallel arrays.
+-- Find the closed lines that submitted executions join. Lock these lines, so that nobody removes
+-- them before the transaction ends. Returns the routes and the gates of these lines, as parallel
+-- arrays.
 --
--- A locked line can still open and close. Only a READ COMMITTED transaction puts its executions
--- into lines. Any other transaction stores them as eligible, and the next claim puts them into
+-- A locked line can still open and close. A line that another transaction is removing is left out.
+--
+-- Only a READ COMMITTED transaction puts its executions into lines. Any other transaction gets no
+-- lines from this function. It stores its executions as eligible, and the next claim puts them into
 -- line.
 drop function if exists ff._lock_lines;
 create function ff._lock_lines(

@@ -1,6 +1,7 @@
 -- Return when a budget is reset next, or null if it has no period. If the period is an hour, day,
--- week or month, the reset is at its end in the time zone of the budget. If the period is an
--- interval, the reset is at the next multiple of the interval, counted from p_phase_at.
+-- week or month, the budget is reset at the end of the present one, in p_period_zone (null means
+-- UTC). If the period is an interval, the budget is reset at the next multiple of the interval,
+-- counted from p_phase_at.
 drop function if exists ff._next_reset;
 create function ff._next_reset(
   p_period        ff.budget_period,

@@ -1,6 +1,6 @@
 -- Check the options of a submission: the rare fields that submit_executions documents, as one JSON
--- object. Return the field and the text of the first problem, or null. No other function checks
--- options.
+-- object. Return the field and the text of the first problem, or null. This function reads no
+-- table. Other functions check whether the parents, gates and keys in the options exist.
 drop function if exists ff._options_problem;
 create function ff._options_problem(p_options jsonb)
 returns text[]

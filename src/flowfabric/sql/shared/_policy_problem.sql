@@ -1,4 +1,4 @@
--- Check a policy. Return the text of the problem, or null. An unknown or malformed field is a
+-- Check a policy. Return the text of the first problem, or null. An unknown or malformed field is a
 -- problem.
 drop function if exists ff._policy_problem;
 create function ff._policy_problem(p_policy text)

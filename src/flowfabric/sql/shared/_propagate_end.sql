@@ -10,9 +10,9 @@
 -- siblings. An ended execution that has something left to propagate gets `wakes_pending`. This mark
 -- is cleared when nothing is left to propagate.
 --
--- Returns how many rows were handled, and which of the executions in p_ended_ids are still pending.
--- has_more says whether anything else is left: other ended executions are pending, or siblings are
--- left to cancel.
+-- Returns how many rows were handled, and which ended executions still have something to propagate
+-- (pending_ids). These may be executions that this call has ended. has_more is true if pending_ids
+-- contains an execution that is not in p_ended_ids, or if siblings are left to cancel.
 drop function if exists ff._propagate_end;
 create function ff._propagate_end(
   p_partition_key  smallint,

@@ -1,4 +1,6 @@
--- Read which of the executions are awaited. The end of an awaited execution must be propagated.
+-- Return the given executions that are awaited. An execution is awaited if another execution waits
+-- for it, is a child bound to it, or is downstream of it. The end of an awaited execution must be
+-- propagated.
 drop function if exists ff._read_awaited;
 create function ff._read_awaited(p_partition_key smallint, p_execution_ids uuid[])
 returns uuid[]

@@ -1,5 +1,6 @@
--- Read the items of submit_json as the arrays and options that a submit takes, in the same order.
--- An array that no item needs is null.
+-- Read the items of submit_json or the nodes of submit_flow as the arrays and options that a submit
+-- takes, in the same order. An array that no item needs is null. An item with a key and without a
+-- key_fingerprint gets a digest of its task and payload as key_fingerprint.
 --
 -- p_sound lists the items to read, counted from 1; null means all. p_ignored lists fields that are
 -- not part of an item. The caller has checked the form of the items.

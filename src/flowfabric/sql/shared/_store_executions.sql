@@ -1,18 +1,20 @@
 -- Store judged executions: their rows, events and bodies. No other function writes new executions.
--- submit_executions (also for submit_json and schedules) and submit_flow call it.
+-- submit_executions (also for submit_json and schedules), submit_flow and _submit_hooks call it.
 --
 -- The arrays and options are the same as in submit_executions. An array of one value applies to all
 -- items. Items in p_skip are left out. p_has_large says whether a payload may be too large for the
--- row (256 bytes). For members of a flow, the caller passes the id of the flow and their names.
--- p_waits marks members with upstream members, p_feeds marks members with downstream members.
+-- row (more than 256 bytes). For members of a flow, the caller passes the id of the flow and their
+-- names. p_waits marks members with upstream members, p_feeds marks members with downstream
+-- members.
 --
 -- Returns the created ids. `seconds` lists the items that have the same id as an earlier item of
 -- the call.
 --
--- There are two statements that write rows and events. The fast one is for items that differ only
--- in id and payload, as most do: it computes everything else once. The slow one is for all other
--- items. If an id is taken, the fast statement is rolled back, and the slow one stores the items
--- and skips the taken ids.
+-- There are two statements that write rows and events. The fast one is for calls whose items differ
+-- only in id and payload, and have no flow, quota, budget or fair key. Most calls are of this kind.
+-- The fast statement computes everything else once. The slow one is for all other calls. If an id
+-- is taken, the fast statement is rolled back, and the slow one stores the items and skips the
+-- taken ids.
 --
 -- This function has no planner settings; the settings of its caller apply.
 drop function if exists ff._store_executions;

@@ -1,12 +1,14 @@
--- Submit the hooks of executions that have just ended: one execution per hook of their task, in the
--- transaction of the end. The caller holds the row locks of the ended executions.
+-- Submit the hooks of executions that have just ended, in the transaction of the end. Each hook of
+-- the task that fits the outcome becomes one execution. The caller holds the row locks of the ended
+-- executions.
 --
 -- The payload of a hook is a JSON object: the facts of the end, the arguments, the result and the
--- error. Valid JSON is copied as it is, other bytes as base64.
+-- error. Arguments and results that are encoded as JSON and are valid JSON are copied as they are.
+-- Other bytes are copied as base64.
 --
 -- A hook gets the tags and the trace of the ended execution. The ended execution is its parent, but
 -- the hook is not bound to it. A hook is stored even if its lane is closed, because an end cannot
--- be refused. The end of a hook submits no hooks.
+-- be refused. If the task of the ended execution is itself a hook, no hooks are submitted.
 --
 -- Hooks are stored in chunks of at most 100 hooks and about 32 MiB. A larger array could exceed the
 -- limit of 1 GiB, and an end must not fail.

@@ -1,4 +1,5 @@
--- Check tags. Return the text of the problem, or null. The name of a tag has the form `team.field`.
+-- Check tags. Return the text of the first problem, or null. The name of a tag has the form
+-- `team.field`.
 drop function if exists ff._tags_problem;
 create function ff._tags_problem(p_tags text)
 returns text

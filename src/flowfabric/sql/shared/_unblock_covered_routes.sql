@@ -1,5 +1,6 @@
--- Unblock executions that were blocked because no capable worker was alive, if a live worker covers
--- their route now. If a worker name is given, only that worker counts. Locked rows are skipped.
+-- Unblock executions that were blocked because no capable worker was alive (T7, quiet). An
+-- execution is unblocked if a live worker covers its route now. If p_worker_instance_id is given,
+-- only that worker counts. At most p_limit executions are unblocked, and locked rows are skipped.
 -- Returns how many executions became eligible.
 drop function if exists ff._unblock_covered_routes;
 create function ff._unblock_covered_routes(

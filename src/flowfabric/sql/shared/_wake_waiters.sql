@@ -2,8 +2,8 @@
 -- waiter still needs. At 0, a blocked waiter becomes eligible (T4, quiet), and a suspended waiter
 -- is woken (T18).
 --
--- Locked waiters are skipped. Returns how many waits were handled. The caller holds the row locks
--- of the ended executions.
+-- At most p_limit waiters are handled, and locked waiters are skipped. Returns how many waiters
+-- were handled. The caller holds the row locks of the ended executions.
 drop function if exists ff._wake_waiters;
 create function ff._wake_waiters(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Attempts of executions: earlier attempts from the history, and the latest attempt from the row of
--- its execution.
+-- Attempts of executions. Earlier attempts come from ff.attempt, and the latest attempt comes from
+-- the row of its execution.
 create or replace view ff.attempt_view as
 select a.partition_key, a.execution_id, a.attempt_index, a.attempt_id, a.attempt_type::text,
        a.ended_as::text as lifecycle, a.epoch, a.started_at, a.ended_at,

@@ -1,4 +1,5 @@
--- Executions without payload and result, for lists.
+-- Executions without payload and result, for lists. The failure belongs to the latest attempt. It
+-- is hidden after a replay, until the next attempt starts.
 create or replace view ff.execution_list as
 select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, 9000 - e.rank as priority,
        e.public_state::text, e.blocking_reason::text, e.attempt_index, e.total_attempt_count,

@@ -1,4 +1,4 @@
--- Recorded steps of executions, without their values.
+-- Steps of executions, without their values.
 create or replace view ff.step_view as
 select s.partition_key, s.execution_id, e.namespace, s.name, s.occurrence, s.position,
        s.is_sequential, s.kind::text, s.attempt_index, s.epoch, s.recorded_at, s.until_at,

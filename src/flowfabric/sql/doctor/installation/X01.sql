@@ -1,10 +1,11 @@
 -- Confirmed writes are on disk, and this server accepts writes.
 --
--- fsync, full_page_writes and synchronous_commit must be on, for the server and for this session. A
--- setting of this database, of a function or of a role that may use the schema must not switch them
--- off. The PGOPTIONS of this process must not switch them off either. No table may be unlogged.
--- Otherwise a crash of the server may undo a confirmed write, and a lease may be given twice. A
--- standby accepts no writes: run doctor on the primary.
+-- fsync, full_page_writes and synchronous_commit must not be off, for the server or for this
+-- session. The PGOPTIONS of this process must not switch one of them off. synchronous_commit can
+-- also be set elsewhere, and must not be off there: for this database or for all databases, for a
+-- role that may use schema ff, or in a function of ff. No table of ff may be unlogged. Otherwise a
+-- crash of the server may undo a confirmed write, and a lease may be given twice. A standby
+-- accepts no writes: run doctor on the primary.
 --
 -- Remedy:  alter system set fsync = on; alter role … reset synchronous_commit; and so on. If the
 --          database may be lost at any time, as in tests: doctor --throwaway.

@@ -1,12 +1,12 @@
 -- The schema matches this release exactly.
 --
 -- The schema steps that were applied have the text of this release. The library has the number and
--- the hash of this release. The catalog has every function, word for word, and every named
--- constraint and index.
+-- the hash of this release. The database has every function, with exactly the body of this
+-- release, and every CHECK and UNIQUE constraint and every index that the schema steps name.
 --
--- Remedy:  flowfabric db migrate. If a function differs, first set library_hash in ff.meta to null:
---          the command re-creates functions only if the stored hash differs. Re-create a constraint
---          or an index by hand, as in the schema step (flowfabric db sql).
+-- Remedy:  flowfabric db migrate. This command re-creates functions only if the hash in ff.meta
+--          differs. So if a function differs, first set library_hash in ff.meta to null. Re-create
+--          a constraint or an index by hand, as in the schema step (flowfabric db sql).
 select 'error' as level,
        case when p.oid is null then format('the function ff.%s is missing', f.name)
             else format('the function ff.%s differs from this release', f.name)

@@ -1,14 +1,15 @@
--- Indexes and constraints are valid, the tables have no triggers or rules of other software, and
--- all events are visible to readers.
+-- Indexes are valid, the tables have no triggers or rules of other software, and all events are
+-- visible to readers.
 --
--- An invalid index finds nothing. A trigger or a rule changes the effect of the engine's
+-- Queries do not use an invalid index. A trigger or a rule changes the effect of the engine's
 -- statements. Each event carries the transaction number that its server gave it. If a dump is
 -- restored into a server with lower transaction numbers, readers do not see the restored events
--- until that server has reached their numbers.
+-- until that server has reached their numbers. In a distributed database, transaction numbers are
+-- not checked.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
---          the events instead. For events from a dump: before anything else runs, begin a new
---          generation in each partition p: select ff._raise_generation(p::smallint).
+--          the events instead. For events from a dump: before any worker or client runs, begin a
+--          new generation in each partition p: select ff._raise_generation(p::smallint).
 select 'error' as level, format('the index %s is not valid', i.indexrelid::regclass) as problem
 from pg_catalog.pg_index i
 join pg_catalog.pg_class c on c.oid = i.indrelid

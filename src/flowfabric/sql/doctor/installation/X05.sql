@@ -1,10 +1,13 @@
 -- The server has free resources and cleans up.
 --
--- Autovacuum is on. No transaction and no replication slot is so old that dead rows pile up.
--- Connections are free. The clocks of this machine and of the server differ by less than 2 s.
+-- Autovacuum is on, for the server and for each table of ff, and freezes rows in time. No
+-- transaction has been open for more than 10 minutes, and no replication slot holds back more than
+-- 10 million transactions: both keep dead rows from being removed. At most 80 % of the connections
+-- are in use. The clocks of this machine and of the server differ by at most 2 s.
 --
--- Remedy:  alter system set autovacuum = on; end the transaction (pg_terminate_backend) or drop the
---          replication slot; raise max_connections or use a pooler; run a time service.
+-- Remedy:  For autovacuum: alter system set autovacuum = on. For an old transaction: end it
+--          (pg_terminate_backend). For a replication slot: drop it. For connections: raise
+--          max_connections, or use a pooler. For the clocks: run a time service.
 select 'warning' as level, 'autovacuum is off' as problem
 from pg_catalog.pg_settings s
 where s.name in ('autovacuum', 'track_counts') and s.setting = 'off'

@@ -1,14 +1,15 @@
 -- A distributed database is distributed as a whole.
 --
--- Every table is in its place. Small tables are on every node, and the tables of workers are on the
--- coordinator. All other tables are distributed by partition, like ff.execution. Every function is
--- on every node, and a call of a public function runs on the node of its partition. If a function
--- is not delegated to that node, it still answers, but slowly and on the coordinator. All nodes are
--- active and have the metadata of Citus, and every partition has a generation of events that names
--- a node. On a single server there is nothing to check.
+-- Tables without a partition are on every node, and the tables of workers are on the coordinator.
+-- All other tables are distributed by partition, like ff.execution. Every function is on every
+-- node. A public function whose first argument is the partition is delegated: a call runs on the
+-- node of that partition. Without delegation the function still answers, but slowly and on the
+-- coordinator. No other function is delegated. All nodes are active and have the metadata of
+-- Citus. Every partition has a generation of events that names a node. On a single server there is
+-- nothing to check.
 --
--- Remedy:  flowfabric db distribute, on the coordinator: it adds everything that is missing. For a
---          node: select citus_activate_node('HOST', PORT).
+-- Remedy:  flowfabric db distribute, on the coordinator: it adds everything that is missing. If a
+--          node is not active or has no metadata: select citus_activate_node('HOST', PORT).
 select 'error' as level,
        case when p.logicalrelid is null then format('the table ff.%s is not distributed', c.relname)
             else format('the table ff.%s is distributed in another way', c.relname) end as problem

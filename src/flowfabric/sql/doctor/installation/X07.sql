@@ -1,8 +1,9 @@
 -- No subscription has lost events or keeps events from being trimmed, and no webhook is disabled.
 --
--- If a subscription has not acknowledged an event, the event stays for a while after it is due to
--- be trimmed. After that time the event is trimmed, acknowledged or not. The consumer of the
--- subscription then raises CursorExpired or continues with later events, as its policy says.
+-- If a subscription has not acknowledged an event, the event stays after it is due to be trimmed,
+-- for the time that the subscription sets (`keep`). After that time the event is trimmed,
+-- acknowledged or not. The consumer of the subscription then raises CursorExpired or continues
+-- with later events, as its policy says.
 --
 -- Remedy:  Start the consumer of the subscription, or make it faster. If nobody needs the
 --          subscription: flowfabric subscription rm NAME. If events are lost: flowfabric

@@ -1,6 +1,7 @@
 -- The usage of an open budget is within its hard limits, unless the budget only warns.
 --
--- A budget whose limit was lowered below its usage is shut, so it is not checked here.
+-- Only open budgets are checked. If an operator lowers a limit below the usage, the budget is
+-- shut.
 --
 -- Holds:   always
 -- Reads:   the database

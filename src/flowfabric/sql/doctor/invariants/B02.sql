@@ -1,5 +1,5 @@
--- A budget is shut if and only if the used and refused amounts of a dimension together reach its
--- hard limit. A budget that only warns is never shut.
+-- A budget is shut if and only if, in at least one dimension, the used and the refused amount
+-- together reach the hard limit. A budget that only warns is never shut.
 --
 -- Reports of usage and operators' calls shut and open a budget. Claims only read whether it is
 -- shut.

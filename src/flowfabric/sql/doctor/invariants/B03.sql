@@ -1,4 +1,4 @@
--- The usage of a budget includes every amount in its ledger.
+-- In the current period, the usage of a budget is at least the sum of the amounts in its ledger.
 --
 -- ff.record_spend adds an amount to the ledger and to the usage in one transaction.
 -- ff.release_budget takes an amount of the current period back from both.

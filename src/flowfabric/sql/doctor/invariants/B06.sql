@@ -1,6 +1,7 @@
--- A budget has a next reset if and only if it has a period, and it is reset on time.
+-- A budget has a next reset if and only if it has a period, and each reset happens on time.
 --
--- A reconciler resets a budget when its period ends, and sets the next reset.
+-- A reconciler resets a budget when its period ends, and sets the next reset. A next reset without
+-- a period, or a period without a next reset, is an error at once.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database

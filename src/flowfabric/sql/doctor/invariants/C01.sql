@@ -1,4 +1,5 @@
--- While an execution waits for runs, ff.run_wait lists these runs. At other times it lists none.
+-- While an execution waits for runs, ff.run_wait lists these runs. At other times ff.run_wait
+-- lists no runs for the execution.
 --
 -- All listed runs belong to the current wait. The number of runs that have not ended is at least
 -- the number that the execution still needs.

@@ -1,12 +1,13 @@
 -- No execution waits for a run that has ended.
 --
--- A run that others wait for is marked as awaited, so that its end is propagated. Once it has
--- ended, the executions that waited for it are woken, or the propagation is recorded as pending.
+-- A run that others wait for is marked as awaited, so that its end is propagated. Once the run has
+-- ended, one of two things is true: the executions that waited for the run are woken, or the row
+-- of the run says that the propagation is pending.
 --
 -- Holds:   always
 -- Reads:   the database
 -- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits again and
---          finds the end.
+--          sees that the run has ended.
 select 'C02' as name, w.partition_key, w.waiter_id as execution_id,
        format('waits for %s, which %s', w.target_id,
               case when t.execution_id is null then 'is gone'

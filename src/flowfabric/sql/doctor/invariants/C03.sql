@@ -1,8 +1,8 @@
 -- A child that is bound to its parent ends with the parent.
 --
 -- A bound child is unfinished only in two cases. Either its parent is unfinished and marked as
--- awaited, so that the end of the parent will be propagated. Or the parent has ended, and the
--- propagation is recorded as pending.
+-- awaited, so that the end of the parent will be propagated. Or the parent has ended, and its row
+-- says that the propagation is pending.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -5,8 +5,8 @@
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
---          locks one of the executions: find it in pg_stat_activity.
+-- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
+--          transaction locks one of the executions: find that transaction in pg_stat_activity.
 select 'C04' as name, e.partition_key, e.execution_id,
        format('it ended at %s, and its end is not yet propagated', e.terminal_at) as problem,
        e.terminal_at < t.now - interval '150 s' and t.is_worked as is_stuck

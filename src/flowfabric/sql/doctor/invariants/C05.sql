@@ -1,8 +1,8 @@
 -- The parent of every child exists, or was trimmed.
 --
--- The parent existed when its handler submitted the child, in the same namespace. The parent may
--- have been trimmed later. If nothing was ever trimmed, or if the parent still has events, the
--- parent must exist.
+-- The parent is another execution of the same namespace. It existed when its handler submitted the
+-- child, and may have been trimmed later. A missing parent is reported only if no trim can explain
+-- it: no event of the partition was ever trimmed, and ff.event_trim does not list the parent.
 --
 -- Holds:   always
 -- Reads:   everything

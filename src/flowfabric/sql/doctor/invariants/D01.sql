@@ -1,7 +1,8 @@
--- An idempotency key leads to an execution of its own namespace.
+-- An idempotency key in force leads to an execution of its own namespace.
 --
--- The execution of a key may have been trimmed before the key expired. If nothing was ever trimmed,
--- or if the execution still has events, it must exist.
+-- The execution may have been trimmed before the key expired. A missing execution is reported only
+-- if no trim can explain it: no event of the partition was ever trimmed, and ff.event_trim does
+-- not list the execution.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,7 +1,7 @@
--- A flow stores the right number of its members and edges.
+-- A flow stores the numbers of its members and its edges correctly.
 --
--- The counts change with the graph. A flow that has lost members to a trim keeps its old counts and
--- is not checked.
+-- The stored numbers change with the graph. A flow that has lost members to a trim keeps its old
+-- numbers and is not checked.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- An edge leads from one member of its flow to another.
 --
 -- The upstream and the downstream are two different members that exist. Both are in the partition
--- and the flow of the edge. A trim of a member also removes its edges.
+-- and the flow of the edge, and that flow exists. A trim of a member also removes its edges.
 --
 -- Holds:   always
 -- Reads:   executions

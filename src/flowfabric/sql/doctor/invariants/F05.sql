@@ -1,13 +1,14 @@
--- The counts of a group match its edges.
+-- The counts of an edge group match its edges.
 --
--- Every edge belongs to a group of its downstream. `n` counts the edges. The other counts say how
--- many edges were resolved by a success, by a skip, and by any other outcome. A flow that has lost
--- members to a trim has lost edges too, and its groups keep their old counts.
+-- Every edge belongs to an edge group of its downstream. `n` counts the edges of the group. The
+-- other counts say how many of them were resolved by a success, by a skip, and by any other
+-- outcome. If a flow has lost members to a trim, their edges are gone too, but the counts stay. In
+-- such a flow, the counts may be higher than the edges, but not lower.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  The member may wait forever or start too early: look at its edges with `flowfabric
---          doctor --explain <id>`, then cancel it or replay it.
+--          doctor --explain <id>`, then cancel the member or replay it.
 select 'F05' as name, coalesce(g.partition_key, c.partition_key) as partition_key,
        coalesce(g.downstream_id, c.downstream_id) as execution_id,
        format('group %s counts %s edges, %s succeeded, %s failed, %s skipped; it has %s, %s, %s, '

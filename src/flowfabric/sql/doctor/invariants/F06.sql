@@ -1,12 +1,12 @@
 -- An edge is resolved only by an end of its upstream.
 --
--- The upstream has ended with the outcome that the edge names. If the upstream was replayed after
--- that, its events still show that outcome. Only success satisfies an edge.
+-- The upstream has ended with the outcome that the edge names. If the upstream was replayed later,
+-- its events still show that outcome. Only the outcome success satisfies an edge.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member may have been released or skipped without cause: check what it did, then
---          replay the upstream.
+-- Remedy:  The downstream member may have started or been skipped without cause: check what that
+--          member did, then replay the upstream.
 select 'F06' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is %s by the outcome %s of %s, which is %s', d.edge_id, d.resolution,
               coalesce(d.outcome::text, 'none'), d.upstream_id,

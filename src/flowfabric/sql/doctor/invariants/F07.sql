@@ -1,14 +1,15 @@
--- A group is decided exactly when its policy says so, and stays decided.
+-- An edge group is decided as soon as its policy allows a decision, and not before.
 --
--- all_of needs a success on every edge, any_of needs a success on one edge, and a quorum needs
--- successes on k edges. A group is impossible when too many upstreams have ended without success. A
--- decided group stores k and the number of its edges (n) at that time, because edges may be added
--- later.
+-- A decided group is satisfied or impossible. It is satisfied when enough edges have a success:
+-- all edges for all_of, one edge for any_of, k edges for a quorum. It is impossible when so many
+-- upstreams have ended without success that enough successes can no longer be reached. A decided
+-- group stores the number of successes that it needed and the number of its edges at that time,
+-- because edges may be added later.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  If the group should be satisfied: cancel the member and replay it. If it was decided too
---          early: check what the member did.
+-- Remedy:  If the group should be satisfied: cancel the member and replay it. If the group was
+--          decided too early: check what the member did.
 select 'F07' as name, g.partition_key, g.downstream_id as execution_id,
        format('group %s, %s%s of %s, is %s with %s succeeded, %s failed, %s skipped; decided at '
               '%s with k %s of %s', g.group_no, g.policy, ' ' || g.k, g.n, g.state, g.succeeded,

@@ -1,9 +1,10 @@
--- A member waits for dependencies if and only if one of its groups is pending.
+-- A member waits for dependencies only while one of its edge groups is pending. A member that has
+-- not started is not eligible while such a group has an unresolved edge.
 --
--- A member that waits for dependencies has a pending group with an unresolved edge. If a member has
--- not started and may be claimed, all applied edges of its pending groups are resolved. Two kinds
--- of waits are checked elsewhere. C01 checks waits for runs. F12 and F13 check the members of a
--- cancelled flow, which wait to be cancelled.
+-- An applied edge is unresolved until the end of its upstream is propagated to it. The pending
+-- group that a member waits for has at least one edge that is not resolved. Two kinds of waits are
+-- checked elsewhere. C01 checks waits for runs. F12 and F13 check the members of a cancelled flow,
+-- which wait to be cancelled.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,10 +1,11 @@
--- A member whose groups are all satisfied does not wait for them, and a member with an impossible
--- group has ended.
+-- A member whose edge groups are all satisfied does not wait for dependencies, and a member with
+-- an impossible edge group has ended.
 --
 -- The transaction that satisfies the last group makes the member eligible. The transaction that
--- makes a group impossible ends the member: it is skipped, or cancelled if its flow is cancelled. A
--- skipped member stays skipped while one of its groups is impossible. If the replay of an upstream
--- reopens that group, the member is replayed too.
+-- makes a group impossible ends the member: the member is skipped, or cancelled if its flow is
+-- cancelled. Only a member on the backlog of a cancelled flow may end later. A skipped member has
+-- an impossible group. If the replay of an upstream reopens that group, the member is replayed
+-- too.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,12 +1,13 @@
 -- No edge waits for an upstream that has ended.
 --
--- An upstream with downstreams is marked as awaited, so that its end is propagated. Once it has
--- ended, its edges are resolved, or the propagation is recorded as pending (C04 checks this). A
--- replay of the downstream may reopen an edge. Such an edge waits for a later end of its upstream.
+-- An upstream with downstreams is marked as awaited, so that its end is propagated. Once the
+-- upstream has ended, one of two things is true: its edges are resolved, or its row says that the
+-- propagation is pending (C04 checks this). There is one exception. A replay of the downstream may
+-- reopen an edge, and such an edge waits for a later end of its upstream.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric replay` the upstream; or cancel the waiting member.
+-- Remedy:  Replay the upstream: `flowfabric replay <id>`. Or cancel the waiting member.
 select 'F10' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s waits for %s, which %s', d.edge_id, d.upstream_id,
               case when u.phase = 'terminal' then 'has ended'

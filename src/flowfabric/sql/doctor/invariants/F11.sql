@@ -1,15 +1,15 @@
 -- Upstreams that are no longer needed are soon cancelled.
 --
--- When a group is decided, it no longer needs its unfinished upstreams. If its policy says so, they
--- are cancelled. The transaction that decides the group cancels as many of them as it can, and
--- stores a list of the others in the group. The reconciler edge_cancel_dispatcher of any worker
--- cancels the listed upstreams within seconds. Only a decided group has a list, and the list has
--- only upstreams of the group.
+-- When an edge group is decided, it no longer needs its unfinished upstreams. If the policy of the
+-- group says so, these upstreams are cancelled. The transaction that decides the group cancels as
+-- many of them as it can, and stores a list of the others in the group. The reconciler
+-- edge_cancel_dispatcher of any worker cancels the listed upstreams within seconds. Only a decided
+-- group has a list, and the list has only upstreams of the group.
 --
 -- Holds:   soon, within 35 s; an error after 350 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
---          locks one of the upstreams: find it in pg_stat_activity.
+-- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
+--          transaction locks one of the upstreams: find that transaction in pg_stat_activity.
 select 'F11' as name, g.partition_key, g.downstream_id as execution_id,
        format('group %s has had %s upstreams to cancel since %s', g.group_no,
               cardinality(g.cancel_members), g.cancel_enqueued_at) as problem,

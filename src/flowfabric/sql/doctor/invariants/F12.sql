@@ -1,13 +1,13 @@
--- A cancelled flow soon ends, and its backlog lists no ended member.
+-- Soon after a flow is cancelled, its members have ended and its backlog is gone.
 --
 -- The client that cancels a flow also ends its members, as far as it can. The reconciler
 -- cancel_backlog of any worker ends the other members. Under the policy cancel_pending, a running
--- member may finish first.
+-- member may finish first. The time counts from the instant at which the backlog is due.
 --
 -- Holds:   soon, within 50 s; an error after 500 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or read the logs of the running workers. If they are fine, a transaction
---          locks one of the members: find it in pg_stat_activity.
+-- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
+--          transaction locks one of the members: find that transaction in pg_stat_activity.
 select 'F12' as name, h.partition_key, m.execution_id,
        format('flow %s should have been %s by %s, but %s', h.flow_id,
               case h.policy when 'cancel_all' then 'cancelled' else 'drained' end, h.due_at,

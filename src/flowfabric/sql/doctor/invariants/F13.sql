@@ -1,7 +1,8 @@
 -- The backlog of a cancelled flow lists every member that must still end.
 --
--- Every member that is unfinished when its flow is cancelled is on the backlog, unless the policy
--- lets members continue. Only members of cancelled flows are on a backlog.
+-- The backlog lists every member that is still unfinished after its flow was cancelled, unless the
+-- policy of the cancellation lets members continue. A backlog lists only members of its own flow,
+-- and that flow is cancelled.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,8 @@
--- The revision of a graph counts its changes.
+-- The revision of a graph counts at least its members and edges.
 --
--- Each added member and each added edge raises the revision. So the revision is at least the number
--- of members and edges. A call that adds an edge names the revision that it has read.
+-- Each added member and each added edge raises the revision. A call that adds an edge names the
+-- revision that the caller has read. The time of the last change is not before the creation of the
+-- flow.
 --
 -- Holds:   always
 -- Reads:   executions

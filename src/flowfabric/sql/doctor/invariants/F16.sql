@@ -1,14 +1,14 @@
 -- Every result that a member was promised exists.
 --
--- A satisfied edge has a result: the upstream has it, or it was kept when the upstream was
--- replayed. A kept result belongs to an existing execution. A satisfied group had enough satisfied
--- edges for its policy when it was decided. The member does not receive the results of edges that
--- were satisfied later.
+-- A satisfied edge has a result: the result of its upstream, or a kept result if the upstream was
+-- replayed. A kept result belongs to an existing execution. When a satisfied edge group was
+-- decided, it had as many satisfied edges as its policy needs. The member receives the results of
+-- these edges only, not of edges that were satisfied later.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  The member would start without its input, or with a wrong one: cancel it before a worker
---          claims it, replay its upstream, then replay it.
+-- Remedy:  The member would start without its input, or with a wrong one. Cancel the member before
+--          a worker claims it, replay the upstream, then replay the member.
 select 'F16' as name, d.partition_key, d.downstream_id as execution_id,
        format('edge %s is satisfied by %s, which is %s%s', d.edge_id, d.upstream_id, u.public_state,
               case when d.kept_version is not null

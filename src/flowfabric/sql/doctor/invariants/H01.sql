@@ -1,9 +1,10 @@
 -- Every end has submitted its hooks.
 --
--- When an execution ends, it submits one execution for each hook that is in force for its task.
--- This check looks for these submitted executions. If one was trimmed, its events must still exist.
--- Only executions that ended in the last 23 hours are checked, because events may be trimmed after
--- a day.
+-- The end of an execution submits one execution for each hook that is in force for its task. This
+-- check looks for the submitted execution. If that execution was trimmed, its events must still
+-- exist. Executions of hooks have no hooks. Only executions that ended in the last 23 hours are
+-- checked, because events may be trimmed after a day. Hooks that were declared less than 10 s
+-- before the end are not checked.
 --
 -- Holds:   always
 -- Reads:   executions

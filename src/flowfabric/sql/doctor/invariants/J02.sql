@@ -1,8 +1,8 @@
--- No earlier step is missing.
+-- No step is missing from a journal.
 --
--- Each step names the step that was recorded last before it started. That earlier step must exist,
--- because a replay deletes a step only together with all later steps. If a step were missing, a
--- later run would repeat its work.
+-- When a step starts, it stores the position of the step that was recorded last (`follows`). A
+-- step must exist at that position, because a replay deletes a step only together with all later
+-- steps. If a step were missing, a later run of the handler would repeat its work.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- An execution has the right trim_at, the time at which it will be trimmed.
 --
--- trim_at is the end of the execution plus the retention that its policy sets. It is null until the
--- execution has ended, and stays null if the policy sets no retention.
+-- trim_at is the end of the execution plus the retention that its policy sets. trim_at is null
+-- until the execution has ended, and stays null if the policy sets no retention.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,8 @@
 -- Rows past their retention are soon trimmed.
 --
 -- This covers executions whose policy sets a retention, events that outlived their execution, and
--- expired keys. Each of the three has a reconciler, which runs every minute.
+-- expired idempotency keys. Each of the three has a reconciler, which runs every minute. A child
+-- is kept until its parent has ended, and a member until its flow has ended.
 --
 -- Holds:   soon, within 5 min; an error after 1 h while a worker is alive
 -- Reads:   the database

@@ -1,11 +1,12 @@
--- The history of attempts has no gap and matches the count.
+-- The history of attempts has no gap, and its length matches the number of attempts.
 --
--- The latest attempt is on the row of the execution. Earlier attempts are in ff.attempt, numbered
--- from 0.
+-- The latest attempt is on the row of the execution. Earlier attempts are in ff.attempt, the
+-- history, numbered from 0.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  None is needed for the engine to continue; the events tell what the lost attempt did.
+-- Remedy:  None is needed for the engine to continue. The events tell what the missing attempt
+--          did.
 select 'L01' as name, e.partition_key, e.execution_id,
        format('%s attempts in the history, numbered %s to %s, of an execution with %s attempts',
               coalesce(h.number, 0), h.lowest + 1, h.highest + 1, e.total_attempt_count) as problem

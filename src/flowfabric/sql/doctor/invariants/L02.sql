@@ -1,8 +1,10 @@
--- No lease is given twice, and every live lease is on its row.
+-- No lease id is used twice for one execution, and every live lease is on the row of its
+-- execution.
 --
--- A lease id names one period in which one worker owned one execution. While the lease is live or
--- has just expired, its id is on the row. Later the id moves to last_lease_id, and after that to
--- the history. It is never in two of these places.
+-- In one execution, a lease id names one period in which one worker had the lease. While the lease
+-- is live, or expired and not yet reclaimed, its id is in the column lease_id. Later the id is in
+-- the column last_lease_id, and after that in the history of attempts (ff.attempt). The id is
+-- never in two of these places.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,7 @@
 -- No attempt appears twice.
 --
--- An attempt is on the row of the execution or in the history, never in both.
+-- An attempt is on the row of the execution or in the history (ff.attempt), never in both, and
+-- never twice in the history.
 --
 -- Holds:   always
 -- Reads:   executions

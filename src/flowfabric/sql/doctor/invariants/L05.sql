@@ -1,13 +1,14 @@
 -- Epochs rise from attempt to attempt.
 --
--- Outside systems compare epochs to tell an old holder from the current one. Each lease has a
+-- Outside systems compare epochs to tell an old holder from the current holder. Each lease has a
 -- higher epoch than all earlier leases of the execution. This check compares the epochs of
 -- attempts; O02 compares the epochs of events. Every attempt begins with a new lease, so the epoch
--- is at least the number of attempts.
+-- of the execution is at least the number of its attempts.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  A system guarded by ctx.epoch may have accepted an old holder: check its effects.
+-- Remedy:  An outside system that compares ctx.epoch may have accepted a call of an old holder:
+--          check the effects of that call.
 select 'L05' as name, a.partition_key, a.execution_id,
        format('epoch %s of attempt %s is followed by %s', a.epoch, a.attempt_index + 1,
               a.next_epoch) as problem

@@ -1,7 +1,7 @@
 -- An attempt ends once, and its record says how.
 --
--- The latest attempt has an end if and only if the execution is terminal or waits for another
--- attempt. An attempt in the history always has an end.
+-- The latest attempt has an end if and only if the execution has ended or waits for a new attempt.
+-- An attempt in the history (ff.attempt) always has an end, which is not before its start.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- An expired lease is soon marked as expired.
 --
--- The reconciler lease_expiry of any worker marks it within seconds. Until then no other worker can
--- reclaim the execution.
+-- The reconciler lease_expiry of any worker marks the lease within seconds. Until then no other
+-- worker can reclaim the execution.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database

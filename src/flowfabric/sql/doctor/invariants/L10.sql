@@ -1,7 +1,9 @@
--- An execution whose worker vanished is soon reclaimed.
+-- An execution that lost its lease is soon reclaimed.
 --
--- If a live worker covers the route and the lane is open, the execution should not stay unclaimed.
--- It may stay unclaimed for a while if all workers are busy with higher priorities.
+-- A lease is lost when it expires or is revoked. An execution without its lease is reported if its
+-- lane is active and a live worker covers its route. It may stay unclaimed for a while if all
+-- workers are busy with higher priorities. Executions that must wait before the reclaim are not
+-- reported.
 --
 -- Holds:   soon, within 10 min; never an error
 -- Reads:   the database

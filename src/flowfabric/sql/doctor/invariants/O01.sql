@@ -1,7 +1,8 @@
--- Every end has exactly one event, and the last of these events matches the outcome.
+-- Every end has exactly one event, and the last event of a terminal execution has its outcome.
 --
 -- Each replay follows an end. So an execution has had one end for each replay, and one more if it
--- is terminal now. Replays that an upstream caused count too.
+-- is terminal now. Replays that an upstream caused count too. The outcome of each end's event fits
+-- its kind, for example success and `completed`.
 --
 -- Holds:   always
 -- Reads:   executions

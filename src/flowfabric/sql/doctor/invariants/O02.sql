@@ -1,15 +1,17 @@
 -- The leases of an execution follow one another, and its events and its row agree about them.
 --
--- A lease begins once and ends once. If the holder ended the lease, the event of its end has the
--- same epoch as the event of its beginning. If somebody else ended it, the epoch is higher by one.
--- If an execution ends after its lease expired or was revoked, the event of the end names that
--- lease again. The last lease that began is live if and only if the execution is leased. No lease
--- has a higher epoch than the execution. Otherwise the next lease would repeat an epoch.
+-- A lease begins once and ends once. If the holder ended the lease, or the lease expired, the
+-- event of its end has the same epoch as the event of its beginning. If somebody else ended the
+-- lease, the epoch of that event may be higher by one. An execution may end, or be scheduled for a
+-- retry, after its lease expired or was revoked; the event of this names the lost lease again. If
+-- the execution is leased, the last event that names a lease is the beginning of that lease;
+-- otherwise it is no beginning. No event has a higher epoch than the execution, because the next
+-- lease could then repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Two workers may have held the execution at once: compare their effects outside the
---          database. Revoke the lease if one is live.
+--          database. If the execution is leased, revoke the lease.
 with reborn as materialized (
   -- If an id was used again after a trim, only its last use counts.
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since

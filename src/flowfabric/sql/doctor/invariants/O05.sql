@@ -6,9 +6,9 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  An execution was deleted by hand: restore it from a backup. If the deletion was
---          intended, insert a row for it into ff.event_trim, and the event_trimmer deletes its
---          events.
+-- Remedy:  An execution was deleted by hand: restore the execution from a backup. If the deletion
+--          was intended, insert a row with the id of the execution into ff.event_trim. The
+--          reconciler event_trimmer then deletes the events.
 select 'O05' as name, v.partition_key, v.execution_id,
        format('%s events without an execution, the last one of %s', count(*),
               max(v.occurred_at)) as problem

@@ -1,8 +1,9 @@
 -- Every replay and every cancellation of a flow has its event.
 --
 -- The replay count of an execution equals the number of its events `replayed`. Replays that an
--- upstream caused are left out of both numbers. A flow may be cancelled again with a stricter
--- policy. Each of these cancellations has its own event.
+-- upstream caused are left out of both numbers. Each cancellation of a flow writes an event, and a
+-- flow may be cancelled again with a stricter policy. So a cancelled flow has at least one such
+-- event, and any other flow has none.
 --
 -- Holds:   always
 -- Reads:   executions

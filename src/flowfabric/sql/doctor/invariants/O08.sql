@@ -1,11 +1,13 @@
 -- The priority of an execution matches its events.
 --
--- The last event that changed the priority has the present value. If no event changed it, the event
--- of the submission has the value. The event of a submission leaves out the value 0.
+-- The last event that changed the priority has the present value. If no event changed the
+-- priority, the event of the submission has the present value. The event of a submission leaves
+-- out the value 0.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric priority <id> <number>` sets it, with an event. Find out who wrote the row.
+-- Remedy:  `flowfabric priority <id> <number>` sets the priority, with an event. Find out who
+--          wrote the row.
 select 'O08' as name, e.partition_key, e.execution_id,
        format('priority %s, but its events say %s', 9000 - e.rank,
               coalesce(l.priority, 0)) as problem

@@ -1,13 +1,16 @@
 -- A schedule is consistent.
 --
--- It has one rule and a route in its own namespace, and its app is known. It has a next time if and
--- only if it is active, and a last time if and only if it has fired. The next time is before the
--- year 9999. Its last execution, if it still exists, is in its namespace.
+-- A schedule has one rule, a cron rule or an interval, and a route in its own namespace. Its app
+-- is known. The schedule has a next time if and only if it is neither paused nor orphaned, and a
+-- last time if and only if it has fired. The next time is before the year 9999. If the execution
+-- that the schedule submitted last still exists, that execution is in the namespace of the
+-- schedule.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Restart a worker of the app: it declares its schedules again. `flowfabric schedule
---          pause` and `resume` set a next time; `schedule forget` removes an orphaned schedule.
+-- Remedy:  Restart a worker of the app: the worker declares its schedules again. `flowfabric
+--          schedule pause` and `resume` set a next time; `schedule forget` removes an orphaned
+--          schedule.
 select 'P01' as name, null::smallint as partition_key, e.execution_id,
        format('schedule %s of %s is %s: next %s, last %s, fired %s times, rule %s, %s, %s, %s',
               s.name, s.app, s.state, coalesce(s.next_at::text, 'no time'),

@@ -1,7 +1,7 @@
 -- A due schedule soon fires.
 --
--- Any worker of its app fires it, within a second if the process is not overloaded. A schedule of a
--- draining or disabled lane waits until the lane is open.
+-- Any worker of the app fires a due schedule, within a second if the process of the worker is not
+-- overloaded. If the lane is draining or disabled, the schedule waits and is not reported.
 --
 -- Holds:   soon, within 60 s; an error after 10 min while a worker that knows its task is alive
 -- Reads:   the database

@@ -1,13 +1,13 @@
 -- A gate counts exactly the leases and holds under it.
 --
--- A hold is a slot that ff.check_admission took. A release is a slot that was given back. The check
--- subtracts releases that no claim has counted yet. It reads one snapshot, so the numbers match at
--- any moment.
+-- A hold is a slot that ff.check_admission took. A release is a slot that was given back. The
+-- check subtracts releases that no claim has counted yet. The query reads one snapshot, so the
+-- numbers match at any moment.
 --
 -- Holds:   always
 -- Reads:   everything
--- Remedy:  Stop the workers, then set the column `running` of the gate to the number of leases and
---          holds, and delete its releases.
+-- Remedy:  Stop the workers. Set the column `running` of the gate to the number of leases and
+--          holds, and delete the rows of the gate in ff.gate_release.
 with leased as materialized (
   select e.partition_key, g.id, count(*) as slots
   from ff.execution e

@@ -1,6 +1,8 @@
 -- Each gate of a quota has the limits in force, or a share of them.
 --
--- With several partitions each gate has its share, and all shares together are at most the limit.
+-- If an operator has set limits for the key, these are in force; else the limits that an operator
+-- has set for all keys; else the limits of the quota. With several partitions each gate has its
+-- share of the limits, and all shares together are at most the limits.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -4,7 +4,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric unblock <id>`: the next claim puts it into the right line.
+-- Remedy:  `flowfabric unblock <id>`: the next claim puts the execution into the right line.
 select 'Q03' as name, e.partition_key, e.execution_id,
        format('in the line of %s, which is %s', e.line_id,
               case when y.gate_id is null then 'missing' else 'none of its gates' end) as problem

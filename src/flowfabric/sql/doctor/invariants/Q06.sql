@@ -1,7 +1,8 @@
--- No counter of a gate is negative, and a gate with a rate has 62 slices.
+-- No counter of a gate is negative, and the counters of starts have the right number.
 --
--- `running` counts leases and slots held outside executions. Each slice counts the starts in a
--- sixtieth of the window.
+-- `running`, less the releases that no claim has counted yet, is the number of leases and holds.
+-- If a gate has counted starts, `slices` has 62 counters, each for the starts in a sixtieth of the
+-- window. A gate has a rate if and only if it has a window.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,11 +1,12 @@
--- A grant is for an execution that waits for a worker.
+-- The execution of a grant exists, has not ended and is not leased.
 --
 -- The grant is removed when the execution is claimed, ends or is trimmed. The primary key of the
 -- table allows at most one grant per execution.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Wait at most a minute: the grant expires, and the grant_reaper removes it.
+-- Remedy:  Wait at most a minute: the grant expires, and the reconciler grant_reaper removes the
+--          grant.
 select 'R01' as name, g.partition_key, g.execution_id,
        case when e.execution_id is null then format('a %s grant without an execution', g.kind)
             else format('a %s grant of an execution that is %s, %s', g.kind, e.phase, e.ownership)

@@ -1,10 +1,11 @@
 -- An expired grant is soon removed.
 --
--- Claims ignore it from the moment it expires, so nothing waits for its removal.
+-- Claims ignore a grant from the moment it expires, so nothing waits for its removal.
 --
 -- Holds:   soon, within 20 s; an error after 200 s while a worker is alive
 -- Reads:   the database
--- Remedy:  Start a worker, or read the logs of the running workers for the grant_reaper.
+-- Remedy:  Start a worker, or read the logs of the running workers for the reconciler
+--          grant_reaper.
 select 'R02' as name, g.partition_key, g.execution_id,
        format('the grant for %s expired at %s and was not removed', g.worker_instance_id,
               g.expires_at) as problem,

@@ -1,6 +1,7 @@
 -- A grant is short-lived and well-formed.
 --
--- It lives between a millisecond and a minute, and stores a SHA-256 of its key.
+-- A grant expires between a millisecond and a minute after it was issued. It stores the SHA-256 of
+-- its key.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,7 @@
--- An execution has an owner if and only if it is active.
+-- The ownership of an execution is `unowned` if and only if the execution is not active.
 --
--- The owner is the worker that has the lease. After the lease was lost, the execution stays active
--- until another worker reclaims it. If a waiting execution had an owner, two workers could run it
--- at once.
+-- An active execution is leased, or has lost its lease and waits for another worker to reclaim it.
+-- If an execution in another phase had a lease, two workers could run it at once.
 --
 -- Holds:   always
 -- Reads:   executions

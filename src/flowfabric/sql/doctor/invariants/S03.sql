@@ -1,7 +1,8 @@
 -- An execution has an eligibility if and only if it is runnable.
 --
--- Two values are never stored: the phase `submitted`, and `blocked_by_lane_state`, because a claim
--- reads the state of the lane.
+-- The eligibility in other phases is `not_applicable`. Two values are never stored: the phase
+-- `submitted`, and the eligibility `blocked_by_lane_state`. A claim reads the state of the lane
+-- instead.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,8 @@
 -- A lease is complete or absent.
 --
--- If the execution is leased or its lease has expired, lease id, expiry, worker and instance are
--- all set, and an attempt exists. In every other state none of the four is set.
+-- If the execution is leased, or its lease has expired and was not yet reclaimed, four columns are
+-- set: lease_id, lease_expires_at, worker_id and worker_instance_id. An attempt exists too. In
+-- every other state none of the four is set.
 --
 -- Holds:   always
 -- Reads:   executions

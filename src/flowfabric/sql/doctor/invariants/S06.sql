@@ -1,11 +1,11 @@
 -- The attempt state matches the rest of the row.
 --
 -- The attempt state tells the next claim whether to start an attempt or to resume one. A running
--- attempt has a lease. If the execution is suspended or lost its lease, the attempt is interrupted.
--- If the execution ended without any attempt, the attempt state stays pending_first_attempt; after
--- any other end it is attempt_terminal. There is one exception. The replay of an upstream may also
--- replay a member of a flow. The member then waits for its next attempt, but its replay_count stays
--- 0.
+-- attempt has a lease. If the execution is suspended or lost its lease, the attempt is
+-- interrupted. If the execution ended without any attempt and was never replayed, the attempt
+-- state stays pending_first_attempt. After any other end it is attempt_terminal. A flow member may
+-- be replayed because its upstream was replayed, and its replay_count does not count this. So a
+-- member may have attempt_terminal or pending_replay_attempt even if its replay_count is 0.
 --
 -- Holds:   always
 -- Reads:   executions

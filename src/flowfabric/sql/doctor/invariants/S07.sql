@@ -1,10 +1,12 @@
 -- The public state follows from the row.
 --
--- It is a generated column, so only a changed definition of the table can make it differ.
+-- public_state is a generated column, so only a changed definition of the table can make it
+-- differ.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Compare the table with the table of a fresh installation; `flowfabric db sql` prints it.
+-- Remedy:  Compare the definition of ff.execution with the definition that `flowfabric db sql`
+--          prints.
 select 'S07' as name, e.partition_key, e.execution_id,
        format('public state %s, but the row implies %s', e.public_state, d.public_state) as problem
 from ff.execution e

@@ -1,8 +1,10 @@
 -- The times of an execution are in order.
 --
--- The order is: created, started, last transition, end. No time is before the previous one. The
--- engine never writes a time before the row's last transition, even if the server's clock was set
--- back.
+-- The execution was not created after its start, its last transition or its end. It did not end
+-- before it started. Its last change is not before its last transition. Its latest attempt did not
+-- start before the execution, did not end before it started, and did not start after the expiry of
+-- its lease. An execution has a start time if and only if it has an attempt. The engine never
+-- writes a time before the last transition of the row, even if the server's clock was set back.
 --
 -- Holds:   always
 -- Reads:   executions

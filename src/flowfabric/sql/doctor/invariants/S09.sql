@@ -1,13 +1,14 @@
 -- Every row has the rows that it refers to.
 --
 -- An execution is in an existing partition and on a registered route. The route is of the
--- execution's namespace, and its lane exists. A body or an ended attempt has its execution, in the
--- same partition.
+-- execution's namespace, and the lane of the route exists. A body or an ended attempt has its
+-- execution, in the same partition.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  A route or lane comes back when a worker or a client registers it again. Rows without an
---          execution are left over from a deletion by hand: restore the execution from a backup.
+-- Remedy:  A route or lane comes back when a worker or a client registers it again. A body or an
+--          attempt without an execution is left over from a deletion by hand: restore the
+--          execution from a backup.
 select 'S09' as name, e.partition_key, e.execution_id, 'the partition does not exist' as problem
 from ff.execution e
 where e.partition_key not between 0 and (

@@ -1,13 +1,14 @@
 -- The payload, policy and tags of an execution exist.
 --
--- A small payload is on the row of the execution. A large payload, the policy, the tags and the
--- creator are in the body. The row records whether a payload and a body exist. If one of them were
--- missing, a handler would be called without arguments, or retried without a policy.
+-- A payload of at most 256 bytes is usually on the row of the execution. A larger payload, the
+-- policy, the tags and the creator are in the body. The row says whether a payload and a body
+-- exist. If one of them were missing, a handler would be called without arguments, or retried
+-- without a policy.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Restore the row of ff.execution_body, or the payload, from a backup before the execution
---          is claimed again; or cancel it and submit it again.
+-- Remedy:  Restore the row of ff.execution_body, or the payload, from a backup before the
+--          execution is claimed again. Or cancel the execution and submit it again.
 select 'S11' as name, e.partition_key, e.execution_id,
        format('%s, and %s is missing', e.public_state,
               case when e.has_body and b.execution_id is null then 'its body'

@@ -1,4 +1,4 @@
--- A row of ff.execution keeps every rule of its state.
+-- A row of ff.execution obeys every rule about its state.
 --
 -- Three CHECKs of the table enforce these rules together, because a few large CHECKs cost less than
 -- many small ones. This check names the rule that a row breaks. A row that breaks a rule was

@@ -1,10 +1,10 @@
--- The waits that an open suspension names are open waits of its execution and its attempt.
+-- An open suspension names only open waits of its execution, and belongs to the latest attempt.
 --
--- A wait that is gone, taken or closed would never wake the execution.
+-- A wait that does not exist, is not open or was taken would never wake the execution.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric resume <id>`, which ends its waits; then report a bug.
+-- Remedy:  `flowfabric resume <id>` ends the suspension and its waits. Then report a bug.
 select 'U02' as name, s.partition_key, s.execution_id,
        format('its suspension waits for %s#%s, which %s', w.name, w.occurrence,
               case when x.name is null then 'does not exist'

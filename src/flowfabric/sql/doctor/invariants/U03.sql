@@ -1,7 +1,7 @@
--- A cancelled, expired or skipped execution has no open waitpoint, and a waitpoint of an approval
--- has its approval.
+-- A cancelled, expired or skipped execution has no open waitpoint. If a waitpoint belongs to an
+-- approval, the approval exists.
 --
--- A handler that returns or fails may leave waitpoints open. This is harmless: their tokens are
+-- A handler that returns or fails may leave waitpoints open. These are harmless: their tokens are
 -- refused, because the execution has ended.
 --
 -- Holds:   always

@@ -1,4 +1,5 @@
--- The waitpoints of a taken wait are closed, so that their tokens are refused.
+-- If the answer of a wait was taken, the waitpoints of the wait are closed, so that their tokens
+-- are refused.
 --
 -- A token answers one wait. After the answer was taken, the token must not answer again.
 --

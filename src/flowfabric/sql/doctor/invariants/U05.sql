@@ -1,8 +1,8 @@
 -- No suspended execution has a signal that one of its waits would take.
 --
 -- The delivery of a signal wakes the execution. If the delivery could not lock the execution, the
--- signal is in the inbox until ff.notice_signals has noticed it. Only waits for one signal or one
--- waitpoint are checked.
+-- signal is in the inbox until ff.notice_signals has noticed it. An execution with a signal in the
+-- inbox is not checked. Only waits for one signal or one waitpoint are checked.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,10 +1,10 @@
--- If signals ended a suspension, these signals exist.
+-- If signals ended a suspension, these signals exist and were noticed.
 --
--- The suspension names the signals, and each of them was noticed.
+-- The suspension names the signals that ended it.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  None: the execution has continued too early. Report a bug.
+-- Remedy:  None: the execution has continued without these signals. Report a bug.
 select 'U06' as name, s.partition_key, s.execution_id,
        format('its suspension %s was ended by signal %s, which %s', s.suspension_id, u.id,
               case when g.signal_id is null then 'does not exist'

@@ -1,7 +1,7 @@
 -- A taken signal and the wait that took it name each other.
 --
--- If a replay deleted the wait, its signals name no wait: they are spent. A signal that was noticed
--- is no longer in the inbox.
+-- If a replay deleted the wait, the signals that the wait had taken name no wait: they are spent.
+-- A signal in the inbox exists and was not noticed.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
--- Every accepted signal is in the inbox or was noticed.
+-- Every stored signal is in the inbox, was noticed, or is spent.
 --
--- Any other signal would never be taken. A noticed signal has an effect, which the feed of signals
--- shows.
+-- Any other signal would never be taken. A signal has an effect if and only if it was noticed. The
+-- view ff.signal_feed shows the effect.
 --
 -- Holds:   always
 -- Reads:   executions

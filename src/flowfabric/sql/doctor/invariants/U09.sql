@@ -1,8 +1,8 @@
 -- A due timeout of a suspension is soon applied, an expired waitpoint is soon closed, and a stored
 -- signal is soon noticed.
 --
--- Each of them has a reconciler that runs every few seconds. An expired waitpoint refuses its token
--- at once, even before it is closed.
+-- Three reconcilers do this every few seconds. An expired waitpoint refuses its token at once,
+-- even before it is closed. A waitpoint that a wait has named no longer expires.
 --
 -- Holds:   soon, within 60 s; an error after 10 min while a worker is alive
 -- Reads:   the database

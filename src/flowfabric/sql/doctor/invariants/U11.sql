@@ -6,7 +6,8 @@
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  `flowfabric key rotate NAME`; restore the row from a backup to keep its tokens valid.
+-- Remedy:  `flowfabric key rotate NAME` makes a new key. To keep the tokens of the damaged key
+--          valid, restore its row from a backup.
 select 'U11' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('the blocks of key %s do not belong together', k.kid) as problem
 from ff.hmac_key k

@@ -1,9 +1,9 @@
 -- Every suspension and every waitpoint has its execution.
 --
--- Both are written under the lock of their execution and deleted with it. A suspension or waitpoint
--- that is left over has one effect only: the token of the waitpoint would still be accepted.
--- Signals are not checked. A sender stores them without that lock, so the execution may be trimmed
--- before the sender commits.
+-- Both are written under the lock of their execution and deleted with it. If a waitpoint is left
+-- over, its token is still accepted; a suspension that is left over has no effect. Signals are not
+-- checked. A sender stores a signal without the lock of the execution, so the execution may be
+-- trimmed before the sender commits.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,6 +1,8 @@
--- The frames of a lease are numbered without overlaps. The only gaps are where frames were removed.
+-- The frames of a lease are numbered without overlaps. If all frames of the stream are durable,
+-- they are numbered without gaps, too.
 --
--- Any other gap is a lost frame. An overlap is a frame that is stored twice.
+-- Summary frames and best-effort frames may be removed, which leaves gaps. In a stream without
+-- such frames, a gap is a lost frame. An overlap is a frame that is stored twice.
 --
 -- Holds:   always
 -- Reads:   executions

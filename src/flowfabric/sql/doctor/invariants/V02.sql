@@ -1,7 +1,8 @@
--- The ids of the frames of an execution rise. The epochs of the leases that wrote the frames rise,
--- too.
+-- The ids of the frames of an execution rise, and the epochs of the leases that wrote the frames
+-- never fall.
 --
--- Readers continue after the last id that they have. A lower id would never be read.
+-- Readers continue after the last id that they have read. A frame with a lower id would never be
+-- read. Every frame has a stream, and no id is higher than the last id that the stream stores.
 --
 -- Holds:   always
 -- Reads:   executions

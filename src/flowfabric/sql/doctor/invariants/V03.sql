@@ -1,6 +1,7 @@
 -- An open stream belongs to the live lease of its execution.
 --
--- Every function that ends a lease closes the stream, so that no frame follows the end.
+-- Every function that ends a lease closes the stream, so that no frame follows the end of the
+-- lease.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,8 @@
 -- The registry of workers is consistent.
 --
--- A worker was registered no later than its last heartbeat, and has a positive liveness_ttl. Its
--- names are not empty, and its lanes, tasks and capabilities contain no null.
+-- A worker was registered no later than its last heartbeat, and has a positive liveness_ttl.
+-- worker_id and worker_instance_id are not empty. The lanes, tasks and capabilities of the worker
+-- contain no null.
 --
 -- Holds:   always
 -- Reads:   the database

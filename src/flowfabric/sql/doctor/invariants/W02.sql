@@ -1,11 +1,13 @@
 -- A silent worker is soon removed from the registry and renews no lease.
 --
--- A healthy worker sends heartbeats and renews its leases. A worker that renews leases but sends no
--- heartbeats is partly broken.
+-- A worker is silent if its last heartbeat is older than its liveness_ttl. A healthy worker sends
+-- heartbeats and renews its leases. A worker that renews leases but sends no heartbeats is partly
+-- broken; this is only a warning.
 --
 -- Holds:   soon, within 95 s; an error after 16 min while another worker is alive
 -- Reads:   the database
--- Remedy:  Read the log of the worker. `flowfabric worker` processes sweep the registry.
+-- Remedy:  Read the log of the silent worker. To remove it from the registry, start another
+--          worker: every worker sweeps the registry.
 select 'W02' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('worker %s has been silent since %s', w.worker_instance_id,
               w.heartbeat_at) as problem,

@@ -1,12 +1,13 @@
 -- Store a new token of the HTTP server.
 --
 -- The caller makes the token and sends its SHA-256, so that the token reaches neither this database
--- nor its log. p_prefix is the part of the token that lists show.
+-- nor its log. p_prefix is the beginning of the token, which lists show. If p_ttl is null, the
+-- token never expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    none
--- Repeat:   with the same id and hash, the first answer again
+-- Locks:    none; waits up to 2 s for a concurrent call that creates the same token
+-- Repeat:   the first answer again; nothing is written
 -- Rights:   operator
 drop function if exists ff.create_api_token;
 create function ff.create_api_token(

@@ -1,4 +1,8 @@
--- List tokens of the HTTP server, newest first. Neither the secrets nor their hashes are returned.
+-- List tokens of the HTTP server, the highest id first. Expired and revoked tokens are listed too.
+-- Neither the tokens themselves nor their hashes are returned.
+--
+-- If p_namespace is null, the tokens of all namespaces are listed. p_after is the last id of the
+-- previous page.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

@@ -1,12 +1,12 @@
 -- Return the key with which HTTP servers sign the leases of their workers. All servers of a
 -- database share the key, so that any server can serve any call.
 --
--- The first call makes the key inside the database. A key that a client sent could reach the log of
--- the database.
+-- The first call makes the key inside the database. If a client sent the key instead, the key could
+-- reach the log of the database.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
--- Locks:    none
+-- Locks:    none; the first call waits for a concurrent first call, without a limit
 -- Repeat:   the same key
 -- Rights:   app
 drop function if exists ff.read_server_key;

@@ -1,9 +1,11 @@
--- Revoke a token of the HTTP server. After at most 5 s no server accepts it.
+-- Revoke a token of the HTTP server. After at most 5 s no server accepts the token.
+--
+-- If p_namespace is null, the token may belong to any namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF315 api_token_not_found · WF501 forbidden
--- Locks:    the row of the token
--- Repeat:   `unchanged`
+-- Locks:    the row of the token, waiting up to 2 s
+-- Repeat:   `unchanged`, with the time of the first revocation
 -- Rights:   operator
 drop function if exists ff.revoke_api_token;
 create function ff.revoke_api_token(

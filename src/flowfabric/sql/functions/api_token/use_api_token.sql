@@ -1,15 +1,16 @@
--- Find a token by its SHA-256, return its owner and scopes, and record that it was used.
+-- Find a token by its SHA-256, record that it was used, and return its id, name, prefix, scopes and
+-- namespace. expires_in is the time until it expires, or null if it never expires.
 --
--- Returns no row if the token is unknown, expired or revoked. Also returns no row if the database
--- login of the caller may not use the namespace of the token.
+-- The call returns no row if the token is unknown, expired or revoked. It also returns no row if a
+-- namespace grant binds the login of the caller to another namespace than that of the token.
 --
--- The time of the last use is written at most once a minute. It is not written while another
--- transaction has locked the row.
+-- The time of the last use is written at most once a minute, and not while another transaction has
+-- locked the row.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
--- Locks:    the row of the token, when the time of use is written; without waiting
--- Repeat:   the same answer
+-- Locks:    the row of the token, if the time of use is written; a locked row is skipped
+-- Repeat:   the same answer with a shorter expires_in, while the token is valid; then no row
 -- Rights:   app
 drop function if exists ff.use_api_token;
 create function ff.use_api_token(p_token_hash bytea)

@@ -1,4 +1,5 @@
--- Check the arguments of an approval. Return the field and the text of the first problem, or null.
+-- Check the arguments of a new approval request. Return an array of the name of the field and the
+-- text of the first problem, or null if there is no problem.
 drop function if exists ff._approval_problem;
 create function ff._approval_problem(
   p_approval_id      uuid,

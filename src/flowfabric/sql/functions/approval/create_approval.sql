@@ -1,8 +1,8 @@
--- Ask several approvers a question, on behalf of the lease holder. Each approver gets a waitpoint
+-- Ask 1 to 64 approvers a question, on behalf of the lease holder. Each approver gets a waitpoint
 -- and a token.
 --
--- The caller makes the ids of the approval and of its waitpoints. A repeat with the same ids gets
--- the same tokens. The tokens are in the order of p_approvers; they are not stored.
+-- The caller makes the ids of the approval and of its waitpoints. The answer has the tokens in the
+-- order of p_approvers. Tokens are not stored; the same ids always give the same tokens.
 --
 -- The approval is granted once p_need approvers have approved. It is denied once p_deny approvers
 -- have rejected. Each approver answers once.
@@ -12,7 +12,8 @@
 -- Refuses:  WF001 invalid_input · WF246 no_signing_key · as outcome: not_found · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   the same ids get the same tokens
+-- Repeat:   the same tokens, as long as the holder has its lease; the question and the details of
+--           the first call stay
 -- Rights:   app
 drop function if exists ff.create_approval;
 create function ff.create_approval(

@@ -5,13 +5,15 @@
 -- approver who has the actor's name. Each approver answers once. In one approval, an actor answers
 -- for one approver only.
 --
--- p_approval_id may be null if exactly one open approval of the execution asks that approver.
+-- p_approval_id may be null if exactly one open approval of the execution asks that approver. If no
+-- open approval asks that approver, the call is refused with approval_not_found, and the detail
+-- lists the approvers of the open approvals.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
--- Refuses:  WF001 invalid_input · WF245 already_answered (approver, decision, actor)
---           · WF301 not_found · WF325 approval_not_found (open approvers)
+-- Refuses:  WF001 invalid_input · WF245 already_answered (approver, decision, actor) · WF301
+--           not_found · WF325 approval_not_found (approver, open) · WF501 forbidden
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   `duplicate`, with the id of the stored signal
+-- Repeat:   `duplicate`, with the id and the effect of the stored signal
 -- Rights:   operator
 drop function if exists ff.deliver_approval_signal;
 create function ff.deliver_approval_signal(

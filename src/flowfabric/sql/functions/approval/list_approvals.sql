@@ -1,10 +1,12 @@
--- List approvals with the answers so far. If p_execution_id is null, list the open approvals,
--- oldest first. Otherwise list all approvals of that execution.
+-- List approvals with the answers so far, oldest first. If p_execution_id is null, list the open
+-- approvals of unfinished executions. Otherwise list all approvals of that execution.
 --
--- The arrays have one item per approver, sorted by name: the approver, the decision, who decided,
--- when, and the comment. Except for the approver, these are null until the approver has answered.
+-- The arrays have one item per approver, sorted by the name of the approver. The items of
+-- decisions, deciders, decided_at and comments are null until that approver has answered. A comment
+-- is also null if the approver gave none.
 --
--- p_after_at and p_after_id are the time and the id of the last approval of the previous page.
+-- p_after_at and p_after_id are created_at and approval_id of the last approval on the previous
+-- page. Null begins with the oldest approval.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,6 +1,7 @@
--- List acts of operators and administrators, the newest first.
+-- List the acts of operators and administrators, newest first. If p_namespace is null, list the
+-- acts of all namespaces.
 --
--- p_before is the id of the last act of the previous page; null begins with the newest act.
+-- p_before is the id of the last act on the previous page. Null begins with the newest act.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

@@ -1,12 +1,17 @@
 -- Add usage to all of the budgets or to none of them, and return the outcome.
 --
--- The outcome is ok, soft_breach (applied), hard_breach (nothing applied), invalid (a sum out of
--- range) or already_applied (an applied report had the same key within 24 hours). The answer also
--- has budget_id, budget, key, dimension, usage, limit and on_exceed, which explain the outcome.
+-- The outcome is one of: ok (applied) · soft_breach (applied) · hard_breach (nothing applied)
+-- · invalid (nothing applied, because a sum would be out of range) · already_applied (one of the
+-- budgets applied a report with the same key within 24 hours).
 --
--- Usage that equals a limit is not a breach. A hard breach adds the refused amount to `refused` of
--- the dimension. If p_execution_id is given, the applied amounts are also written into the ledger,
--- so that ff.release_budget can take them back.
+-- The answer to a breach also has budget_id, budget, key, dimension, usage, limit and on_exceed.
+-- The answer to a hard breach also has the refused amount. The answer already_applied has the
+-- outcome of the earlier report as `first`.
+--
+-- Usage that equals a limit is not a breach. If a budget only warns, its hard limits count as soft
+-- limits. A hard breach adds the refused amount to `refused` of the dimension. If p_execution_id is
+-- given, the applied amounts are also written into the ledger, so that ff.release_budget can take
+-- them back.
 --
 -- The caller has locked the budgets and checked the usage.
 drop function if exists ff._charge_budgets;

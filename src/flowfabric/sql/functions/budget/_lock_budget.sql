@@ -1,4 +1,5 @@
--- Lock a budget and return it. Refuse the call if the budget does not exist.
+-- Lock a budget and return it. Refuse the call if the name or the key is not valid, or if the
+-- budget does not exist.
 drop function if exists ff._lock_budget;
 create function ff._lock_budget(p_namespace text, p_budget text, p_key text)
 returns ff.budget

@@ -1,5 +1,5 @@
--- Lock budgets in id order, and start a new period of each budget whose period has ended. Unknown
--- ids are skipped. This is the only place that waits for the locks of several budgets.
+-- Lock budgets in id order, waiting for each, and start a new period of each budget whose period
+-- has ended. Unknown ids are skipped.
 drop function if exists ff._lock_budgets;
 create function ff._lock_budgets(p_budget_ids bigint[])
 returns void

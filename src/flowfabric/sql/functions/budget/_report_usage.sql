@@ -1,4 +1,5 @@
--- Find a budget by name, check the reported usage and apply it. Returns the answer of
+-- Check reported usage, and apply the usage to the budget that has the given name and key. Refuse
+-- the call if the usage is not valid or the budget does not exist. Return the answer of
 -- ff._charge_budgets.
 drop function if exists ff._report_usage;
 create function ff._report_usage(

@@ -1,5 +1,5 @@
--- Start a new period of a budget. Its usage is zero again, so executions may start under it. The
--- caller has locked the budget.
+-- Start a new period of a budget. The usage becomes 0, so executions that wait for the budget may
+-- start. The caller has locked the budget.
 drop function if exists ff._reset_budget;
 create function ff._reset_budget(p_budget_id bigint, p_now timestamptz)
 returns void

@@ -1,6 +1,6 @@
--- End the lease of a running execution because a budget has no room for its usage (T15). The
--- execution waits in the line of that budget. The caller has locked the execution and the budget,
--- and the budget is shut.
+-- End the lease of a running execution, because a budget has no room for the usage that the
+-- execution reported (T15). The execution then waits in the line of that budget. The caller has
+-- locked the execution and the budget, and the budget is shut.
 drop function if exists ff._stand_in_budget_line;
 create function ff._stand_in_budget_line(
   p_partition_key smallint,

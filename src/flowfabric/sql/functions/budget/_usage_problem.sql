@@ -1,5 +1,5 @@
--- Check reported usage and its key. The usage is a JSON object that maps dimensions to amounts.
--- Return the field and the text of the first problem, or null.
+-- Check the usage and the key of a report. The usage is a JSON object that maps dimensions to
+-- amounts. Return the field and the text of the first problem, or null.
 drop function if exists ff._usage_problem;
 create function ff._usage_problem(p_usage jsonb, p_dedup_key text)
 returns text[]

@@ -1,16 +1,17 @@
--- Create a budget: amounts that the executions under it may use in a period.
+-- Create a budget. A budget limits what the executions under it may use in one period.
 --
--- Dimensions and limits are parallel arrays. A limit is a whole number; null means no limit. A hard
--- limit refuses usage beyond it, and stops new starts once it is reached. Usage above a soft limit
--- is applied, and reported as soft_breach.
+-- Dimensions and limits are parallel arrays. A limit is a whole number, at least 1; null means no
+-- limit. A hard limit refuses a report that would take the usage above the limit. Once the used and
+-- the refused amounts together reach a hard limit, no execution under the budget starts. Usage
+-- above a soft limit is applied, and reported as soft_breach.
 --
 -- p_period is hour, day, week, month or `interval`. The first four follow the calendar of the time
 -- zone p_period_zone (default UTC). An `interval` lasts p_period_length; the first one begins when
 -- the budget is created. If p_period is null, the budget is never reset.
 --
 -- p_on_exceed decides what a hard limit does to a running execution. `fail` refuses the usage and
--- reports the breach. `suspend` also ends the lease, and the execution waits until there is room.
--- `warn` treats hard limits as soft limits.
+-- reports the breach. `suspend` also ends the lease, and the execution waits until the budget has
+-- room. `warn` treats hard limits as soft limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

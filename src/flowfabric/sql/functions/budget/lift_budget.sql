@@ -1,5 +1,5 @@
--- Remove the hard limits that an operator set for a budget. The declared limits apply again, and the
--- count of refused usage is cleared.
+-- Remove the hard limits that ff.raise_budget has set for a budget. The declared limits of these
+-- dimensions apply again, and their counts of refused usage are cleared.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

@@ -1,9 +1,12 @@
 -- List budgets with their limits and usage, sorted by namespace, name and key in byte order.
 --
--- usage, refused, hard_limits and soft_limits are JSON objects by dimension. A dimension without a
--- hard limit is not in hard_limits, and one without a soft limit is not in soft_limits. The column
--- `raised` has the dimensions whose hard limit an operator set. The column `in_line` counts the
--- executions that wait for the budget. It is exact up to 10 000; 10 001 means more.
+-- usage, refused, hard_limits and soft_limits are JSON objects by dimension. `refused` adds up the
+-- amounts of refused reports. A dimension without a hard limit is not in hard_limits, and a
+-- dimension without a soft limit is not in soft_limits. `raised` lists the dimensions whose hard
+-- limit ff.raise_budget has set. in_line is the number of executions of p_partition_key that wait
+-- for the budget. It is exact up to 10 000; 10 001 means more.
+--
+-- p_after_namespace, p_after_budget and p_after_key name the last budget on the previous page.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

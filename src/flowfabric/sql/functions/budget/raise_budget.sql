@@ -1,12 +1,14 @@
--- Set hard limits of a budget. They replace the declared limits until ff.lift_budget is called.
+-- Set hard limits of a budget. For the given dimensions, they replace the declared hard limits
+-- until ff.lift_budget is called.
 --
--- A limit may also become lower. The usage stays, and the count of refused usage is cleared. If the
--- usage is now below the limits, executions that wait for the budget start.
+-- A new limit may also be lower than the old one. The usage stays. The counts of refused usage are
+-- cleared in all dimensions. If the usage is now below every hard limit, executions that wait for
+-- the budget may start.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Repeat:   sets the same limits again
+-- Repeat:   sets the same limits again, and writes the audit again
 -- Rights:   app
 drop function if exists ff.raise_budget;
 create function ff.raise_budget(

@@ -1,12 +1,13 @@
 -- Report usage of one execution to one budget, so that ff.release_budget can take the usage back.
 --
--- This works like ff.report_usage_admin, and also adds the amounts to the ledger of the execution.
--- The execution need not exist.
+-- This works like ff.report_usage_admin, and also adds the applied amounts to the ledger under
+-- p_execution_id. The execution need not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Repeat:   `already_applied` if the call has a key; without a key, the usage is added again
+-- Repeat:   `already_applied` if the call has a key and the first call was applied; otherwise the
+--           usage is reported again
 -- Rights:   app
 drop function if exists ff.record_spend;
 create function ff.record_spend(

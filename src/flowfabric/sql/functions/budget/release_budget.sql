@@ -1,14 +1,14 @@
 -- Take back the usage that ff.record_spend added for one execution in the current period.
 --
--- Usage of earlier periods is not taken back, because the budget no longer counts it. If an
--- execution has spent nothing for 30 days, its usage can no longer be taken back, because its
--- ledger entries are deleted. The count of refused usage is cleared, because the refused usage may
--- fit now.
+-- Usage of earlier periods is not taken back, because the budget no longer counts it.
+-- ff.reset_due_budgets deletes a ledger entry 30 days after the last spend of its execution and
+-- dimension. After that, the usage of the entry cannot be taken back. In each dimension that gets
+-- usage back, the count of refused usage is cleared, because the refused usage may fit now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Repeat:   nothing is left to take back
+-- Repeat:   `released`, with an empty object
 -- Rights:   app
 drop function if exists ff.release_budget;
 create function ff.release_budget(

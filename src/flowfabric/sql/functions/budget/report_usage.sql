@@ -1,16 +1,18 @@
 -- Report the usage of running executions to all their budgets.
 --
--- The usage of an item is a JSON object that maps dimensions to whole numbers. It is applied to all
--- budgets of the execution or to none. An execution without budgets gets the outcome ok.
+-- The usage of an item is a JSON object that maps dimensions to whole numbers. The usage is applied
+-- to all budgets of the execution or to none of them. If the execution has no budgets, the outcome
+-- is ok.
 --
 -- The outcomes are: ok (applied) · soft_breach (applied, and above a soft limit) · hard_breach
--- (nothing applied) · already_applied (an applied report had the same key within 24 hours) ·
--- suspended (a hard breach of a budget whose on_exceed is `suspend`). The detail names budget, key,
--- dimension, usage, limit and on_exceed. If the budget only warns, a breach also writes an event.
+-- (nothing applied) · already_applied (a report with the same key was applied within 24 hours)
+-- · suspended (nothing applied: a hard breach of a budget whose on_exceed is `suspend`). The detail
+-- of a breach names budget, key, dimension, usage, limit and on_exceed. If the breached budget only
+-- warns, the outcome is soft_breach, and an event is written.
 --
--- With the outcome `suspended`, the call ends the lease, and the execution waits in the line of the
+-- With the outcome suspended, the call ends the lease, and the execution waits in the line of the
 -- budget until the budget has room. An amount that is larger than the hard limit itself can never
--- fit, so its outcome is hard_breach.
+-- fit. In that case the outcome is hard_breach instead of suspended.
 --
 -- Moves:    active -> runnable blocked by budget (T15); a running execution gets an event (T32); an
 --           expired lease is marked (T19); an overdue execution is settled as by
@@ -19,8 +21,8 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid · hard_breach
 -- Locks:    executions in id order, without waiting (with p_wait and one item, up to 2 s); then
 --           their budgets in id order, waiting up to 2 s; then lines
--- Repeat:   `already_applied` if the item has a key; without a key, the usage is added again. If
---           the first answer was `suspended`, so is the second
+-- Repeat:   `suspended` if the first answer was `suspended`; `already_applied` if the item has a
+--           key and the first report was applied to a budget; otherwise the usage is reported again
 -- Rights:   app
 drop function if exists ff.report_usage;
 create function ff.report_usage(

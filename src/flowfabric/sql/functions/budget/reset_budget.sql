@@ -1,6 +1,7 @@
--- Reset a budget now. Its usage is zero again, and executions that wait for it may start.
+-- Reset a budget now. Its usage becomes 0, and executions that wait for the budget may start.
 --
--- The counters of breaches stay. The call does not change the time of the next regular reset.
+-- The counts of breaches stay; the time of the last breach is cleared. The call does not change the
+-- time of the next regular reset.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

@@ -1,15 +1,18 @@
--- Reset budgets whose period has ended. A reconciler calls this.
+-- Reset budgets whose period has ended. This is a reconciler.
 --
--- The call also deletes expired reports, and ledger entries that cannot be taken back any more.
--- These are entries of past periods, and entries of executions that have spent nothing for 30 days.
--- A login that is bound to a namespace resets only the budgets of that namespace. A call handles up
--- to p_limit budgets and ten times as many rows of each other kind. If handled is p_limit, more may
--- be left. due_in is the time until the next period ends.
+-- The call also corrects the next reset of shut budgets after the clock went back. It deletes
+-- reports whose 24 hours are over, ledger entries of past periods, and ledger entries whose last
+-- spend was 30 days ago.
+--
+-- If the login is bound to a namespace, the call handles only the budgets of that namespace. A call
+-- handles up to p_limit budgets, and up to ten times as many rows of each other kind. If handled is
+-- p_limit, more may be left. due_in is the time until the next period ends.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    due budgets, skipping locked ones, then their lines
--- Repeat:   a second call finds nothing left to do
+-- Locks:    due budgets, skipping locked ones; then their lines; then shut budgets, reports and
+--           ledger entries, skipping locked ones
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.reset_due_budgets;
 create function ff.reset_due_budgets(p_limit integer default 100)

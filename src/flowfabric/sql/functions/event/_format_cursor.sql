@@ -4,11 +4,11 @@
 -- ff2 : partition : installation : system : timeline : generation : last xid : unfinished below it
 --     : anchor id : time : execution : trimmed so far : checksum
 --
--- The anchor is the highest event delivered. Its execution is stored as a hash, because it may
--- belong to another namespace. Unfinished transactions are stored as distances from the last xid,
--- so that the text stays short even with hundreds of them. A cursor in an older generation has no
--- unfinished transactions, and p_snapshot is null. The checksum detects a text that was shortened
--- or changed.
+-- The anchor is the last event before the position of the reader. The id of its execution is stored
+-- as a hash, because that execution may belong to another namespace. Unfinished transactions are
+-- stored as distances from the last xid, so that the text stays short even with hundreds of them.
+-- For a cursor in an older generation, p_snapshot is null, and the text lists no unfinished
+-- transactions. The checksum detects a text that was shortened or changed.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
   p_partition_key smallint,

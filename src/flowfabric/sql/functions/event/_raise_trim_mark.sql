@@ -1,10 +1,12 @@
 -- Record the highest trimmed event as the trim mark of the partition. A cursor that stands before
 -- the mark has expired. The mark never falls, even if several calls trim at once.
 --
--- p_lost_by names the subscriptions that have not acknowledged the trimmed events. The call records
--- their losses with the time p_now. It forgets the losses of subscriptions that no longer exist.
+-- p_lost_by names the subscriptions that have not acknowledged the trimmed events. For each of
+-- them, the call records a loss with the time p_now. In that case it also forgets the losses of
+-- subscriptions that no longer exist.
 --
--- Call this last in a transaction: other calls that trim wait for the row of the mark.
+-- Call this last in a transaction. Until the transaction ends, other calls that trim wait for the
+-- row of the mark.
 drop function if exists ff._raise_trim_mark;
 create function ff._raise_trim_mark(
   p_partition_key smallint,

@@ -1,13 +1,14 @@
--- Split a cursor into its parts, and refuse it if it does not belong to the events of this
--- database. Also return the generation in which events are written now, and the trim mark.
+-- Split a cursor into its parts. Also return the generation in which events are written now, and
+-- the trim mark. A text that is not a cursor of this partition is refused.
 --
--- A cursor whose next events were trimmed is refused too. But if p_refuses is false, such a cursor
--- is returned, and is_lost is true.
+-- A cursor is lost if it does not belong to the events of this database, or if its next events were
+-- trimmed. If p_refuses is true, a lost cursor is refused. If p_refuses is false, a lost cursor is
+-- returned with is_lost true.
 --
--- The anchor is the highest event delivered. The cursor has its id, its time and a hash of its
--- execution. If the database has no such event, and the event was not trimmed, then the database
--- has lost commits that the reader has seen. This happens after a failover, or after an older copy
--- of the data was restored.
+-- The anchor is the last event before the position of the reader. The cursor has the id and the
+-- time of the anchor, and a hash of its execution. If the anchor is missing but was not trimmed,
+-- the database has lost commits that the reader has seen. This happens after a failover, or after
+-- an older copy of the data was restored.
 --
 -- Transaction numbers have a meaning on one server only. So a cursor in the present generation must
 -- come from this server.

@@ -1,5 +1,5 @@
--- Return the highest trimmed event as `generation.xid`, the form that a cursor stores. Returns null
--- if nothing was trimmed.
+-- Return the position of the highest trimmed event as `generation.xid`, the form that a cursor
+-- stores. Return null if nothing was trimmed.
 drop function if exists ff._read_trim_mark;
 create function ff._read_trim_mark(p_partition_key smallint)
 returns text

@@ -1,13 +1,14 @@
--- Open a cursor for reading new events, or for reading the events since an instant.
+-- Open a cursor for reading new events, or for reading the events since the instant p_since.
 --
--- Without an instant, the cursor stands after every event that is visible now. With an instant, it
--- stands before the first event at or after that instant. In this case the reader may also get a
--- few earlier events. If the instant lies before the first event, the reader gets all events.
+-- If p_since is null, the cursor stands after every event that is visible now. Otherwise the cursor
+-- stands before the first event at or after p_since. The reader may then also get a few earlier
+-- events, because the log is in the order of transactions. If p_since is before all events, the
+-- reader gets all events.
 --
 -- To find that first event, the call reads the log from its start. If p_grace is given, the call
--- first searches for an event that is at least p_grace older than the instant, and reads the log
--- from there. This is faster. But the reader may miss the events of a transaction that was already
--- open when that older event was written.
+-- first searches for an event that is more than p_grace older than p_since, and reads the log from
+-- there. This is faster. But the reader may miss the events of a transaction that was already open
+-- when that older event was written.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

@@ -1,24 +1,25 @@
--- Read the next events after a cursor. Also return the cursor after them.
+-- Read the next events after a cursor, and return the cursor that follows these events.
 --
 -- A cursor is a snapshot: the highest transaction delivered, and the unfinished transactions below
--- it. A page holds the events that are visible now and were not visible to the cursor, in order of
--- event id. The last row of a page has no event. It has the next cursor, and says whether more
--- events are waiting.
+-- it. A page holds events that are visible now and were not visible to the cursor, in order of
+-- event id. The last row of a page has no event. This row has the next cursor, and has_more says
+-- whether more events can be read now.
 --
 -- A page holds whole transactions. It is extended if that is needed to keep the events of an
--- execution in order. The cursor advances only to delivered transactions. So it never skips a
--- transaction number that the server uses again after a crash.
+-- execution in order. So a page may be longer than p_limit. The cursor advances only to delivered
+-- transactions. So it never skips a transaction number that the server uses again after a crash.
 --
--- Filters hide rows, but the cursor still moves past the hidden rows. In the name of a task, *
--- stands for any text and ? for any character.
+-- Filters hide rows, but the cursor still moves past the hidden rows. In p_tasks, * stands for any
+-- text and ? for any character.
 --
 -- A page holds events of one generation. Older generations are complete, so all their rows are
--- visible. When a generation is read to its end, the next one follows.
+-- visible. When a generation is read to its end, the next page continues with the next generation.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
 -- Locks:    none
--- Repeat:   the same cursor returns the same events again, and newer ones
+-- Repeat:   the same events again, and possibly newer ones; `cursor_expired` if they were trimmed
+--           meanwhile
 -- Rights:   app
 drop function if exists ff.read_events;
 create function ff.read_events(

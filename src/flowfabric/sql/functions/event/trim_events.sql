@@ -1,14 +1,15 @@
 -- Delete the events of trimmed executions when the retention of the events is over.
 --
 -- If an execution with the same id exists again, the events stay until that execution is trimmed.
+--
 -- If a subscription has not acknowledged the events, the deletion is put off by an hour at a time.
--- The events are deleted when the subscription has acknowledged them, or when its time to keep
--- events is over.
+-- The events are deleted when the subscription has acknowledged them, or when the subscription may
+-- not keep them any longer.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    rows of ff.event_trim, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Locks:    rows of ff.event_trim, skipping locked ones; then the trim mark, waiting up to 2 s
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.trim_events;
 create function ff.trim_events(p_partition_key smallint, p_limit integer default 500)

@@ -1,27 +1,29 @@
 -- Lease the next executions, if all of them start their first attempt (T9). This is the usual
 -- claim. The answer has the columns of ff.claim_executions, and these:
 --
--- has_turn  false if another claim of the same routes is under way; this call has locked nothing
--- is_empty  nothing is ready
+-- has_turn  false if another call for the same first route is under way; this call has locked
+--           nothing
+-- is_empty  true if nothing is ready
 -- locked    the executions that this call has locked, in claim order
--- held      the gates that this call has locked, if they had no room for all executions
+-- held      the gates that this call has locked, if they had no room for all executions; else null
 --
--- If execution_ids is null, nothing was leased. In that case the caller calls ff._claim_in_rounds
--- next, unless is_empty is true. The rows that this call has locked stay locked, and the rounds
--- begin with them. Rows that other transactions unlock in the meantime are left to the next claim,
--- even if they come earlier in claim order: otherwise one claim could lock three times its limit.
+-- If execution_ids is null, nothing was leased. The caller may then call ff._claim_in_rounds. The
+-- rows that this call has locked stay locked, and the rounds begin with them. Rows that other
+-- transactions unlock in the meantime are left to the next claim, even if they come earlier in
+-- claim order. Otherwise one claim could lock three times its limit.
 --
--- Only one call of this function runs at a time for the same routes: several would lock and skip
--- the same rows. A call that finds another one under way does not wait: it returns has_turn false.
+-- Only one call of this function runs at a time for the same first route, because several calls
+-- would lock and skip the same rows. A call that finds another one under way does not wait: it
+-- returns has_turn false.
 --
 -- One statement locks the rows and reads most fields of the answer. A separate statement reads rare
 -- fields, so that claims without these fields stay fast. The last statement leases the rows and
 -- writes their events.
 --
 -- The caller has found nothing to reclaim in these routes. p_lane_gate is the gate of the lane, if
--- there is only one route and its lane has a limit; else null.
+-- there is only one route and its lane has a limit. Otherwise p_lane_gate is null.
 --
--- Locks: executions in claim order, skipping locked ones
+-- Locks: executions in claim order, skipping locked ones; then gates in id order, waiting for each
 drop function if exists ff._claim_fresh;
 create function ff._claim_fresh(
   p_partition_key      smallint,

@@ -1,29 +1,31 @@
 -- Claim executions of any kind: first attempts, retries, replays, resumed and reclaimed executions.
--- The claim respects grants, and ends executions that are over their limits.
+-- The claim respects grants. It ends executions that are past their deadline, or over the limit of
+-- reclaims or crashes.
 --
 -- 1. A repeated claim returns the executions that it leased and still holds.
 -- 2. Read once whether anything is to be reclaimed and whether there are grants.
 -- 3. Each round reads the next window of candidates in claim order, without locks. Then it locks
 --    them in that order and skips locked rows. The next round starts after the window.
--- 4. Under the lock each row is checked again. A row is locked in vain (another claim has taken
---    it), capped (over a limit), or picked. Rows with a grant for another worker are left alone.
--- 5. Rows locked in vain stay locked. When there could be more such rows than the limit, candidates
+-- 4. Under the lock each row is checked again. A row is locked in vain (the claim cannot use it),
+--    capped (the claim must end it), or picked. Rows with a grant for another worker are left
+--    alone.
+-- 5. Rows locked in vain stay locked. If there could be more such rows than p_limit, candidates
 --    are locked one by one. So the call leaves at most twice p_limit rows locked, not counting the
 --    rows that it puts into line.
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
---    If a gate is closed, later rounds skip its rows, and up to 1 000 rows of this gate and of other
---    full gates are put into line (_park_more). If only its rate closes a gate, rows that resume
---    their attempt are not skipped.
---    If the gate of a lane is closed, later rounds skip the routes of that lane.
+--    When a gate refuses a row, up to 1 000 more rows of this gate and of other full gates are put
+--    into line (_park_more), and later rounds skip the rows of these gates. If a gate has free
+--    slots and only its rate has no room, rows that resume their attempt are not skipped.
+--    If the gate of a lane refuses a row, later rounds skip the routes of that lane.
 -- 7. Capped rows end. They expire if they are past their deadline (T24). They fail if they are over
 --    the limit of reclaims or crashes (T22).
 -- 8. Picked rows are leased, their events are written, and their grants are deleted.
 -- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
 --
--- If p_has_lines is true, candidates also come from open lines. p_held are the gates that the
--- caller has locked, or null. p_locked are the executions that the caller has locked, or null. They
--- are the first round, and the second round starts after them.
+-- If p_has_lines is true, candidates also come from open lines. p_held lists the gates that the
+-- caller has locked, or is null. p_locked lists the executions that the caller has locked, or is
+-- null. These executions are the first round, and the second round starts after them.
 drop function if exists ff._claim_in_rounds;
 create function ff._claim_in_rounds(
   p_partition_key      smallint,

@@ -2,10 +2,10 @@
 --
 -- Events are kept for p_event_floor after the end of their execution. If that time is over and no
 -- subscription needs the events, they are deleted with the execution. Otherwise ff.event_trim
--- records when they will be deleted.
+-- records when the events may be deleted.
 --
--- Keys stay until they expire. For a member of a flow, its edges and the results that were kept for
--- it are deleted. The flow is deleted with its last member.
+-- Idempotency keys stay until they expire. If an execution is a member of a flow, its edges, its
+-- groups and its kept results are deleted too. The flow is deleted with its last member.
 drop function if exists ff._delete_executions;
 create function ff._delete_executions(
   p_partition_key smallint,

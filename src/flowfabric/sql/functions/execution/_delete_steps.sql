@@ -1,10 +1,11 @@
--- Delete the steps of an execution: all of them, or one step and every step started after it.
--- Returns the detail for the event. The caller holds the row lock.
+-- Delete steps of an execution. p_fresh deletes all of them. p_from_step deletes that step and
+-- every step started after it. If neither is given, nothing is deleted. The call is refused if
+-- p_from_step does not exist. Returns the detail for the event. The caller holds the row lock.
 --
 -- A signal that a deleted wait had taken is spent: no wait gets it again.
 --
--- A deleted wait may have taken the answer of a waitpoint. If the step that made the waitpoint
--- stays, the waitpoint is opened again.
+-- A waitpoint is closed if the step that made it is deleted. If that step stays, but a deleted wait
+-- had taken the answer of the waitpoint, the waitpoint is opened again.
 --
 -- If no step is left, the execution belongs to no code version.
 drop function if exists ff._delete_steps;

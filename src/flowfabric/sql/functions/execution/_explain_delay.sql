@@ -1,5 +1,6 @@
--- Explain why an execution is not eligible before an instant: a delay, a sleep, or the back-off of
--- a retry.
+-- Explain why an execution is not eligible before an instant. The reason is a delay, a sleep, the
+-- back-off of a retry, a delay after a resume, or a wait for a worker with newer code. If the
+-- deadline comes before that instant, another row says so.
 drop function if exists ff._explain_delay;
 create function ff._explain_delay(
   p_partition_key smallint,

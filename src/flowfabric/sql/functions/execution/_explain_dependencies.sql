@@ -1,5 +1,7 @@
 -- Explain which dependencies block an execution. Returns one row for every undecided group, with up
--- to 5 of its unfinished upstreams. Upstreams that have started come first.
+-- to 5 upstreams whose edge is not yet decided. Upstreams that have ended and must be replayed come
+-- first, then active upstreams. If there is no undecided group, one row says that the execution
+-- waits for children.
 drop function if exists ff._explain_dependencies;
 create function ff._explain_dependencies(
   p_partition_key smallint,

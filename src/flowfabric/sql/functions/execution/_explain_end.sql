@@ -1,4 +1,6 @@
--- Explain how an execution ended. p_event is its latest event that may name an actor and a reason.
+-- Explain how an execution ended. p_event is the latest event of the execution among the kinds that
+-- can name an actor or a reason (blocked, held, cancelled, lease_revoked, replayed, skipped). It is
+-- null if there is no such event.
 drop function if exists ff._explain_end;
 create function ff._explain_end(
   p_partition_key smallint,

@@ -1,5 +1,6 @@
 -- Explain for which quota or budget an execution waits in line. The answer says how full the quota
--- or budget is, and how many executions are ahead in the line. Counts at most 1 001 executions.
+-- or budget is, and how many executions are ahead in the line. The call counts at most 1 001
+-- executions.
 drop function if exists ff._explain_line;
 create function ff._explain_line(
   p_partition_key smallint,

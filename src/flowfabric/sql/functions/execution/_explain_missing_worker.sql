@@ -1,6 +1,6 @@
--- Explain why no live worker covers a route. These conditions are checked in order: a worker is
--- alive, is of this namespace, knows the task, serves the lane, has the capabilities. The answer is
--- the first condition that no worker meets. Reads at most 1 000 workers.
+-- Explain why no live worker covers a route. A worker must meet these conditions in order: it is
+-- alive, serves the namespace, knows the task, serves the lane, has the capabilities. The answer
+-- names the first condition after which no worker is left. The call reads at most 1 000 workers.
 drop function if exists ff._explain_missing_worker;
 create function ff._explain_missing_worker(
   p_namespace text,

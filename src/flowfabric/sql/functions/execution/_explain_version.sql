@@ -1,5 +1,5 @@
--- Explain when workers of other code versions will take over the executions of a route whose
--- version no live worker serves. Returns no row if a live worker serves the version.
+-- Explain that no live worker serves the code version of a route, and say when workers of other
+-- code versions will take over its executions. Returns no row if a live worker serves the version.
 drop function if exists ff._explain_version;
 create function ff._explain_version(p_route ff.route, p_now timestamptz)
 returns table (dimension text, code text, evidence jsonb, changes_at timestamptz)

@@ -1,6 +1,7 @@
--- Check that the parents of new executions exist. The verdict on an execution is parent_ended if its
--- parent is not in this namespace, for example because it was trimmed. The parent must have been
--- stored by an earlier call. ff._lock_parents checks whether a parent has ended.
+-- Check that the parents of new executions exist. The verdict on an execution is parent_ended if
+-- its parent does not exist in this namespace, for example because the parent was trimmed. The
+-- parent must have been stored by an earlier call. ff._lock_parents checks whether a parent has
+-- ended.
 drop function if exists ff._judge_parents;
 create function ff._judge_parents(
   p_partition_key smallint,

@@ -1,6 +1,6 @@
 -- Judge submitted items whose id belongs to a trimmed execution that still has events. The verdict
--- is duplicate, or invalid if the trimmed execution is of another namespace. Items with other ids
--- and items in p_skip get no verdict.
+-- is duplicate if the trimmed execution is of the same namespace, otherwise invalid. Items with
+-- other ids and items in p_skip get no verdict.
 drop function if exists ff._judge_trimmed;
 create function ff._judge_trimmed(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Lock one candidate of a claim and return the row as it is now. Returns null if another
--- transaction has locked the row.
+-- Lock one candidate of a claim, and return what the claim must know about the row now. Returns
+-- null if another transaction has locked the row, or if the row is gone.
 drop function if exists ff._lock_candidate;
 create function ff._lock_candidate(
   p_partition_key smallint,

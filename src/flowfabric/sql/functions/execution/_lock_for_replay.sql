@@ -1,6 +1,6 @@
--- Lock an execution before a replay, waiting up to 2 s for each row. If it is an ended member of a
--- flow, first lock the flow, so that nobody cancels the flow meanwhile. Then lock every member that
--- the replay may reach, in id order.
+-- Lock an execution before a replay, waiting up to 2 s for each row. If the execution is an ended
+-- member of a flow, the call first locks the flow, so that nobody cancels the flow meanwhile. Then
+-- it locks every member that the replay may reach, in id order.
 --
 -- The reachable members are found without locks. If _reopen_edges later finds a member that is not
 -- locked, the caller must repeat the transaction.

@@ -1,5 +1,5 @@
--- Return the executions that are not granted to another worker, in the given order. Grants to the
--- worker itself stay; the claim deletes them later.
+-- Return the executions that are not granted to a worker other than p_worker_id, in the given
+-- order. Expired grants do not count. Grants to p_worker_id stay; the claim deletes them later.
 --
 -- The caller holds the locks of the executions, so nobody can issue a grant meanwhile.
 drop function if exists ff._not_granted_elsewhere;

@@ -1,5 +1,6 @@
--- Record the place in the claim order that a claim has reached in each fair lane. If another claim
--- has locked the row of a lane, that lane is skipped, and a later claim records its place.
+-- Record the place in the claim order that a claim has reached, for each fair lane and each
+-- priority. If another claim has locked the row of a lane and priority, that row is skipped, and a
+-- later claim records its place.
 drop function if exists ff._note_served;
 create function ff._note_served(p_partition_key smallint, p_execution_ids uuid[])
 returns void

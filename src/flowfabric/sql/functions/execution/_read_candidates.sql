@@ -1,17 +1,19 @@
 -- Read the next executions that a claim could take, after a position and in claim order, without
 -- locks.
 --
--- The order is priority, then the route's turn (0 for the first lane), then age. The position is
--- the last row seen; that row is not returned again.
+-- The order is priority, then the turn of the route (0 for the first lane), then order_at, then id.
+-- The position is the last row seen; that row is not returned again.
 --
 -- If p_worker_id is given, executions that are granted to another worker are skipped. Pass null
 -- only if there are no grants. If p_with_lines is true, executions in the open lines of the routes
 -- are read too.
 --
 -- An execution is skipped if it would start an attempt under a gate in p_closed, or resume its
--- attempt under a gate in p_full. There are two exceptions. An execution that gates have refused
--- four times is read, because its fifth refusal may make a reservation. An execution over its limit
--- of reclaims or crashes is read, because the claim ends it.
+-- attempt under a gate in p_full. There are three exceptions. An execution that gates have refused
+-- at least four times is read, because its next refusal may make a reservation. An execution past
+-- its deadline, or over its limit of reclaims or crashes, is read, because the claim ends it.
+-- Executions in open lines are read, but if the rate of the gate has no room, only those that
+-- resume their attempt are read.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,

@@ -1,10 +1,11 @@
 -- Return the time since which workers have passed an execution on, as an object {since}. A worker
--- passes an execution on if its code is older than the journal. It delays the execution, so that a
--- worker with newer code can claim it (p_newer_step of ff.delay_execution).
+-- passes an execution on if the code of the worker is older than the journal: it delays the
+-- execution, so that a worker with newer code can claim the execution (p_newer_step of
+-- ff.delay_execution).
 --
--- Returns null if no worker with newer code can be expected. This is so if every lease of the last
--- 10 minutes has ended in this way, and every live worker that could take the execution has passed
--- it on. The caller holds the row lock.
+-- Returns null if no worker with newer code can be expected. Two conditions must hold for this. For
+-- at least 10 minutes, every lease has ended in this way. And every live worker that could take the
+-- execution has passed it on in this time. The caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

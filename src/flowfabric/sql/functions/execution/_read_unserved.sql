@@ -1,4 +1,5 @@
--- Return the routes in p_routes whose code version no live worker serves.
+-- Return the routes in p_routes whose code version is not the own code version of any live worker
+-- that covers the route. Versions that a worker only reads do not count.
 drop function if exists ff._read_unserved;
 create function ff._read_unserved(p_routes bigint[], p_now timestamptz)
 returns bigint[]

@@ -1,14 +1,16 @@
--- Replay an ended execution: make it runnable (T28) or blocked (T29). Returns the new public state.
+-- Replay an ended execution: make it eligible (T28), or blocked if it must wait for upstreams
+-- (T29). Returns the new public state.
 --
 -- If the end of the execution is not yet fully propagated, the call first finishes the propagation.
 --
--- In a flow, the edges that the end decided are opened again. Members that were skipped because of
--- this end are replayed too. Their replay does not count towards their limit of replays. If an
--- upstream of a replayed member has succeeded in the meantime, the member gets the result of that
--- upstream now. The earlier result of the execution is kept for the members that were promised it.
+-- In a flow, the edges that the end of the execution decided are opened again. Members that were
+-- skipped because of this end are replayed too. Their replay does not count towards their limit of
+-- replays. If an upstream of a replayed member has succeeded in the meantime, the member gets the
+-- result of that upstream now. The earlier result of the execution is kept for the members that
+-- were promised this result.
 --
--- The call is refused if the flow was cancelled, or if members of the flow were trimmed. The caller
--- holds the locks of _lock_for_replay and has read the row.
+-- The call is refused if the limit of replays is reached, if the flow was cancelled, or if members
+-- of the flow were trimmed. The caller holds the locks of _lock_for_replay and has read the row.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,

@@ -1,5 +1,6 @@
 -- Reserve the idempotency keys of a batch of submits, in key order. Returns verdicts on items that
--- must not be stored: duplicate (with the first id), key_reused, busy, invalid (key_partitions).
+-- must not be stored: duplicate (with the id of the first execution), key_reused, busy, or invalid
+-- (key_partitions is outdated).
 --
 -- The unique index guarantees that a key is used once. An advisory lock shows at once that another
 -- transaction uses the key, so that a batch never waits for one item. Only an item that will store

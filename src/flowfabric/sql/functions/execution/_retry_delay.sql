@@ -1,14 +1,14 @@
 -- Decide whether another attempt follows. Return the delay before it, or null if none follows. No
 -- other function makes this decision.
 --
--- Failures of class permanent or cancelled are never retried. No attempt follows once the retries
--- of the policy are used up; the default is 3.
+-- Two rules come first. A failure of class permanent or cancelled is never retried. No attempt
+-- follows if the execution has used up the retries of its policy; the default is 3 retries.
 --
--- If the handler asked for a delay, the retry waits that long. The category of the failure does not
--- matter.
+-- If the handler asked for a delay, the retry waits that long, whatever the category of the
+-- failure.
 --
--- If the handler did not ask, the policy decides, and without a policy there is no retry. If the
--- policy lists categories, only failures of these categories are retried.
+-- If the handler did not ask for a delay, the retry policy decides. Without a retry policy there is
+-- no retry. If the policy lists categories, only failures of these categories are retried.
 drop function if exists ff._retry_delay;
 create function ff._retry_delay(
   p_policy      jsonb,

@@ -1,9 +1,9 @@
 -- Settle overdue executions, and return how many were settled. Their live leases end.
 --
 -- Executions in p_over are past their deadline, and expire (T24). Executions in p_late are past
--- their attempt timeout. If the stored policy allows a retry, the execution is retried (T24), or
--- cancelled if its flow is cancelled (T23). Otherwise it expires (T24). The caller holds the row
--- locks.
+-- their attempt timeout. If the stored policy of a late execution allows no retry, the execution
+-- expires (T24). If the policy allows a retry, the execution is retried (T24); but if its flow is
+-- cancelled, the execution is cancelled instead (T23). The caller holds the row locks.
 drop function if exists ff._settle_overdue;
 create function ff._settle_overdue(
   p_partition_key smallint,

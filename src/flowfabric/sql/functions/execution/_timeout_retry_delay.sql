@@ -1,4 +1,4 @@
--- Return how long an execution waits for its next attempt after an attempt timeout. Returns null if
+-- Return how long an execution waits for its next attempt after an attempt timeout. Return null if
 -- there is no retry.
 drop function if exists ff._timeout_retry_delay;
 create function ff._timeout_retry_delay(p_partition_key smallint, p_execution_id uuid)

@@ -1,11 +1,11 @@
--- Make ended executions runnable again (T28), or blocked if one of their groups is not satisfied
+-- Make ended executions eligible again (T28), or blocked if one of their groups is not satisfied
 -- (T29). p_is_counted says whether these replays count towards the limit of replays. The caller
 -- holds the row locks.
 --
 -- The latest attempt stays in the row until the next claim moves it to the history. Retries,
 -- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, because
--- otherwise the execution would expire at once. A child that ended because its parent ended is no
--- longer bound to the parent.
+-- otherwise the execution would expire at once. A bound child is no longer bound to its parent.
+-- Waitpoints that the end closed are opened again.
 drop function if exists ff._write_replays;
 create function ff._write_replays(
   p_partition_key smallint,

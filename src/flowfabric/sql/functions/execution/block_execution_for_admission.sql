@@ -1,17 +1,17 @@
--- Block a waiting execution, so that no worker claims it. The reason is a budget, a quota, a
--- missing capable worker, or an operator's pause.
+-- Block an eligible execution, so that no worker claims it. p_blocking_reason names the reason: a
+-- budget, a quota, a missing capable worker, or a pause by an operator or a policy.
 --
 -- The execution must be eligible, or already blocked by a budget, a quota or a missing worker.
--- Delayed executions and executions with open dependencies cannot be blocked, because
--- ff.unblock_execution makes an execution eligible at once: the delay or the dependencies would be
--- lost.
+-- Delayed executions and executions that wait for dependencies cannot be blocked.
+-- ff.unblock_execution makes an execution eligible at once, so the delay or the dependencies would
+-- be lost.
 --
 -- An event is written only if an actor is given.
 --
 -- Moves:    runnable eligible or blocked -> runnable blocked (T6)
 -- Refuses:  WF001 invalid_input · WF201 not_active · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   with the same reason, the answer is `blocked`, and nothing changes
+-- Repeat:   `blocked`, and nothing changes, as long as the execution is blocked for this reason
 -- Rights:   app
 drop function if exists ff.block_execution_for_admission;
 create function ff.block_execution_for_admission(

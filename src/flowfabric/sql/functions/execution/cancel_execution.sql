@@ -1,8 +1,9 @@
 -- Cancel an unfinished execution.
 --
--- p_source says who cancels. The source operator_override needs no fence. The lease holder must
--- show its fence. Any other source must show the fence while the execution is active. A wrong fence
--- is an outcome and not an error, because an error would undo the mark of an expired lease.
+-- p_source says who cancels. The source operator_override needs no fence. The source lease_holder
+-- must always show the fence. Any other source must show the fence if the execution is active. A
+-- wrong fence is an outcome and not an error, because an error would undo the mark of an expired
+-- lease.
 --
 -- Cancelling deletes grants, stops timers, and sends the holder's process a hint to stop. The end
 -- is propagated as in ff.complete_executions.
@@ -13,9 +14,11 @@
 --           ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · WF204 already_terminal · WF301 not_found · as outcome: not_active
 --           · lease_revoked · lease_expired · stale_lease
--- Locks:    the execution, waiting up to 2 s
--- Repeat:   if the execution is cancelled, the answer is `cancelled`, and nothing changes;
---           `already_applied` if p_if_version is given and the version has changed since
+-- Locks:    the execution, waiting up to 2 s; then the executions that its end affects, skipping
+--           locked ones
+-- Repeat:   if the execution is still cancelled, the answer is `cancelled`, and nothing changes
+--           (checked first); otherwise `already_applied` if p_if_version is given and the version
+--           differs
 -- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(

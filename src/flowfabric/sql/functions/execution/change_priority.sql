@@ -1,10 +1,11 @@
--- Change the priority of a waiting execution. A value below 0 becomes 0, and a value above 9000
+-- Change the priority of a runnable execution. A value below 0 becomes 0, and a value above 9000
 -- becomes 9000.
 --
 -- Moves:    runnable -> runnable, at another place in the claim order (T11)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   `already_applied` if p_if_version is given and the version has changed since
+-- Repeat:   `already_applied` if p_if_version is given, because the version has changed; otherwise
+--           sets the same priority again and writes another event
 -- Rights:   app
 drop function if exists ff.change_priority;
 create function ff.change_priority(

@@ -1,10 +1,10 @@
 -- Lease the next executions of the routes that a worker covers.
 --
 -- A worker covers a route if all of this is true: the route is of the worker's namespace, the
--- worker serves its lane and knows its task (null lanes or tasks mean any), the worker offers all
--- capabilities that the route needs, and the lane is open to claims. If the route has a code
--- version, one of two conditions must also be true. Either the version is in p_code_versions, or
--- the route is in p_unserved (from ff.list_unserved_routes) and its version still has no live
+-- worker serves the lane of the route and knows its task (null lanes or tasks mean any), the worker
+-- offers all capabilities that the route needs, and the lane is open to claims. If the route has a
+-- code version, one of two conditions must also be true. Either the version is in p_code_versions,
+-- or the route is in p_unserved (from ff.list_unserved_routes) and its version still has no live
 -- worker. If p_finish_only is true, the worker begins nothing new: it covers only routes with a
 -- code version.
 --
@@ -22,19 +22,19 @@
 -- counts only against executions whose start the worker has reported.
 --
 -- Claims of the same routes at the same time hinder each other. If p_gives_way is true and another
--- claim of the same routes is under way, this claim leases nothing. It returns one row with an
--- empty array of ids; call again after a few milliseconds.
+-- claim with the same first route is under way, this claim may lease nothing. It then returns one
+-- row with an empty array of ids; call again after a few milliseconds.
 --
--- Returns no row if nothing was leased. Otherwise returns one row of arrays, in claim order.
--- (Clients decode arrays four times as fast as rows.) An array has one value for each execution;
--- lease_expires_ats may have a single value for all. namespaces, lanes and tasks have one value for
--- each route. route_nos says which route each execution has, counted from 1. If route_nos is null,
--- all executions have the first route.
+-- Apart from that row, returns no row if nothing was leased. Otherwise returns one row of arrays,
+-- in claim order. (Clients decode arrays four times as fast as rows.) An array has one value for
+-- each execution, but lease_expires_ats may have a single value for all. namespaces, lanes and
+-- tasks have one value for each route. route_nos says which route each execution has, counted from
+-- 1. If route_nos is null, all executions have the first route.
 --
--- These arrays are null if all executions have the usual value: claim_kinds (fresh), epochs (1),
--- attempt_indexes (0), attempt_ids (the claim id), attempt_types (initial), retry_counts,
--- replay_counts, crash_counts and generations (0), attempt_deadline_ats, deadline_ats,
--- payload_encodings and trace_contexts (null).
+-- Some arrays may be null. Null means that all executions have the usual value: claim_kinds
+-- (fresh), epochs (1), attempt_indexes (0), attempt_ids (the claim id), attempt_types (initial),
+-- retry_counts, replay_counts, crash_counts and generations (0), attempt_deadline_ats,
+-- deadline_ats, payload_encodings and trace_contexts (null).
 --
 -- ff._claim_fresh leases the executions if all of them start their first attempt. Otherwise
 -- ff._claim_in_rounds does.
@@ -46,9 +46,11 @@
 --           runnable blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled
 --           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in claim order, skipping locked ones; then their grants; then gates in id
---           order, waiting up to 2 s
--- Repeat:   the same p_claim_id returns the executions that it leased and still holds
+-- Locks:    gates that may have room again, skipping locked ones; then executions in claim order,
+--           skipping locked ones; then gates in id order, waiting up to 2 s; then the grants of the
+--           claimed executions; then the claim slot, waiting up to 2 s
+-- Repeat:   if p_claim_id is still the last claim of the worker instance, returns the executions
+--           that this claim leased and still holds
 -- Rights:   app
 drop function if exists ff.claim_executions;
 create function ff.claim_executions(

@@ -1,12 +1,12 @@
 -- Complete running executions with their results.
 --
 -- The end of each execution is propagated. Executions that wait for it are woken, and children
--- bound to it are cancelled. Downstream members of its flow become eligible or are skipped. If this
--- could not be finished at once, the answer has `wakes_pending`. In that case call ff.resolve_wakes
--- and ff.cancel_siblings.
+-- bound to it are cancelled. Downstream members of its flow become eligible or are skipped. If the
+-- propagation could not be finished at once, the answer has `wakes_pending`. In that case call
+-- ff.resolve_wakes and ff.cancel_siblings.
 --
--- If an array is null, the single parameter applies to every item: p_lease_id, p_epoch,
--- p_attempt_id or p_result.
+-- p_lease_id, p_epoch, p_attempt_id and p_result apply to every item. Each of them replaces an
+-- array, which must then be null.
 --
 -- Returns a row for every item that was not completed, that was completed before, or that has
 -- `wakes_pending`. No row means that all items were completed.
@@ -16,7 +16,8 @@
 --           (T23) or skipped (T5); an overdue execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting (with p_wait and one item, waits up to 2 s);
+--           then the executions that these ends affect, skipping locked ones
 -- Repeat:   with the lease that completed the execution, the answer is `completed` again
 -- Rights:   app
 drop function if exists ff.complete_executions;

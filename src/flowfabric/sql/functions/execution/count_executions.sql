@@ -1,8 +1,8 @@
 -- Count the executions that match a filter, beginning at a cursor. The filter works as in
 -- ff.list_executions.
 --
--- A call reads a bounded number of executions. next_cursor is where the next call begins, and null
--- at the end. The caller adds up the counts of its calls.
+-- A call reads a bounded number of executions. next_cursor is where the next call begins; null
+-- means that nothing is left. The caller adds up the counts of its calls.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

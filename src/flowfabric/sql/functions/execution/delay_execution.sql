@@ -1,12 +1,13 @@
 -- Delay a running execution. The lease holder calls this. The same attempt resumes later.
 --
--- Give an instant, or a delay from now by the database's clock. An instant in the past makes the
--- execution eligible at once. The deadline of the execution does not move.
+-- Give p_delayed_until, or p_delay, which counts from now by the database's clock. An instant in
+-- the past makes the execution eligible at once. The deadline of the execution does not move.
 --
 -- A holder whose code is older than the journal gives p_newer_step instead: the name of a recorded
 -- step that its code does not know. The execution then waits for a worker with newer code, for 1 to
--- 10 seconds at a time. After 10 minutes, if every live worker has delayed the execution in this
--- way, the answer is `no_newer_code`, and the holder keeps its lease.
+-- 10 seconds at a time. If this has gone on for 10 minutes, and every live worker that could take
+-- the execution has delayed it in this way, the answer is `no_newer_code`. In that case the holder
+-- keeps its lease.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
@@ -14,7 +15,7 @@
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   with the lease that was given up, the first answer again
+-- Repeat:   with the lease that the first call ended, the first answer again
 -- Rights:   app
 drop function if exists ff.delay_execution;
 create function ff.delay_execution(

@@ -1,20 +1,21 @@
--- Expire executions past their deadline, and settle attempts past their timeout. A live lease ends
--- in both cases.
+-- Expire executions at or past their deadline, and settle attempts at or past their timeout. In
+-- both cases, a live lease ends.
 --
 -- A deadline ends an execution in any unfinished state. An attempt timeout is settled like a
--- failure of class timeout: the execution is retried if its stored policy allows it, else it
--- expires. A member of a cancelled flow is cancelled instead of retried.
+-- failure of class timeout: if the stored policy allows a retry, the execution is retried,
+-- otherwise it expires. If the policy allows a retry but the flow of the execution is cancelled,
+-- the execution is cancelled. If both times have passed, the deadline counts.
 --
 -- If the holder of an overdue execution makes a call first, that call settles the execution in the
--- same way (_judge_leases). So a late result never counts. due_in is the time until the next row is
--- due.
+-- same way (_judge_leases). So a late result never counts. due_in is the time until the next timer
+-- of any execution is due.
 --
 -- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24) ·
 --           active -> terminal cancelled (T23); propagation: runnable blocked or suspended ->
 --           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    executions in due order, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Locks:    executions in due order, then the executions that their ends affect; skips locked ones
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.expire_executions;
 create function ff.expire_executions(p_partition_key smallint, p_limit integer default 500)

@@ -2,9 +2,10 @@
 -- failed. Returns a row for every item.
 --
 -- The policy stored with the execution decides whether a retry follows (_retry_delay).
--- p_retry_delays and p_retry_ats hold the delay or the time that a handler asked for; a time in the
--- past means now. A member of a cancelled flow is cancelled instead of retried, but the answer to
--- its holder is `failed`. An end is propagated as in ff.complete_executions.
+-- p_retry_delays and p_retry_ats hold the delay or the time that a handler asked for. A time in the
+-- past means now. If an item has both, the delay counts. If a retry would follow but the flow of
+-- the execution is cancelled, the execution is cancelled; the answer to the holder is still
+-- `failed`. An end is propagated as in ff.complete_executions.
 --
 -- p_places says where in user code each error came from. The task, the category and the place of a
 -- failure are its fingerprint.
@@ -15,7 +16,8 @@
 --           execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting (with p_wait and one item, waits up to 2 s);
+--           then the executions that these ends affect, skipping locked ones
 -- Repeat:   with the lease that reported the failure, the first answer again
 -- Rights:   app
 drop function if exists ff.fail_executions;

@@ -2,8 +2,9 @@
 --
 -- p_text holds hexadecimal digits; hyphens do not count. 32 digits are a whole UUID. 8 to 31 digits
 -- are the last digits of a UUID, and are compared with the newest 10 000 executions and the newest
--- 10 000 flows. The call returns at most 10 executions and 10 flows, newest first. The last row has
--- no id; its partition_count is the number of partitions to search.
+-- 10 000 flows of the partition. The call returns at most 10 executions, newest first, and then at
+-- most 10 flows, newest first. The last row has no id; its partition_count is the number of
+-- partitions to search.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

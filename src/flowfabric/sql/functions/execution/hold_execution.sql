@@ -1,13 +1,13 @@
 -- Hold a running execution until an operator decides what follows. The lease holder calls this. If
 -- the operator calls ff.retry_execution, the same attempt resumes.
 --
--- Moves:    active -> runnable blocked by an operator, attempt interrupted (T30); an expired lease
---           is marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23,
---           T5, T4, T18)
+-- Moves:    active -> runnable blocked (blocked_by_operator), attempt interrupted (T30); an expired
+--           lease is marked (T19); an overdue execution is settled as by ff.expire_executions (T24,
+--           T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   with the lease that was given up, the answer is `held` again
+-- Repeat:   with the lease that the first call ended, the answer is `held` again
 -- Rights:   app
 drop function if exists ff.hold_execution;
 create function ff.hold_execution(

@@ -1,8 +1,9 @@
 -- List the execution ids of a partition in ascending order, for a scan of the whole partition.
 --
 -- A call reads at most 10 000 executions. If most of them belong to other namespaces, the page is
--- short. The last row has no id. Its next_after is where the next page begins, and null at the end.
--- next_after never reveals an execution of another namespace.
+-- short. The last row has no id. Its next_after is the p_after of the next page; null means that
+-- nothing is left. next_after is not the id of an execution of another namespace, unless the list
+-- could not go on otherwise.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,14 +1,15 @@
 -- List the executions that match a filter, newest first.
 --
 -- A call reads a bounded number of executions. So a page may be short or empty although more pages
--- follow. The last row has no id. Its next_cursor is where the next page begins, and null at the
--- end.
+-- follow. The last row has no id. Its next_cursor is where the next page begins; null means that
+-- nothing is left.
 --
 -- A filter that is null matches everything. An execution must have all tags of the filter. In
--- p_tasks, * stands for any text and ? for any character. p_key finds the execution that holds an
--- idempotency key. p_error is the type of the latest failure, with or without its module. An
--- execution is held if its worker stopped it at a step, so that an operator decides what follows;
--- held_step is that step.
+-- p_tasks, * stands for any text and ? for any character. p_key finds the execution with that
+-- idempotency key. p_error is the type of the latest failure, with or without its module. p_is_held
+-- finds executions that their worker stopped so that an operator decides what follows; held_step is
+-- the step at which the worker stopped. p_is_crash_loop finds unfinished executions that two or
+-- more workers in a row held when they vanished.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,8 +1,8 @@
 -- List failed executions, grouped by fingerprint: task, category and place. The largest group comes
 -- first.
 --
--- The call reads the newest 2 000 failed executions of the partition, and forms groups of the
--- executions in the caller's namespace. `seen` is the number of executions in all groups together.
+-- The call reads the newest 2 000 failed executions of the partition, and forms groups of those
+-- that are in p_namespace and of p_task. `seen` is the number of executions in all groups together.
 -- is_more says that there may be older failures that were not read.
 --
 -- first_at and last_at are the earliest and the latest end in the group. last_id and reason belong

@@ -6,7 +6,7 @@
 -- Moves:    runnable delayed -> runnable eligible (T8, quiet, attempt state kept)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.promote_delayed;
 create function ff.promote_delayed(p_partition_key smallint, p_limit integer default 500)

@@ -1,4 +1,5 @@
--- Read one execution as ff.list_executions shows it: its state, without payload or result.
+-- Read the state of one execution, without payload and result. Returns no row if the execution does
+-- not exist in the namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,18 +1,19 @@
 -- Run an ended execution again. Its history stays, and the next claim starts a new attempt.
 --
 -- Recorded steps stay and are not run again. If p_from_step names a step, that step and every step
--- started after it are deleted. p_fresh deletes all steps, and no wait gets a signal that was sent
--- before.
+-- started after it are deleted. If p_fresh is true, all steps are deleted, and no wait gets a
+-- signal that was sent before.
 --
--- A held execution can be replayed in the same way: it is unblocked, and its attempt resumes.
+-- A held execution can also be replayed, but only with p_from_step or p_fresh: it is unblocked, and
+-- its attempt resumes.
 --
--- p_payload replaces the input of the execution, for the next attempt and all later attempts. The
--- event of the replay then says `input: edited`. The input of a member of a flow comes from its
--- flow and cannot be edited.
+-- p_payload replaces the payload of the execution, for the next attempt and all later attempts. The
+-- event of the replay then says `input: edited`. The payload of a member of a flow comes from its
+-- flow and cannot be replaced.
 --
 -- A member of a flow waits again for the upstreams that did not succeed, except in groups that are
--- satisfied without them. Members that were skipped because of its end are replayed too, and so on
--- downstream. Nothing is replayed in a cancelled flow.
+-- satisfied without them. Members that were skipped because of the end of this member are replayed
+-- too, and so on downstream. Nothing is replayed in a cancelled flow.
 --
 -- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
 --           blocked (T29) · runnable held -> runnable eligible (T7); propagation: runnable blocked
@@ -21,9 +22,11 @@
 -- Refuses:  WF001 invalid_input (also for a step that does not exist) · WF206 not_terminal
 --           · WF212 max_replays_exhausted · WF215 flow_already_terminal · WF219 deps_not_satisfied
 --           · WF301 not_found
--- Locks:    its flow, then the execution and the members replayed with it in id order, waiting up
---           to 2 s for each; executions that its end affects, skipping locked ones
--- Repeat:   `already_applied` if p_if_version is given and the version has changed since
+-- Locks:    the flow of the execution; then the execution and the members replayed with it, in id
+--           order, waiting up to 2 s for each; then the executions that its end affects, skipping
+--           locked ones
+-- Repeat:   `already_applied` if p_if_version is given, because the version has changed; otherwise
+--           WF206 not_terminal, or another replay if the execution has ended again
 -- Rights:   app
 drop function if exists ff.replay_execution;
 create function ff.replay_execution(

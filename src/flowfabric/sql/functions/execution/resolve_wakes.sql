@@ -1,14 +1,14 @@
--- Finish propagation that could not be done at once, or that a dead process left behind.
+-- Finish propagation that could not be finished at once, or that a dead process left behind.
 --
 -- For each ended execution with `wakes_pending`, the call wakes the executions that wait for it,
 -- cancels the children bound to it, and resolves the edges out of it. due_in is the time after
--- which the next call is worthwhile; null when nothing is left.
+-- which the next call is worthwhile; null means that nothing is left.
 --
 -- Moves:    runnable blocked -> runnable eligible (T4, quiet) · suspended -> runnable eligible
 --           (T18) · unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    ended executions, then the executions that their ends affect, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.resolve_wakes;
 create function ff.resolve_wakes(p_partition_key smallint, p_limit integer default 100)

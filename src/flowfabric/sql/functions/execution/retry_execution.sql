@@ -1,10 +1,10 @@
 -- Make an execution run now. An ended execution is replayed. A delayed execution, or one in
--- back-off, becomes eligible. If the execution sleeps, its sleep ends. A held, paused or blocked
--- execution is unblocked.
+-- back-off, becomes eligible. If the execution sleeps, its sleep ends. An execution that is held,
+-- paused, or blocked by a budget, a quota or a missing worker is unblocked.
 --
--- The call is refused if the execution is active or suspended, or if it waits for dependencies or
--- for other executions. It is also refused if the execution is paused because its flow is being
--- cancelled.
+-- The call is refused if the execution is already eligible, active or suspended, or if it waits for
+-- dependencies or for other executions. It is also refused if the execution is paused because its
+-- flow is being cancelled.
 --
 -- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
 --           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked or suspended ->
@@ -12,7 +12,8 @@
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found
 -- Locks:    the same rows as ff.replay_execution
--- Repeat:   `already_applied` if p_if_version is given and the version has changed since
+-- Repeat:   `already_applied` if p_if_version is given, because the version has changed; otherwise
+--           WF205 not_eligible, or another retry if the execution can be retried again
 -- Rights:   app
 drop function if exists ff.retry_execution;
 create function ff.retry_execution(

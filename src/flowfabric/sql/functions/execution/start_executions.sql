@@ -4,8 +4,8 @@
 --
 -- A worker that claimed with p_reports_starts must make this call before it runs an execution whose
 -- crash_count is not 0. A lease that expires counts as a crash. The first of several crashes in a
--- row counts for every execution that the worker held. A later crash counts only for executions
--- whose start was reported.
+-- row counts for every execution that the worker held. A later crash counts only for the executions
+-- whose start the worker has reported.
 --
 -- If the worker later starts other work beside an execution that ran alone, it calls again and
 -- reports that the execution no longer runs alone.

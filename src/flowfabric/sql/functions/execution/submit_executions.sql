@@ -13,10 +13,11 @@
 --   quotas, budgets (arrays of ids from register_gates, as text or numbers) · fair_key (text)
 --
 -- If the key of an item is in use, the item is not stored, and the answer names the first execution
--- with that key. A key is in use during its window. With the scope `unfinished`, it is in use until
--- its execution has ended. The same key with another fingerprint is refused, and the answer names
--- the first execution and its task. An item whose key_partitions is outdated is refused as invalid,
--- because the key belongs to another partition now.
+-- with that key. With the scope `window`, a key is in use during its window. With the scope
+-- `unfinished`, it is in use until its execution has ended. If the fingerprint is the same, the
+-- outcome is duplicate. If the fingerprint differs, the outcome is key_reused, and the answer also
+-- names the task of the first execution. An item whose key_partitions is outdated is refused as
+-- invalid, because its key may belong to another partition now.
 --
 -- A child is stored only if its parent exists. If the child is bound to its parent, the parent must
 -- also be unfinished. The id of a trimmed execution stays taken while its events are kept.

@@ -7,8 +7,9 @@
 -- submit_executions. The default fingerprint of a key is a hash of task and payload.
 --
 -- Returns {"database": …, "items": […]}. Each item of the answer has item (its number), outcome,
--- execution_id and detail. p_database is the name of the intended database, from an earlier answer.
--- A call without items only returns the name of this database.
+-- execution_id and detail. p_database is the name of the intended database, from an earlier answer;
+-- in any other database, every item is refused as invalid. A call without items only returns the
+-- name of this database.
 --
 -- Moves:    as submit_executions
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed

@@ -1,24 +1,25 @@
--- Delete executions whose retention is over, with all their rows. The reconciler calls this.
+-- Delete executions whose retention is over, with all their rows. This is a reconciler.
 --
 -- The retention comes from the policy of the execution, else from its lane, else it is 30 days.
 -- Events stay for 24 hours after the end of their execution, and longer if a subscription needs
 -- them.
 --
 -- A child stays while its parent is unfinished, because a later run of the parent would submit the
--- child again. Members of a flow stay until all members have ended. The edges and groups of a
--- member are deleted with it, and the flow with its last member.
+-- child again. Members of a flow stay until all members have ended. An execution stays until its
+-- end is fully propagated. The edges and groups of a member are deleted with the member, and the
+-- flow with its last member.
 --
 -- An index finds executions whose policy sets a retention. A scan over the ids finds the others.
--- Each call scans 2 000 ids. The scan continues where the last call stopped, and only one caller
--- scans at a time. Most ids start with their creation time. When the scan comes to ids that are too
--- young, it jumps to the ids that carry no time, and then starts again. due_in is the time after
--- which the next call is worthwhile; null at the end of a scan.
+-- Each call scans at most 2 000 ids. The scan continues where the last call stopped, and only one
+-- caller scans at a time. Most ids start with their creation time. When the scan comes to ids that
+-- are too young, it jumps to the ids that carry no time, and then starts again at the lowest id.
+-- due_in is the time after which the next call is worthwhile; null at the end of a scan.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
--- Locks:    executions and their flows, skipping locked ones; the position of the scan, if it is
---           free
--- Repeat:   a second call finds nothing left to do
+-- Locks:    executions, the position of the scan, and flows, skipping locked ones; then the trim
+--           mark, waiting up to 2 s
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.trim_executions;
 create function ff.trim_executions(p_partition_key smallint, p_limit integer default 500)

@@ -1,5 +1,9 @@
--- Store the limits that code declares for a quota, if it declares any. Returns the field and the
--- text of a problem, or null. The field `name` means that the quota does not exist.
+-- Store the limits that an item of ff.register_gates declares for a quota, and write them to the
+-- gates of the quota. An item without limits stores nothing. Nothing is stored if the item and the
+-- quota disagree about whether the quota has keys.
+--
+-- Return the field and the text of a problem, or null. The field `name` means that the quota does
+-- not exist. The field `key` means that a key is missing, or that the quota has no keys.
 drop function if exists ff._declare_quota;
 create function ff._declare_quota(
   p_namespace     text,

@@ -1,7 +1,8 @@
--- Remove open lines in which no execution waits, and return how many were removed. A null namespace
--- means all namespaces.
+-- Remove at most p_limit open lines in which no execution waits, and return how many were removed.
+-- A null namespace means all namespaces.
 --
--- Locked lines stay: a submit or a claim that puts an execution into a line locks the line.
+-- A line that another transaction has locked stays. A submit or a claim locks a line when it puts
+-- an execution into the line.
 drop function if exists ff._drop_lines;
 create function ff._drop_lines(
   p_partition_key smallint,

@@ -1,8 +1,9 @@
 -- Take unused shares of a limit away from partitions, to make up for other partitions that use more
 -- than their shares. The caller has locked the quota, and the gate in all partitions.
 --
--- After a limit was lowered, a partition may still run more executions than its share. Other
--- partitions must then start fewer, so that all together do not exceed the limit.
+-- After a limit was lowered, a partition may still run more executions than its share. Without this
+-- call, other partitions could start executions although all partitions together already run more
+-- than the limit allows.
 drop function if exists ff._fit_shares;
 create function ff._fit_shares(
   p_gate_id     bigint,

@@ -1,13 +1,18 @@
--- Subtract releases from the counters of gates that executions wait for, and open the lines of
--- gates that have room now. A release is a slot that was given back. A rate may also have room
--- again because time has passed. Returns the gates that this call has locked. Gates that another
--- transaction has locked are skipped.
+-- Subtract releases from the counters of gates, and open the lines of gates that have room now.
+-- Return the gates that this call has locked. Gates that another transaction has locked are
+-- skipped.
 --
--- If p_routes is given, only gates with a closed line of these routes are locked. If these routes
--- have at most 100 closed lines, the call reads only the gates of these lines. Otherwise it reads
--- up to 1 000 gates that have releases, and locks at most 100 of them. It begins at a random id,
--- because otherwise gates with high ids could wait for ever. If p_namespace is given, only gates of
--- this namespace are locked.
+-- A release is a slot that was given back. A gate with a rate may also have room again because time
+-- has passed.
+--
+-- If p_routes is given and has at most 100 closed lines, the call looks only at the gates of these
+-- lines.
+--
+-- Otherwise the call looks at two sets of gates: at most 100 gates that have releases and a closed
+-- line, and at most 100 gates whose rate has room again. If p_routes is given, it takes only gates
+-- with a line of these routes. If p_namespace is given, it takes only gates of this namespace. The
+-- search for releases reads up to 1 000 gates. It begins at a random id, because otherwise gates
+-- with high ids could wait for ever.
 drop function if exists ff._fold_releases;
 create function ff._fold_releases(
   p_partition_key smallint,

@@ -1,6 +1,7 @@
--- Give partitions the part of a limit that no partition has or uses. Return how much was given.
--- p_wanting lists the partitions that may get a part; null means all. The smallest shares grow
--- first. The caller has locked the quota.
+-- Give partitions the part of a limit that no partition has or uses. Return the size of that part.
+-- p_wanting lists the partitions whose shares may grow; null means all partitions. The part is
+-- divided evenly, and the smallest shares get the remainder. The caller has locked the quota, and
+-- the gate in all partitions.
 --
 -- A partition whose share has shrunk may still run more executions than its share. In that case the
 -- number of its running executions counts instead of its share, so that all partitions together

@@ -1,10 +1,11 @@
--- Lock the quotas whose limits a call of ff.register_gates changes, and then the gates of all these
--- quotas. If there are fewer than two such quotas, lock nothing.
+-- Lock the existing quotas whose limits a call of ff.register_gates changes, and then the gates of
+-- all these quotas. If the call changes fewer than two quotas, lock nothing: ff._declare_quota
+-- takes the locks of a single quota in the right order.
 --
 -- A claim locks its gates in id order, and so does this call. If it locked the gates quota by quota
 -- instead, a claim and this call could wait for each other.
 --
--- Locks: quotas in name order, then gates in id order
+-- Locks: quotas in name order, then gates by partition and id; waits for each
 drop function if exists ff._lock_declared_quotas;
 create function ff._lock_declared_quotas(p_namespace text, p_gates jsonb)
 returns void

@@ -1,5 +1,6 @@
--- Lock a quota and return it. Refuse the call if the quota does not exist. Also refuse it if a key
--- is given but the quota has no keys.
+-- Lock a quota, waiting for the lock, and return it. Refuse the call with quota_not_found if the
+-- quota does not exist. Refuse the call with invalid_input if a key is given but the quota has no
+-- keys.
 drop function if exists ff._lock_quota;
 create function ff._lock_quota(p_namespace text, p_quota text, p_key text)
 returns ff.quota

@@ -1,5 +1,5 @@
--- Lock the gates of quotas in id order, and return their ids. p_key chooses the gate of one key;
--- null means all keys. An operator's call waits for gates only here.
+-- Lock the gates of quotas in one partition, in id order, and return their ids. The call waits for
+-- each gate. p_key chooses the gate of one key in each quota; null means all keys.
 drop function if exists ff._lock_quota_gates;
 create function ff._lock_quota_gates(
   p_partition_key smallint,

@@ -1,5 +1,8 @@
--- Create the gate of one key of a quota, unless it exists. The gate gets the limits in force; with
--- several partitions, only this partition's share of them.
+-- Create the gate of one key of a quota, unless the gate exists. The new gate gets the limits in
+-- force; with several partitions, only this partition's share of them. To create a gate, the call
+-- locks the quota, and waits for the lock.
+--
+-- Refuse the call with route_collision if another gate has the same id.
 drop function if exists ff._make_gate;
 create function ff._make_gate(
   p_partition_key smallint,

@@ -1,7 +1,9 @@
 -- Return the number of the slice in which starts are counted now. A slice is a sixtieth of the
--- window of a rate. If the clock went back, starts are still counted in the newest slice. But if
--- the newest slice is more than a window ahead, the clock was wrong earlier, and starts are counted
--- in the current slice.
+-- window of a rate. p_base is the slice in which the gate counted last.
+--
+-- If the clock went back, starts are still counted in p_base. But if p_base is more than 62 slices
+-- ahead of the clock, the clock was wrong when p_base was stored. In that case starts are counted
+-- in the slice of p_now.
 drop function if exists ff._newest_slice;
 create function ff._newest_slice(p_base bigint, p_rate_window interval, p_now timestamptz)
 returns bigint

@@ -1,20 +1,25 @@
--- Put more waiting executions into the lines of closed gates, so that neither the later rounds of
--- this claim nor later claims read these executions. Budgets are not locked.
+-- Put waiting executions that this claim has not judged into the lines of gates and budgets without
+-- room. Neither the later rounds of this claim nor later claims then read these executions. Budgets
+-- are not locked.
 --
--- The call reads at most 1 000 executions of each route, in claim order, and skips locked ones. It
--- also skips overdue executions. A resumed attempt does not count as a start, so a gate that is
--- closed only by its rate may still admit it: executions that resume are put only into the lines of
--- p_filled. Executions that were refused four times are skipped, too: the claim judges them, and
--- they may make a reservation.
+-- The call reads at most 1 000 executions of each route, in claim order, and puts at most 1 000 of
+-- all these executions into lines. It skips executions that are locked, that are past their
+-- deadline, or that were refused four times or more. The claim itself judges an execution after
+-- four refusals, because the execution may then make a reservation.
+--
+-- A resumed attempt does not count as a start, so a gate without room for a start may still admit
+-- it. Therefore executions that resume are put only into the lines of p_filled.
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
 -- and budgets that refused a candidate. p_filled are the entries of p_closed that also refuse
 -- executions that resume (ff._admit_candidates). p_held are the gates that this transaction has
 -- locked, or null.
 --
--- A waiting execution may have another gate without a free slot. If no other transaction has locked
--- that gate, the call locks it and adds it to `closed`, `filled` and `held`. Without this, a claim
--- that meets thousands of full gates would judge their executions a few at a time.
+-- The executions that are read may have other gates without a free slot. The call locks these
+-- gates, adds them to `held`, closes their lines, and adds them to `closed` and `filled`. It skips
+-- gates that another transaction has locked. A gate to which slots were given back may have room,
+-- so it is only added to `held`. Without these locks, a claim that meets thousands of full gates
+-- would judge their executions a few at a time.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;

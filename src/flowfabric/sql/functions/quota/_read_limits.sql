@@ -1,6 +1,9 @@
 -- Read the limits of a quota that are in force for one key. If an operator has set limits for this
--- key, these apply. Otherwise the limits that an operator has set for all keys apply, or else the
--- declared limits. If the quota does not exist, there are no limits.
+-- key, these limits apply. Otherwise the limits that an operator has set for all keys apply. If
+-- there are none, the declared limits apply. If the quota does not exist, there are no limits.
+--
+-- is_set says whether an operator has set the limits. is_refusing says whether the quota is
+-- declared with the overflow `refuse`.
 drop function if exists ff._read_limits;
 create function ff._read_limits(
   p_namespace     text,

@@ -1,10 +1,9 @@
 -- Read how much of a gate is used in one partition. All numbers are 0 if the partition does not
 -- have the gate.
 --
--- `running` is how many executions run, plus one if a slot is reserved. `counted` is the counter of
--- the gate. It still includes slots that were given back but that no claim has subtracted yet.
--- `started` is how many executions have started within the window of the rate, plus one if a start
--- is reserved.
+-- `running` is how many slots are taken, plus one if a slot is reserved. `counted` is the counter
+-- of the gate: it still includes slots that were given back but not yet subtracted. `started` is
+-- how many starts the window of the rate contains, plus one if a start is reserved.
 drop function if exists ff._read_usage;
 create function ff._read_usage(
   p_partition_key smallint,

@@ -1,14 +1,14 @@
 -- Return the gates in p_gate_ids whose reservation is void. If p_of_starts is true, check reserved
 -- starts, otherwise reserved slots.
 --
--- A reservation is valid only while its execution waits in the line of another gate. In addition:
---   a slot   the other gate has a higher id, and its line does not wait for a rate with a window of
---            more than a minute
---   a start  the other gate has a higher id, or its line waits for a slot
--- These rules keep two executions from waiting for each other.
---
--- A reservation is also void if the lane of its execution is closed to claims, or if the line is
--- open and no claim has served it for 30 seconds: perhaps no worker covers the route.
+-- A reservation is valid while its execution waits in the line of another gate and all these
+-- conditions hold:
+--   a slot   The other gate has a higher id. Its line does not wait for a rate with a window of
+--            more than a minute.
+--   a start  The other gate has a higher id, or its line waits for a slot.
+--   both     The lane of the execution is open to claims. The line is closed, or a claim has
+--            served it in the last 30 seconds. (Otherwise perhaps no worker covers the route.)
+-- The conditions on ids and rates keep two executions from waiting for each other.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(
   p_partition_key smallint,

@@ -1,6 +1,7 @@
 -- Give back one slot of each gate in p_gate_ids; a gate may be listed several times. The call
--- inserts rows into ff.gate_release and locks nothing. It sends a hint to the workers of each route
--- that has executions in the lines of these gates.
+-- inserts rows into ff.gate_release and locks nothing. It sends a hint to the workers of routes
+-- that have executions in the lines of these gates: at most 10 routes for each gate, and 50 routes
+-- in all.
 drop function if exists ff._release_slots;
 create function ff._release_slots(p_partition_key smallint, p_gate_ids bigint[])
 returns void

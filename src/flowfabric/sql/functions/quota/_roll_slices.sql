@@ -1,9 +1,10 @@
 -- Move the counts of starts forward to slice p_slice, and return them. A slice is a sixtieth of the
 -- window of a rate. Only the last 62 slices are kept. Slice n has its count at position n % 62 + 1.
+-- p_base is the newest slice in p_slices.
 --
--- If the clock went back, starts are counted in the newest slice. But if the newest slice is more
--- than a window ahead, the clock was wrong earlier. In that case all starts count in the current
--- slice.
+-- If p_base is ahead of p_slice, the clock went back. In that case the counts stay as they are. But
+-- if p_base is more than 62 slices ahead, the clock was wrong earlier, and all starts are counted
+-- in p_slice.
 drop function if exists ff._roll_slices;
 create function ff._roll_slices(p_slices integer[], p_base bigint, p_slice bigint)
 returns integer[]

@@ -1,10 +1,14 @@
 -- Fit the shares of a quota's gates to the limits in force. p_key chooses the gate of one key; null
 -- means all keys. The caller has locked the quota, and writes the shares to the gates afterwards.
+-- With one partition there is nothing to do.
 --
 -- If a limit was lowered, all shares shrink in proportion. If some partitions still run more
 -- executions than their shares, the unused shares of other partitions shrink further (_fit_shares).
 -- So no execution starts as long as more executions run than the new limit allows. If a limit was
--- raised, shares grow by the part of the limit that no partition has or uses.
+-- raised, shares grow by the part of the limit that no partition has or uses. A limit that did not
+-- exist before is divided evenly.
+--
+-- Locks: the gates by partition and id; waits for each
 drop function if exists ff._share_quota;
 create function ff._share_quota(p_namespace text, p_quota text, p_key text, p_now timestamptz)
 returns void

@@ -1,10 +1,10 @@
--- Take unused shares of a limit away from partitions, and return how much was taken. The caller has
--- locked the quota, and the gate in all partitions.
+-- Take unused shares of a limit away from partitions. Return 0 if nothing was taken, otherwise a
+-- number above 0. The caller has locked the quota, and the gate in all partitions.
 --
 -- p_wanting are the partitions in which executions wait. Every other partition loses half of its
--- unused share. If the other partitions have no unused share, the shares in p_wanting are made more
--- equal. If the largest share exceeds the smallest by two or more, each of the largest shares loses
--- one slot.
+-- unused share, rounded up. If the other partitions have no unused share, the shares in p_wanting
+-- are made more equal: if the largest share exceeds the smallest by two or more, each of the
+-- largest shares loses one slot or one start.
 drop function if exists ff._shrink_shares;
 create function ff._shrink_shares(p_gate_id bigint, p_wanting smallint[], p_now timestamptz)
 returns integer

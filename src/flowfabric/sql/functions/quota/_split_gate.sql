@@ -1,5 +1,5 @@
--- Give every partition its share of a new gate. A partition that is added later begins without a
--- share. The caller has locked the quota.
+-- Give every partition its share of a new gate. If the gate has shares already, a partition that
+-- was added later gets a share of 0. The caller has locked the quota.
 drop function if exists ff._split_gate;
 create function ff._split_gate(
   p_gate_id    bigint,

@@ -1,12 +1,15 @@
--- Take slots of gates for executions that start their first attempt. Return null if all of them got
--- their slots. If there is not room for all of them, or if a budget is shut, change nothing and
--- return the gates that this call has locked. p_gate_ids must be sorted, so that budgets come last.
+-- Take slots of gates for executions that start their first attempt. Return null if all executions
+-- got their slots. Otherwise take no slot, and return the gates that this call has locked.
+--
+-- The call takes no slot if a gate has not enough room for all executions, if a gate has a
+-- reservation or does not exist, or if a budget is shut. p_gate_ids must be sorted, so that budgets
+-- come last. p_asked says how many executions need each gate.
 --
 -- This call is the first of its transaction that locks gates, so it may wait for them. The update
 -- itself takes the locks, because a separate locking statement would raise the cost by half.
 -- Releases (slots that were given back) are subtracted only if there is no room otherwise.
 --
--- Locks: gates in id order
+-- Locks: gates in id order; waits for each
 drop function if exists ff._take_slots;
 create function ff._take_slots(
   p_partition_key smallint,

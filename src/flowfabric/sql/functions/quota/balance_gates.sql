@@ -1,17 +1,19 @@
 -- Move shares of limits to the partitions in which executions wait for them. A reconciler calls
 -- this. With one partition there is nothing to do.
 --
--- For each gate, a call does one of two things. If a part of the limit belongs to no partition, the
--- call gives it to the partitions that wait. Otherwise it takes unused shares away, and the next
--- call gives them to the partitions that wait. Shares shrink in one transaction and grow in a later
+-- For each gate for which executions wait, a call does one of two things. If a part of the limit
+-- belongs to no partition, the call gives that part to the partitions in which executions wait.
+-- Otherwise the call takes unused shares away from other partitions, and the next call gives them
+-- to the partitions in which executions wait. Shares shrink in one transaction and grow in a later
 -- one, so all partitions together never exceed the limit.
 --
 -- A login that is bound to a namespace moves only the shares of that namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    quotas, skipping locked ones, then their gates in id order, waiting up to 2 s
--- Repeat:   a second call moves what is still unused
+-- Locks:    for each gate in id order: its quota, skipped if locked; then the gate in every
+--           partition, waiting up to 2 s for each
+-- Repeat:   a second call continues: it gives away what the first call has taken, or takes more
 -- Rights:   app
 drop function if exists ff.balance_gates;
 create function ff.balance_gates(p_limit integer default 100)

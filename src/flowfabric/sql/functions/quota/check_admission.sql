@@ -1,16 +1,18 @@
 -- Take a slot of a quota for work outside an execution, if there is room.
 --
 -- The slot counts like a running execution until ff.release_admission is called, or until p_ttl is
--- over. It also counts as a start.
+-- over. The call also counts as a start. p_hold_id is an id that the caller makes for the slot.
 --
--- The outcomes are: admitted · already_admitted (an earlier call took the slot and still has it) ·
--- rate_exceeded (retry_at says when there is room again) · concurrency_exceeded. A refused call
+-- The outcomes are: admitted · already_admitted (an earlier call with this p_hold_id took a slot,
+-- which is neither released nor expired) · rate_exceeded (retry_at says when there is room again)
+-- · concurrency_exceeded. If both limits are reached, the outcome is rate_exceeded. A refused call
 -- takes nothing.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF306 quota_not_found
--- Locks:    the gate, waiting up to 2 s
--- Repeat:   already_admitted
+-- Refuses:  WF001 invalid_input · WF306 quota_not_found (also if the quota has keys and none is
+--           given, or the other way round) · WF402 route_collision (another gate has the same id)
+-- Locks:    the quota, only if its gate does not exist yet; then the gate; waits up to 2 s for each
+-- Repeat:   `already_admitted` as long as the slot is held; a refused call is judged again
 -- Rights:   app
 drop function if exists ff.check_admission;
 create function ff.check_admission(

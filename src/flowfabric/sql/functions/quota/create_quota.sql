@@ -2,14 +2,15 @@
 --
 -- p_concurrency is how many executions may run at once. p_rate is how many may start in any
 -- p_rate_window. Null means no limit. If p_is_keyed is true, the limits apply to each value of the
--- key separately. p_overflow decides about a submit that finds no room: `queue` stores the
--- execution, `refuse` refuses it.
+-- key separately. p_overflow says what happens to a submission that finds no room: with `queue` the
+-- execution is stored and waits, with `refuse` the submission is refused.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the new quota; then, in id order, the gates that a deleted quota of the same name has
---           left. The call waits up to 2 s for each lock
--- Repeat:   already_satisfied, with the existing quota, which is not changed
+--           left; waits up to 2 s for each
+-- Repeat:   `already_satisfied`, with the limits of the existing quota; the call does not change
+--           them
 -- Rights:   app
 drop function if exists ff.create_quota;
 create function ff.create_quota(

@@ -1,12 +1,13 @@
--- Delete a quota and the limits that an operator set for it. From then on, the quota has no effect.
+-- Delete a quota, and all limits that an operator set for it. From then on, the quota has no
+-- effect.
 --
--- Executions that name the quota keep its gates, but the gates have no limits. Executions in line
--- start with the next claim. If a quota of the same name is created later, it counts these
--- executions again.
+-- The gates of the quota stay, without limits. The next claims start the executions that wait in
+-- the lines of these gates. If a quota of the same name is created later, executions that named the
+-- old quota count at the new quota, too.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the quota, then its gates in id order, waiting up to 2 s
+-- Locks:    the quota, then its gates in id order, waiting up to 2 s for each
 -- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.delete_quota;

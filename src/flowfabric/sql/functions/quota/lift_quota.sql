@@ -1,9 +1,13 @@
--- Remove the limits that an operator set for a quota, for one key or for all keys. The declared
--- limits apply again.
+-- Remove the limits that an operator set for a quota with ff.set_quota, for one key or for all
+-- keys.
+--
+-- With p_key, the limits that an operator set for all keys apply to this key again. If there are
+-- none, the declared limits apply. Without p_key, the declared limits apply again; limits that an
+-- operator set for single keys stay.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found
--- Locks:    the quota, then its gates in id order, waiting up to 2 s
+-- Locks:    the quota, then its gates in id order, waiting up to 2 s for each
 -- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.lift_quota;

@@ -1,13 +1,13 @@
 -- List the gates of a quota in one partition with their counters, by key in byte order.
 --
--- `concurrency` and `rate` are the share of this partition. `whole_concurrency` and `whole_rate` are
--- the limits in force for the key; all partitions together may use them. If an operator set these
--- limits, is_set is true, and reason, changed_by and changed_at tell why, who and when.
+-- `concurrency` and `rate` are the share of this partition. `whole_concurrency` and `whole_rate`
+-- are the limits in force for the key; all partitions together may use them. If an operator set
+-- these limits, is_set is true, and reason, changed_by and changed_at tell why, who and when.
 --
--- `running` counts leases, and slots taken by ff.check_admission. `started` counts the starts
--- within the last rate_window. `in_line` counts executions in line; it is exact up to 10 000, and
--- 10 001 means more. If p_key is given, only the gate of that key is listed. The key of a quota
--- without keys is ''.
+-- `running` counts the slots that are taken, by leases and by ff.check_admission. `held` counts the
+-- slots of ff.check_admission alone. `started` counts the starts within the last rate_window.
+-- `in_line` counts executions in line; it is exact up to 10 000, and 10 001 means more. If p_key is
+-- given, only the gate of that key is listed. The key of a quota without keys is ''.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found

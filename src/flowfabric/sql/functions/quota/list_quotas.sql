@@ -1,8 +1,8 @@
 -- List quotas in byte order of their names, with their declared limits and the limits in force for
--- all keys.
+-- all keys. The limits of lanes are also stored as quotas; these are not listed.
 --
--- If p_quota is given, only that quota is listed. is_set says whether an operator set the limits in
--- force. keys_set counts the keys for which an operator set separate limits.
+-- If p_quota is given, only quotas of that name are listed. is_set says whether an operator set the
+-- limits in force. keys_set counts the keys for which an operator set separate limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

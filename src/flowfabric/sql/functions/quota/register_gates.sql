@@ -10,13 +10,16 @@
 --
 -- An item without a declaration must name an existing quota or budget. A declaration creates the
 -- quota or budget, or replaces its declared limits. It never changes limits that an operator set.
--- The id of a gate is a 62-bit hash, so a repeat changes nothing.
+-- The id of a gate is a hash of its kind, namespace, name and key, so the same item always gets the
+-- same id.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · quota_not_found
---           · budget_not_found
--- Locks:    the quotas and budgets whose declaration changes, waiting up to 2 s
--- Repeat:   the same item gives the same id
+-- Refuses:  WF001 invalid_input · WF402 route_collision (another gate has the same id) · per item:
+--           invalid (field, problem) · quota_not_found · budget_not_found
+-- Locks:    if two or more declared quotas change, these quotas in name order, then their gates in
+--           id order; then, item by item in the order of kind, name and key, each quota or budget
+--           that changes or gets a new gate; waits up to 2 s for each
+-- Repeat:   the same answers; nothing changes
 -- Rights:   app
 drop function if exists ff.register_gates;
 create function ff.register_gates(

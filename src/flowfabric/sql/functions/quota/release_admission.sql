@@ -1,9 +1,9 @@
 -- Give back a slot that ff.check_admission took. If p_is_unused is true, the slot no longer counts
--- as a start either.
+-- as a start either. If there is no such slot, nothing happens, and the outcome is `released`, too.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the hold, waiting up to 2 s; with p_is_unused also the gate
+-- Locks:    the gate, only with p_is_unused; then the hold; waits up to 2 s for each
 -- Repeat:   `released` again; nothing is given back twice
 -- Rights:   app
 drop function if exists ff.release_admission;

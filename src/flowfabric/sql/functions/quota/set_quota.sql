@@ -2,12 +2,12 @@
 -- ff.lift_quota is called.
 --
 -- A null argument keeps the limit that is in force now. p_clear names limits to remove
--- (concurrency, rate). A limit for one key overrides a limit for all keys. Waiting executions that
--- now have room start with the next claim. Running executions are never stopped.
+-- (concurrency, rate). The limits for one key override the limits for all keys. The next claims
+-- start waiting executions that now have room. Running executions are never stopped.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found
--- Locks:    the quota, then its gates in id order, waiting up to 2 s
+-- Locks:    the quota, then its gates in id order, waiting up to 2 s for each
 -- Repeat:   `unchanged`
 -- Rights:   app
 drop function if exists ff.set_quota;

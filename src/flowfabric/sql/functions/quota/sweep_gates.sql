@@ -1,14 +1,15 @@
--- Do the work at gates and lines that no claim has done. A reconciler calls this.
+-- Do work at gates and lines that claims have left undone. A reconciler calls this.
 --
--- The call gives back expired slots of ff.check_admission, and counts releases at their gates. It
--- opens the lines of budgets that have room, drops reservations that no execution needs, and
--- removes empty lines. A login that is bound to a namespace sweeps only the gates of that
--- namespace.
+-- The call ends holds of ff.check_admission that have expired, and subtracts releases (slots that
+-- were given back) from the counters of gates. It opens the lines of budgets that have room, drops
+-- void reservations, and removes empty lines. If the clock went back, it also corrects gates that
+-- would open much too late. It sends a hint to the workers of open lines. A login that is bound to
+-- a namespace sweeps only the gates of that namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    holds, gates, budgets and lines, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.sweep_gates;
 create function ff.sweep_gates(p_partition_key smallint, p_limit integer default 500)

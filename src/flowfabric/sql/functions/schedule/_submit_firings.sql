@@ -1,7 +1,8 @@
--- Submit one execution of a schedule for each time in p_fire_ats. Tags of the execution name the
--- schedule and the time.
+-- Submit one execution of a schedule for each time in p_fire_ats, with the id at the same place in
+-- p_execution_ids. Tags of the execution name the schedule and the time.
 --
--- Existing executions stay unchanged. If one execution cannot be stored, the whole call is refused.
+-- An execution that exists already stays unchanged. If one execution cannot be stored, the whole
+-- call is refused.
 drop function if exists ff._submit_firings;
 create function ff._submit_firings(
   p_partition_key smallint,

@@ -1,22 +1,25 @@
 -- Declare all schedules of an app. Workers of the app call this. Returns the schedules that this
 -- call orphaned.
 --
--- The newest version of an app decides which schedules exist; a call of an older version changes
--- nothing. Within one version, the worker that started last decides. A worker that repeats its
--- declaration passes the generation that it got. If another worker has declared other schedules
--- since, the repeat changes nothing.
+-- The highest version of an app decides which schedules exist. A call of a lower version changes
+-- nothing, and the outcome is `older`. Within one version, the worker that started last decides. A
+-- worker that repeats its declaration passes the generation that it got as p_generation. If another
+-- worker has declared other schedules since, the repeat changes nothing, and the outcome is
+-- `superseded`.
 --
--- A schedule that is no longer declared is orphaned and does not fire. A schedule that is declared
--- again, or whose rule changed, continues from p_next_ats. A paused schedule stays paused.
+-- A schedule that is no longer declared is orphaned and does not fire. If an orphaned schedule is
+-- declared again, or if the rule of a schedule has changed, the schedule continues from p_next_ats.
+-- A paused schedule stays paused.
 --
 -- p_anchor_ats are the instants from which the intervals in p_everys are counted. They apply to new
--- rules. Where p_are_anchored is true, the instant also applies to an existing rule. An array may
--- be null if no schedule has the value.
+-- and changed rules. Where p_are_anchored is true, another instant is itself a change of the rule.
+-- An array whose default is null may be left out if no schedule has the value.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the row of the app, waiting up to 2 s, then the rows of its schedules
--- Repeat:   the same answer, but nothing is orphaned twice
+-- Locks:    the row of the app, then the rows of its schedules, waiting up to 2 s for each
+-- Repeat:   `declared` or `older` again; nothing changes, and `orphaned` is empty. If p_generation
+--           was given and the first call changed something, the outcome is `superseded`
 -- Rights:   app
 drop function if exists ff.declare_schedules;
 create function ff.declare_schedules(

@@ -1,8 +1,9 @@
--- List the due schedules of an app, earliest first, and the time until the next one.
+-- List the due schedules of an app, earliest first, and the time until another schedule becomes
+-- due.
 --
--- If p_names is given, only these schedules are listed. The last row has no name. It has the time
--- with which the schedules were compared, and the time until the next schedule is due (null if
--- there is none).
+-- If p_names is given, the call considers only these schedules. The last row has no name. Its
+-- read_at is the time with which the schedules were compared. Its due_in is the time until the
+-- first schedule that is not due yet; null if there is none.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

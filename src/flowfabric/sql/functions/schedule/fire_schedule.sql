@@ -1,17 +1,19 @@
--- Submit the executions of a due schedule, and set its next time.
+-- Submit the executions of a due schedule, and set the next time of the schedule.
 --
 -- p_fire_ats are the times that the caller computed from the rule, ascending. The list is empty if
 -- all missed times are skipped. p_execution_ids are the ids of the executions for these times. An
 -- execution that exists already counts as submitted.
 --
 -- p_rule_no and p_expected_next_at are the values that the caller read. If one of them has changed
--- since, nothing happens, and the answer is already_fired, inactive or gone.
+-- since, nothing happens. The outcome is then `gone` if the schedule does not exist, `inactive` if
+-- it is paused or orphaned, and otherwise `already_fired`.
 --
 -- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
 --           · WF308 unknown_gate · WF220 limit_reached
 -- Locks:    the row of the schedule, waiting up to 2 s
--- Repeat:   the same p_call_id gets the first answer
+-- Repeat:   if the first call fired, the same answer, as long as no other call has fired the
+--           schedule since; otherwise `already_fired`, `inactive` or `gone`
 -- Rights:   app
 drop function if exists ff.fire_schedule;
 create function ff.fire_schedule(

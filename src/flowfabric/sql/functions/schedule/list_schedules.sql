@@ -1,4 +1,5 @@
--- List schedules with their routes: all schedules, the schedules of one app, or one by name.
+-- List schedules with their tasks and lanes, ordered by namespace, app and name. p_app and p_name
+-- restrict the list to one app and to one name.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -4,11 +4,10 @@
 -- A paused schedule can be run. An orphaned schedule cannot.
 --
 -- Moves:    (new) -> runnable eligible, through submit_executions
--- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF302 unknown_route
---           · WF308 unknown_gate · WF220 limit_reached
---           · WF304 schedule_not_found
+-- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF220 limit_reached
+--           · WF302 unknown_route · WF304 schedule_not_found · WF308 unknown_gate
 -- Locks:    none
--- Repeat:   the same p_execution_id runs once
+-- Repeat:   `submitted` again; an execution with this p_execution_id is stored only once
 -- Rights:   app
 drop function if exists ff.run_schedule;
 create function ff.run_schedule(

@@ -1,13 +1,15 @@
 -- Pause or resume a schedule.
 --
 -- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at,
--- which the caller computed from rule number p_rule_no. If the rule has changed since, nothing
--- happens, and the answer is rule_changed. An orphaned schedule stays orphaned.
+-- which the caller computed from rule number p_rule_no. If the schedule is paused and its rule has
+-- changed since, a resume does nothing, and the outcome is `rule_changed`. If the schedule is not
+-- paused, a resume does nothing, and the outcome is `unchanged`. Pausing a paused schedule again
+-- replaces the reason and the actor. An orphaned schedule stays orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF304 schedule_not_found
 -- Locks:    the row of the schedule, waiting up to 2 s
--- Repeat:   `unchanged`, and the schedule as it is
+-- Repeat:   `unchanged`; after `rule_changed`, `rule_changed` again
 -- Rights:   app
 drop function if exists ff.set_schedule;
 create function ff.set_schedule(

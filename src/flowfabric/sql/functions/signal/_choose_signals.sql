@@ -1,14 +1,19 @@
--- Choose the signals that satisfy a condition. Returns null if the signals do not satisfy it. The
--- call reads no table. Waits take signals in the order of the arrays.
+-- Choose the signals that satisfy a condition. Return null if the signals do not satisfy the
+-- condition. The call reads no table. Waits take signals in the order of the arrays.
 --
 -- p_keys says where each signal was sent: `s NAME`, or `w ID` for a waitpoint.
 --
--- A condition for one name or one waitpoint takes the first signal sent there.
+-- A condition for one name or one waitpoint takes the first signal that was sent there. A condition
+-- for a waitpoint may also give a name; it then takes the first signal with this name.
+--
 -- `every` needs all its members; one signal may serve several members.
--- `at_least` needs a number of signals of its members. With `distinct: waitpoints`, it counts each
--- name or waitpoint once; with `distinct: sources`, each source once.
+--
+-- `at_least` needs the given number of signals, each sent to one of its members. With `distinct:
+-- waitpoints`, it counts each name or waitpoint once; with `distinct: sources`, each source once.
+--
 -- `approve` counts the first answer at each waitpoint. It is satisfied by as many approvals as
 -- `approve` says, or by as many rejections as `deny` says.
+--
 -- `operator` and unknown conditions are never satisfied by signals.
 drop function if exists ff._choose_signals;
 create function ff._choose_signals(

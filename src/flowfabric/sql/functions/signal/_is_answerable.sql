@@ -4,7 +4,7 @@
 -- other arrays are the signals that the waitpoints of the condition have received, in the order in
 -- which waits take them. A signal by name can always come, and so can an answer at an open
 -- waitpoint. A waitpoint of an approval takes one answer, so it counts as closed once it is
--- answered.
+-- answered. A condition for an operator always counts as answerable.
 drop function if exists ff._is_answerable;
 create function ff._is_answerable(
   p_condition jsonb,

@@ -1,5 +1,5 @@
 -- Check the types in a JSON signal of ff.deliver_signal_json. Return the first field with a wrong
--- type and the text of the problem, or null. The delivery checks the values.
+-- type and the text of the problem, or null. ff.deliver_signals checks the values.
 drop function if exists ff._json_signal_problem;
 create function ff._json_signal_problem(p_signal jsonb)
 returns text[]

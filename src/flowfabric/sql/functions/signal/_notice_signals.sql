@@ -1,5 +1,5 @@
--- Notice signals that were stored without a lock, so that waits can take them. The caller has
--- locked the executions, and judges their waits in a later statement.
+-- Notice the signals in the inbox of executions, so that waits can take them. The caller has locked
+-- the executions, and judges their waits in a later statement.
 drop function if exists ff._notice_signals;
 create function ff._notice_signals(
   p_partition_key smallint,

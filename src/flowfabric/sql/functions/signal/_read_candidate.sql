@@ -1,11 +1,11 @@
--- Return the signals that a wait would take now, the time at which the last of them was noticed,
--- and the waitpoint that each of them answers. Returns null if the wait is not satisfied. Changes
--- nothing.
+-- Return the signals that a wait would take now, the time at which the last of these signals was
+-- noticed, and the waitpoint that each of them answers. signal_ids is null if the condition of the
+-- wait is not satisfied. Changes nothing.
 --
--- A waitpoint takes the signals that were sent with its token. If it is open and no signal was sent
--- with its token, it takes one signal whose name equals its key. A waitpoint of an approval takes
--- no signal by name. A signal by name answers only one waitpoint of the condition: the oldest
--- waitpoint that has this key and no answer yet.
+-- A waitpoint takes the signals that were sent with its token. An open waitpoint that has no such
+-- signal takes one signal by name: a signal whose name equals the key of the waitpoint. A waitpoint
+-- of an approval takes no signal by name. A signal by name answers only one waitpoint of the
+-- condition: the oldest waitpoint that has this key and no answer yet.
 drop function if exists ff._read_candidate;
 create function ff._read_candidate(
   p_partition_key  smallint,

@@ -1,8 +1,9 @@
--- Return one schema id for each signal: the type that the open waits for its name have declared.
--- The value of the signal must have this type. Null means that any value will do, or that the
--- signal is sent by token and not by name.
+-- Return one schema id for each signal: the type that the value of the signal must have. The open
+-- waits for the name of the signal have declared this type. If they have declared several types,
+-- the smallest id is returned. Null means that any value will do. Null is also returned if the name
+-- in p_names is null, which stands for a signal that is sent by token.
 --
--- Only the signals that the open waits still need must have that type. A wait for one signal needs
+-- A type applies only to the signals that the open waits still need. A wait for one signal needs
 -- one signal; a wait with at_least can take many. If enough signals for the open waits have come,
 -- the next signal is for a later wait, whose type is not known yet.
 drop function if exists ff._read_expected_types;

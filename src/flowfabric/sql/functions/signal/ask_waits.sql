@@ -2,21 +2,23 @@
 -- taken. Returns a row for every item.
 --
 -- A wait is a step of kind `wait`. Like every step, it is identified by its name and occurrence.
--- Its timeout begins when it is first opened. A wait times out at once if nobody can satisfy its
--- condition any more, because waitpoints that it needs are closed. Only the holder of the lease can
--- take an answer. A signal is taken at most once.
+-- Its timeout begins when the wait is first opened. If signals satisfy the wait, they are its
+-- answer, even after the timeout. A wait times out at once if its condition can no longer be
+-- satisfied, because waitpoints that the condition needs are closed. Only the holder of the lease
+-- can take an answer. A signal is taken at most once.
 --
--- The outcome is one of four. `taken`: the answer was taken, and taken_as says what it was
--- (signals, timeout or operator). `ready`: signals have been there since ready_at, but p_takes is
--- false. `timed_out`: the timeout has come, but p_takes is false. `open`: the wait goes on.
+-- An item that is not refused has one of four outcomes. `taken`: the answer was taken, now or
+-- earlier, and taken_as says what it was (signals, timeout or operator). `ready`: signals have
+-- satisfied the wait since ready_at, but p_takes is false. `timed_out`: the timeout has come, but
+-- p_takes is false. `open`: the wait has no answer yet.
 --
--- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
---           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only if the caller is late: an overdue execution is settled as by ff.expire_executions
+--           (T24, T23, T5, T4, T18); an expired lease is marked as expired (T19)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
 -- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
--- Repeat:   if the answer was taken, the same answer again
+-- Repeat:   if the answer was taken, the same answer again; otherwise the wait is judged again
 -- Rights:   app
 drop function if exists ff.ask_waits;
 create function ff.ask_waits(

@@ -1,6 +1,6 @@
--- Deliver signals to executions, by name or by the token of a waitpoint. Each signal is stored, and
--- the first wait for it takes it, now or later. A signal is taken once. Returns a row for every
--- item.
+-- Deliver signals to executions, by name or by the token of a waitpoint. Each signal is stored. The
+-- first wait that asks for the signal takes it, now or later. A signal is taken at most once.
+-- Returns a row for every item.
 --
 -- A signal by name is for the first wait that asks for it: a wait for that name, or for an open
 -- waitpoint that has that name as its key. A token is the whole address: it contains the execution
@@ -21,20 +21,22 @@
 --
 -- If the wait, the waitpoint or the task has declared the type of the value, p_schema_ids must name
 -- the schema with which the sender has checked the value. Otherwise the answer is schema_required,
--- with the schema, and nothing is stored. The type of a wait applies only to the signal that the
--- wait will take, not to later signals.
+-- with the schema, and nothing is stored. The type of a wait applies only to the signals that the
+-- wait still needs, not to later signals.
 --
--- The answer may be `busy` for an item with a dedup key, and for items with the same name and
--- different types. Repeat such an item alone, with p_wait.
+-- The answer is `busy` if another open transaction uses the same dedup key. It is also `busy` if an
+-- earlier item of the call has the same name and the wait may take that item, so that the type of
+-- this item is not known yet. Repeat such an item alone, with p_wait.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
---           · not_signalable (it has ended) · signal_limit_exceeded (10 000 untaken)
---           · payload_too_large (64 KiB) · invalid_token · token_expired · waitpoint_closed
---           · already_answered (decision) · schema_required (schema_id, document)
---           · invalid (field, problem)
--- Locks:    executions in id order, without waiting
--- Repeat:   `duplicate`, with the id of the stored signal
+--           · not_signalable (the execution has ended) · signal_limit_exceeded (10 000 untaken
+--           signals) · payload_too_large (64 KiB) · invalid_token · token_expired
+--           · waitpoint_closed · already_answered (decision) · schema_required (schema_id,
+--           document) · invalid (field, problem)
+-- Locks:    executions in id order, skipping locked ones; none with p_join
+-- Repeat:   `duplicate`, with the id of the stored signal; `token_expired` if the token has expired
+--           since
 -- Rights:   app
 drop function if exists ff.deliver_signals;
 create function ff.deliver_signals(

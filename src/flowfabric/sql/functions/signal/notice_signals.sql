@@ -1,11 +1,12 @@
--- Notice signals that were stored without a lock, and wake the executions that waited for them.
+-- Notice the signals in the inbox, and wake the executions that can continue now. A reconciler
+-- calls this. Signals of executions that no longer exist are deleted.
 --
--- due_in is the time until the next call has work; null if nothing is left.
+-- due_in is the time after which to call again; null if the inbox is empty.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in id order, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.notice_signals;
 create function ff.notice_signals(p_partition_key smallint, p_limit integer default 500)

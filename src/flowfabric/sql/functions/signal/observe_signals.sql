@@ -1,10 +1,10 @@
 -- Return the signals that ended the latest suspension of an execution, for the holder of its lease.
 --
 -- If the timeout ended the suspension, the call returns one signal with the name `timeout` and the
--- source type `system`. It has no id and is stored nowhere.
+-- source type `system`. This signal has no id and is stored nowhere.
 --
 -- The call returns nothing if the suspension belongs to an earlier attempt, or if neither signals
--- nor the timeout ended it.
+-- nor the timeout ended the suspension.
 --
 -- Moves:    nothing
 -- Refuses:  WF101 stale_lease · WF301 not_found

@@ -1,16 +1,18 @@
--- Read the next signals of the feed after a cursor, in order of their transactions. Also return the
--- cursor after them. A signal can be read once its transaction has committed, and is never skipped.
+-- Read the next signals of a partition after a cursor, in the order of their transactions, and
+-- return the next cursor. A signal can be read once its transaction has committed, and is never
+-- skipped.
 --
 -- A cursor names a generation of the partition and a snapshot in that generation, as in
 -- ff.read_events. The snapshot says which transactions were delivered. The cursor null reads from
--- the beginning. The cursor `now` reads nothing, and returns the cursor of this moment. The cursor
--- never moves beyond the delivered signals.
+-- the beginning. The cursor `now` reads nothing, and returns the cursor of this moment. In all
+-- other cases the next cursor is not beyond the signals of this page.
 --
 -- A page holds signals of one generation. Older generations are complete, so all their rows are
 -- visible. When a generation is read to its end, the next one follows.
 --
--- A page never splits a transaction. Its last row has no signal, only the next cursor. Signals are
--- trimmed with their execution. A reader does not learn of trimmed signals.
+-- A page never splits a transaction, so it may hold more than p_limit signals. The last row of a
+-- page has no signal, only the next cursor. Signals are trimmed with their execution. A reader does
+-- not learn of trimmed signals.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

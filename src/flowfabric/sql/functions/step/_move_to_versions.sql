@@ -1,6 +1,6 @@
--- Move executions to the route with their new code version, if they have steps. If the version is
--- null, move executions without steps back to the route on which they were submitted. The caller
--- holds the row locks.
+-- Move executions to the routes with their new code versions. An execution with a new version moves
+-- only if it has steps. If the new version is null, an execution moves only if it has no steps; it
+-- moves to its route without a code version. The caller holds the row locks.
 drop function if exists ff._move_to_versions;
 create function ff._move_to_versions(
   p_partition_key smallint,

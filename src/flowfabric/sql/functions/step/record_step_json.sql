@@ -1,20 +1,22 @@
 -- Record one completed step, given as JSON. The call works like ff.record_steps.
 --
--- It is for database drivers that cannot pass arrays, and for transactional steps, whose own writes
--- and record commit together. Call it last in a transaction, because it locks the execution until
--- the transaction ends.
+-- This function is for database drivers that cannot pass arrays, and for transactional steps, whose
+-- own writes and record commit together. Call this function last in a transaction, because it locks
+-- the execution until the transaction ends.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
 -- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …,
--- "outcome": …} with recorded_at, attempt_index, value_base64 and encoding (of a step that existed)
--- and detail. p_database is the name of the intended database, from an earlier answer. A call
--- without a step only returns the name of this database.
+-- "outcome": …} with recorded_at, attempt_index and detail, and for a step that existed also with
+-- its value_base64 and encoding. p_database is the name of the intended database, from an earlier
+-- answer; if this is another database, the outcome is `invalid`. A call without a step only returns
+-- the name of this database.
 --
--- Moves:    as record_steps
+-- Moves:    as ff.record_steps
 -- Refuses:  WF001 invalid_input · as outcome: busy · not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · invalid (field, problem)
--- Locks:    the execution, without waiting
--- Repeat:   `exists`, with what the first call stored
+--           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
+--           · invalid (field, problem)
+-- Locks:    the execution; `busy` if another transaction has locked it
+-- Repeat:   `exists`, with what the first call stored, if the caller still has the lease
 -- Rights:   app
 drop function if exists ff.record_step_json;
 create function ff.record_step_json(

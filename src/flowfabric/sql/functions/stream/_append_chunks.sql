@@ -1,7 +1,7 @@
 -- Append one chunk to each of several streams, as ff.append_frames describes. Returns a row for
 -- each chunk.
 --
--- p_items are the positions of the chunks in the other arrays. No two chunks belong to the same
+-- p_items are the indexes of the chunks in the other arrays. No two chunks belong to the same
 -- execution. The caller has locked the streams and checked the fences.
 drop function if exists ff._append_chunks;
 create function ff._append_chunks(

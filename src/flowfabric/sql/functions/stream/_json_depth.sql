@@ -1,4 +1,5 @@
--- Return how deep objects and lists are nested in a value: 0 for a text or a number.
+-- Return how deep objects and lists are nested in a value: 0 for a value that is neither, 1 for a
+-- list of numbers.
 drop function if exists ff._json_depth;
 create function ff._json_depth(p_value jsonb)
 returns integer

@@ -1,10 +1,10 @@
 -- Open streams for leases that append for the first time. A stream that another call has locked is
 -- not opened. The caller has locked the executions and checked the fences.
 --
--- The position of a frame is the number of journal entries when it was sent. p_bases is the number
--- of journal entries when the run of the handler began. The run repeats all frames with position
--- p_bases or higher. If the stream already has such frames of the same generation, this call writes
--- a rewind to the last frame before them.
+-- The position of a frame is the number of journal entries when the frame was sent. p_bases is, for
+-- each execution, the number of journal entries when the run of the handler began. The run sends
+-- all frames with position p_bases or higher again. If the stream already has such frames of the
+-- same generation, this call writes a rewind to the last frame before them.
 drop function if exists ff._open_streams;
 create function ff._open_streams(
   p_partition_key smallint,

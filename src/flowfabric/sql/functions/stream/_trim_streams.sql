@@ -3,7 +3,8 @@
 --
 -- The newest best-effort frames stay: about as many as arrive within twice their time to live. The
 -- newest 64 summary frames stay, too. Durable frames are removed only if the policy limits their
--- number. In that case the floor of the stream rises, which tells readers that frames are gone.
+-- number, and only once the stream exceeds the limit by a tenth, and by at least 64 frames. Their
+-- removal raises the floor of the stream, which tells readers that frames are gone.
 --
 -- Only whole chunks are removed, so a few more frames may stay.
 drop function if exists ff._trim_streams;

@@ -1,5 +1,5 @@
--- Replace every text `__ff_null__` in a document by a JSON null. A merge patch cannot write a null:
--- it would delete the key.
+-- Replace every text `__ff_null__` in a document by a JSON null. A merge patch cannot write a null,
+-- because a null in a patch deletes its key.
 drop function if exists ff._write_nulls;
 create function ff._write_nulls(p_value jsonb)
 returns jsonb

@@ -9,23 +9,26 @@
 -- chunk, then the frames of the second, and so on. Several chunks of one execution are appended in
 -- their order.
 --
--- The frames of a lease are numbered from 0, and p_first_nos must continue these numbers; otherwise
--- the outcome is `gap`. Frames with lower numbers were stored before and are skipped, so a call may
--- be repeated. A lease must not have two appends at once.
+-- The frames of a lease are numbered from 0. p_first_nos is the number of the first frame of each
+-- chunk. Frames whose numbers were stored before are skipped, so a call may be repeated. If a
+-- number before the chunk was not stored, the outcome is `gap`. A lease must not have two appends
+-- at once.
 --
 -- p_positions is the number of journal entries when the frames were sent. p_bases is the number of
 -- entries when the run of the handler began. A new run sends some frames of earlier leases again:
 -- the frames of the same generation with position p_bases or higher. If the stream has such frames,
 -- the first append of the new lease writes a rewind.
 --
--- Moves:    only if the first append of a lease is late: its expired lease is marked (T19), or its
---           overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only on the first append of a lease, or after the lease was lost: an overdue execution
+--           is settled as by ff.expire_executions (T24, T23, T5, T4, T18); an expired lease is
+--           marked as expired (T19)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · gap (last_no) · payload_too_large (64 KiB a frame)
 --           · stream_full (bytes, limit) · invalid (field, problem)
--- Locks:    executions in id order, only for the first append of a lease; then streams in id order;
---           never waiting
--- Repeat:   `appended`; nothing is stored twice
+-- Locks:    executions in id order, for the first append of a lease and for a lost lease; then
+--           streams in id order; skips locked ones. To settle an execution or to mark a lease, the
+--           call may wait up to 2 s for a stream
+-- Repeat:   `appended`, if the caller still has the lease; nothing is stored twice
 -- Rights:   app
 drop function if exists ff.append_frames;
 create function ff.append_frames(

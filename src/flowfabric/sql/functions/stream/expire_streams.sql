@@ -1,13 +1,14 @@
--- Remove the frames of streams that have expired.
+-- Remove the frames of streams that have expired. A reconciler calls this.
 --
--- A stream that has only best-effort frames expires when twice their time to live has passed since
--- the last append. Any other stream expires after the end of its execution, as its policy says. The
--- summary stays. due_in is the time until the next stream expires.
+-- If the policy has a retention, a stream expires when the retention has passed since the end of
+-- the execution. A stream that has only best-effort frames also expires before that end, when twice
+-- their time to live has passed since the last append. No other stream expires. The summary stays.
+-- due_in is the time until the next stream expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    streams in the order of their expiry, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.expire_streams;
 create function ff.expire_streams(p_partition_key smallint, p_limit integer default 500)

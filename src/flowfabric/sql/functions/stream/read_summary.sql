@@ -2,7 +2,7 @@
 -- nothing if the execution has no summary or does not exist.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input
+-- Refuses:  WF501 forbidden
 -- Locks:    none
 -- Repeat:   a read
 -- Rights:   app

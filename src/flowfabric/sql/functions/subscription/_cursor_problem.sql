@@ -1,5 +1,6 @@
--- Check the form of the joined cursors of a subscription. Return the text of the problem, or null.
--- The call does not check whether a cursor has expired; the next read does.
+-- Check the form of the cursor of a subscription: the cursors of all partitions, joined by `/`.
+-- Return the text of the problem, or null. The call does not check whether a cursor has expired;
+-- the next read does.
 drop function if exists ff._cursor_problem;
 create function ff._cursor_problem(p_cursor text)
 returns text

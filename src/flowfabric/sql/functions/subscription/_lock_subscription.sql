@@ -1,4 +1,5 @@
--- Lock a subscription and return its row. Returns null if it does not exist.
+-- Lock a subscription, waiting for the lock, and return its row. Return null if the subscription
+-- does not exist.
 drop function if exists ff._lock_subscription;
 create function ff._lock_subscription(p_namespace text, p_name text)
 returns ff.subscription

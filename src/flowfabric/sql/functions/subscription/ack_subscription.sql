@@ -1,14 +1,15 @@
 -- Store the position of a subscription, and renew the hold. The consumer that holds the
 -- subscription calls this. Without a cursor, the call only renews the hold.
 --
--- Acknowledgements of one hold are numbered from 1. A number that was stored before changes
--- nothing, so a late repeat never puts the position back. If the caller no longer holds the
--- subscription, the answer is `hold_lost`, and nothing is stored.
+-- Acknowledgements of one hold are numbered from 1. A number that is not higher than the last
+-- stored number only renews the hold, so a late repeat never puts the position back. If the hold
+-- was released, reset or taken by another consumer, the answer is `hold_lost`, and nothing is
+-- stored. A hold that has expired, but that no other consumer has taken, is renewed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   `acked` again; the position is stored once
+-- Repeat:   `acked` again; the position is stored once, and the hold is renewed again
 -- Rights:   app
 drop function if exists ff.ack_subscription;
 create function ff.ack_subscription(

@@ -1,19 +1,20 @@
--- Take or renew the hold on a subscription, for one consumer at a time. Create the subscription if
--- it does not exist.
+-- Take or renew the hold on a subscription. Only one consumer has the hold at a time. Create the
+-- subscription if it does not exist.
 --
--- The consumer makes its holder id. A call with the same id renews the hold and keeps the epoch. A
--- call with another id gets the hold only if no consumer has it. If it gets the hold, the epoch
--- rises, and the filters and options of the call replace the stored ones. So two versions of a
--- program with different filters never read alternately.
+-- The consumer makes its holder id. A call with the id of the last holder renews the hold and keeps
+-- the epoch. A call with another id gets the hold only if the hold was released or has expired;
+-- then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the hold
+-- replaces the stored filters and options by its own. So two versions of a program with different
+-- filters never read alternately.
 --
--- A new subscription begins at p_cursor. Without p_cursor, the answer is `unknown`, and nothing is
--- stored.
+-- A new subscription begins at p_cursor. If the subscription does not exist and p_cursor is null,
+-- the answer is `unknown`, and nothing is stored.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF228 is_webhook ·
---           WF501 forbidden
+-- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF228 is_webhook · WF501 forbidden
+--           · as outcome: busy
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   the same hold, renewed
+-- Repeat:   `held`, with the same epoch; the hold is renewed
 -- Rights:   app
 drop function if exists ff.hold_subscription;
 create function ff.hold_subscription(

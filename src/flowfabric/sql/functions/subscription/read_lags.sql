@@ -1,11 +1,12 @@
--- Return how far subscriptions are behind in one partition.
+-- Return how far subscriptions, including webhooks, are behind in one partition.
 --
 -- behind_at is the time of the first event of the namespace after the position. `waiting` is the
 -- number of events of the namespace after the position, counted up to 1 000. Events that the
--- subscription filters out count too. is_expired says that events after the position were trimmed.
+-- subscription filters out count, too. is_expired says that events after the position were trimmed.
 --
--- The call reads at most about 100 000 events in all; events of other namespaces count, too. Later
--- events are not counted.
+-- The call reads about 100 000 events in all, divided among the subscriptions, but at least 1 000
+-- events for each. Events of other namespaces use up this limit, too. Events beyond the limit are
+-- not counted.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,5 +1,5 @@
 -- Give up the hold on a subscription, so that the next consumer need not wait until the hold
--- expires.
+-- expires. If the caller does not have the hold, nothing happens, and the answer is the same.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,12 +1,13 @@
--- Put a subscription at another position. A consumer that holds the subscription loses its hold:
--- its next acknowledgement is refused, and then it begins at the new position.
+-- Put a subscription at another position. A consumer that has the hold loses it: its next
+-- acknowledgement gets the answer `hold_lost`. When the consumer takes the hold again, it begins at
+-- the new position.
 --
 -- Only an operator may reset a webhook.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF312 subscription_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   the same position, and another epoch
+-- Repeat:   the position stays the same; the epoch rises again
 -- Rights:   app
 drop function if exists ff.reset_subscription;
 create function ff.reset_subscription(

@@ -1,5 +1,5 @@
--- Leave suspended executions to an operator (T27). They keep their waits and lose their timeout.
--- The caller has locked the executions.
+-- Leave suspended executions to an operator (T27). The waits stay open. The timeouts of the
+-- suspensions and of their waits are removed. The caller has locked the executions.
 drop function if exists ff._escalate_suspensions;
 create function ff._escalate_suspensions(
   p_partition_key smallint,

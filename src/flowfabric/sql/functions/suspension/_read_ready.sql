@@ -1,7 +1,7 @@
--- Return why an execution can continue, or null if it cannot. It can continue if the answer of a
--- given wait was taken, if signals satisfy one of the waits, or if a wait has timed out. Changes
--- nothing. The caller has locked the execution, and has noticed its signals in an earlier
--- statement.
+-- Return why an execution can continue, or null if it cannot. The execution can continue if, for
+-- one of the given waits, the answer was taken, signals satisfy the wait, or the wait has timed out
+-- at or before p_now. Changes nothing. The caller has locked the execution, and has noticed its
+-- signals in an earlier statement.
 drop function if exists ff._read_ready;
 create function ff._read_ready(
   p_partition_key smallint,

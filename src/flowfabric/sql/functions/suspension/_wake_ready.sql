@@ -1,5 +1,6 @@
--- Wake the suspended executions that can continue (T18), and return them. The caller has locked the
--- executions, and has noticed their signals in an earlier statement.
+-- Wake the suspended executions whose waits have an answer (T18), and return them. A timeout alone
+-- does not wake an execution here. The caller has locked the executions, and has noticed their
+-- signals in an earlier statement.
 drop function if exists ff._wake_ready;
 create function ff._wake_ready(
   p_partition_key smallint,

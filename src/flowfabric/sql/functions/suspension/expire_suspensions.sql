@@ -1,17 +1,19 @@
--- Apply the timeouts of suspensions that are due. due_in is the time until the next timeout.
+-- Apply the timeouts of suspensions that are due. A reconciler calls this. due_in is the time until
+-- the next timeout.
 --
 -- The timeout behaviour of each suspension decides what happens. auto_resume wakes the execution;
 -- its handler then finds that its wait has timed out. fail, cancel and expire end the execution.
--- escalate leaves it suspended, without a timeout, for an operator. If a signal arrived before this
--- call, it wakes the execution instead.
+-- escalate leaves the execution suspended, without a timeout, for an operator. If signals satisfy a
+-- wait of the suspension when this call looks, they wake the execution, and the timeout behaviour
+-- is not applied.
 --
--- Moves:    suspended -> runnable eligible (T26, T18) · suspended -> terminal failed, cancelled or
---           expired (T25) · suspended -> suspended, paused by operator (T27); propagation of ends:
---           runnable blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled
---           (T23) or skipped (T5)
+-- Moves:    suspended -> runnable eligible (T26) · suspended -> runnable eligible or delayed (T18)
+--           · suspended -> terminal failed, cancelled or expired (T25) · suspended -> suspended,
+--           paused by operator (T27) · where an end propagates: runnable blocked or suspended ->
+--           runnable eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in the order of their timeouts, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.expire_suspensions;
 create function ff.expire_suspensions(p_partition_key smallint, p_limit integer default 500)

@@ -1,7 +1,7 @@
 -- List suspended executions, longest suspended first.
 --
 -- `continuation` is the text that the holder left for people who read this list. p_after_at and
--- p_after_id are the time and the id of the last row of the previous page.
+-- p_after_id are the suspended_at and the execution_id of the last row of the previous page.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

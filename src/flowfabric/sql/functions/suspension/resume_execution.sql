@@ -1,14 +1,18 @@
--- Resume a suspended execution for an operator. It continues even if nothing that it waits for has
--- happened.
+-- Resume a suspended execution for an operator. The execution continues even if none of its waits
+-- has an answer.
 --
--- The waits of the suspension end with the result `operator`. The handler gets the default value of
--- each wait, or an error if a wait has no default. If p_delay is given, the execution continues
--- after that time.
+-- The waits of the suspension end with the answer `operator`. The handler gets the default value of
+-- each wait, or an error if a wait has no default. If p_delay is given, the execution becomes
+-- eligible after that time.
+--
+-- If p_if_version is given and differs from the version of the execution, nothing happens, and the
+-- outcome is `already_applied`. This is checked before the state of the execution.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · WF222 not_suspended · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   `already_applied` if p_if_version is given and the version has changed since
+-- Repeat:   `already_applied` if p_if_version is given; otherwise WF222 not_suspended, unless the
+--           execution is suspended again: then it is resumed again
 -- Rights:   app
 drop function if exists ff.resume_execution;
 create function ff.resume_execution(

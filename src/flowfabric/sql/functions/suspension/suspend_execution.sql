@@ -1,24 +1,27 @@
 -- Suspend a running execution. The lease holder calls this. The suspension ends when one of its
--- waits is ready, when p_k of the executions in p_targets have ended, or at p_until_at, whichever
--- comes first. The same attempt resumes afterwards.
+-- waits is ready, when p_k of the executions in p_targets have ended (null means all of them), or
+-- at p_until_at, whichever comes first. The same attempt resumes afterwards.
 --
 -- The holder has opened the waits with ff.ask_waits. If the suspension would end at once, the
--- answer is `already_satisfied`, and the holder keeps its lease. This is so if signals satisfy a
--- wait, if the answer of a wait was taken, or if a wait has timed out. It is also so if enough
--- executions have ended, or if p_until_at has come.
+-- answer is `already_satisfied`, and the holder keeps its lease. A suspension would end at once if
+-- enough executions have ended, if p_until_at has come, or if a wait has an answer or has timed
+-- out.
 --
 -- The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.
 -- p_timeout_behavior says what happens at the timeout: auto_resume (wake the execution), fail,
--- cancel, expire, or escalate (the execution stays suspended for an operator). p_resume_delay is
--- the delay between the signal and the next claim. ff.list_suspended shows p_continuation, a text
--- of at most 4096 bytes.
+-- cancel, expire, or escalate (the execution stays suspended for an operator). If signals end the
+-- suspension, the execution is delayed by p_resume_delay. ff.list_suspended shows p_continuation, a
+-- text of at most 4096 bytes.
 --
--- Moves:    active -> suspended, attempt interrupted (T17); an expired lease is marked (T19); an
---           overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
--- Refuses:  WF001 invalid_input · as outcome: not_found (also if an execution to wait for does not
---           exist) · not_active · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each
--- Repeat:   with the lease that was given up, the answer is always `suspended`
+-- Moves:    active -> suspended, attempt interrupted (T17) · only if the caller is late: an overdue
+--           execution is settled as by ff.expire_executions (T24, T23, T5, T4, T18); an expired
+--           lease is marked as expired (T19)
+-- Refuses:  WF001 invalid_input · as outcome: not_found (also if an execution in p_targets does not
+--           exist) · not_active · lease_revoked · lease_expired · stale_lease · invalid (field,
+--           problem)
+-- Locks:    the execution and the executions in p_targets, in id order, waiting up to 2 s for each
+-- Repeat:   `suspended` again, even after the execution was woken; after `already_satisfied`, the
+--           call is judged again
 -- Rights:   app
 drop function if exists ff.suspend_execution;
 create function ff.suspend_execution(

@@ -1,6 +1,9 @@
 -- Describe a task as its app registered it: its version, its limits, and the JSON Schemas of its
--- arguments, of its result and of the signals it takes. Returns no row if no app has registered the
--- task.
+-- arguments, of its result and of the signals that it takes. `lanes` are the lanes that have a
+-- route for the task.
+--
+-- Returns no row if no app has registered the task. If p_namespace is null, returns one row for
+-- each namespace in which the task is registered.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,8 +1,10 @@
--- List tasks in byte order of their names: tasks that an app has registered, that were submitted,
--- or that a schedule names.
+-- List tasks in byte order of their names. A task is listed if an app has registered it, or if it
+-- has a route. Clients register a route before they submit the task, or before they declare a
+-- schedule or a hook for it.
 --
--- p_after is the last name of the previous page. In a list of all namespaces, each name occurs
--- once, and is_registered and is_limited are true if they are true in at least one namespace.
+-- p_after is the last name of the previous page. If p_namespace is null, the tasks of all
+-- namespaces are listed. Each name then occurs once, and is_registered and is_limited are true if
+-- they are true in at least one namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

@@ -1,26 +1,29 @@
--- Register tasks of an app: their versions, the schemas of arguments and results, their limits, and
--- their signals. Workers call this when they start. Submitters call it before their first submit of
--- a limited task.
+-- Register tasks of an app: their versions, the JSON Schemas of their arguments and results, their
+-- limits, and their signals. Workers call this when they start. Submitters call it before their
+-- first submit of a limited task.
 --
--- Item n describes p_tasks[n]. p_arguments and p_results are JSON Schemas; null keeps the known
--- one.
+-- Item n of each array describes p_tasks[n]. An item of p_arguments or p_results is a JSON Schema.
+-- If it is null, the stored schema stays.
 --
--- p_limits are lists of {"kind": "quota" or "budget", "name", "is_keyed", "argument"}. `argument`
--- is the argument that is the key; it is null if the key is computed or if there is no key. A
--- submit of the task must name each limit, with its key.
+-- An item of p_limits is a list of {"kind": "quota" or "budget", "name", "is_keyed", "argument"}.
+-- `argument` names the argument whose value is the key. It is null if the key is computed, or if
+-- there is no key. A submit of the task must name every limit, with its key. A null item means no
+-- limits.
 --
--- p_signals are objects that map the name of a signal to the JSON Schema of its value. The schema
--- null allows any value. A task with such an object takes no other signals.
+-- An item of p_signals is an object that maps the name of a signal to the JSON Schema of its value.
+-- A null schema allows any value. The task takes only the signals in the object. If the item is
+-- null, the task takes every signal.
 --
--- The newest version of an app decides about a task. Within one version, the last caller decides.
--- The answer is `registered` (the task is new), `changed`, `unchanged`, or `newer` (a newer version
--- of the app has registered the task, and nothing changed).
+-- If the stored version of the app is higher than p_version, nothing changes, and the answer is
+-- `newer`. Otherwise the call decides, and the answer is `registered` (the task is new), `changed`
+-- or `unchanged`.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the rows of these tasks, waiting up to 2 s; if limits change, an advisory lock
---           that makes ff.register_routes wait
--- Repeat:   `unchanged`
+-- Locks:    for each task with limits, an advisory lock that makes ff.register_routes wait; then
+--           the rows of the tasks in order of their names, and of their routes; waiting up to 2 s
+--           for each
+-- Repeat:   `unchanged`, or `newer` again
 -- Rights:   app
 drop function if exists ff.register_tasks;
 create function ff.register_tasks(

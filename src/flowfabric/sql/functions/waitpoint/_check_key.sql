@@ -1,4 +1,4 @@
--- Refuse a malformed name or secret of an hmac key.
+-- Refuse a malformed name or secret of an hmac key. A null secret is accepted.
 drop function if exists ff._check_key;
 create function ff._check_key(p_kid text, p_secret text)
 returns void

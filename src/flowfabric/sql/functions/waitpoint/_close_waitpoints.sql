@@ -1,6 +1,6 @@
--- Close waitpoints of an execution, so that their tokens are no longer accepted. If nobody can
--- answer an open wait any more, the wait times out. Returns whether one of the waitpoints was open.
--- The caller has locked the execution.
+-- Close waitpoints of an execution. Their tokens are then no longer accepted. An open wait that
+-- nobody can answer any more times out. Returns whether at least one of the waitpoints was open
+-- before the call. The caller has locked the execution.
 drop function if exists ff._close_waitpoints;
 create function ff._close_waitpoints(
   p_partition_key smallint,

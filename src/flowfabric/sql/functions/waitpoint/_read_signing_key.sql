@@ -1,4 +1,4 @@
--- Return the name of the key that signs new tokens. Refuses the call if there is none.
+-- Return the name of the hmac key that signs new tokens. Refuses the call if there is no such key.
 drop function if exists ff._read_signing_key;
 create function ff._read_signing_key()
 returns text

@@ -1,6 +1,6 @@
--- Return the names of the signals that a waitpoint takes according to the given conditions, in the
--- order of the conditions. An empty list means that the waitpoint takes every name: one of the
--- conditions says so, or none of them names the waitpoint.
+-- Return the names of the signals that a waitpoint takes, in the order of the given conditions. An
+-- empty list means that the waitpoint takes every name. This is so if one of its conditions has no
+-- name, or if no condition names the waitpoint.
 drop function if exists ff._required_names;
 create function ff._required_names(p_conditions jsonb, p_waitpoint_id uuid)
 returns text[]

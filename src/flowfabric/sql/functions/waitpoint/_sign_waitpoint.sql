@@ -1,5 +1,6 @@
--- Return the token of a waitpoint: `ffw_` and, in base64url, a version, the key's name, the
--- partition, the execution, the waitpoint, and the HMAC-SHA256 of these parts.
+-- Return the token of a waitpoint, or null if the key does not exist. The token is `ffw_` and a
+-- text in base64url. The text encodes a version, the length and the name of the key, the partition,
+-- the execution, the waitpoint, and the HMAC-SHA256 of all these parts.
 drop function if exists ff._sign_waitpoint;
 create function ff._sign_waitpoint(
   p_kid           text,

@@ -1,5 +1,5 @@
--- Return the fingerprint of a token: the first 8 of the 32 bytes of its digest, in hexadecimal.
--- Nobody can compute the token from its fingerprint.
+-- Return the fingerprint of a token, in hexadecimal. The token ends with a digest of 32 bytes; the
+-- fingerprint is the first 8 of them. Nobody can compute the token from its fingerprint.
 drop function if exists ff._token_fingerprint;
 create function ff._token_fingerprint(p_token text)
 returns text

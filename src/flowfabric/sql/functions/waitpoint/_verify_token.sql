@@ -1,6 +1,7 @@
--- Verify a token. Every wrong token costs the same work and gets the same answer, invalid_token.
--- Only the row of its key is read. The answer token_expired means that the token is signed with a
--- key whose grace is over.
+-- Verify a token. The word is `verified`, `invalid_token` or `token_expired`. Every wrong token
+-- costs the same work and gets the same answer, `invalid_token`. The answer `token_expired` means
+-- that the token is signed with a key whose grace is over. Of all tables, the function reads only
+-- the row of the key. The other columns are valid only with the word `verified`.
 --
 -- The digest covers all parts of the token. PostgreSQL's base64 decoder ignores white space and
 -- trailing bits. So the decoded bytes are encoded again, and the result must equal the token.

@@ -1,4 +1,5 @@
--- Return the waitpoints that a condition names. Returns null if it names none.
+-- Return the ids of the waitpoints that a condition names. Returns null if the condition names
+-- none.
 drop function if exists ff._waitpoints_in;
 create function ff._waitpoints_in(p_condition jsonb)
 returns uuid[]

@@ -1,7 +1,9 @@
--- Close a waitpoint. Its token is no longer accepted. Signals that it received stay.
+-- Close a waitpoint. Its token is then no longer accepted. Signals that were sent to it earlier
+-- stay.
 --
--- Closing does not wake the execution. If nobody can answer a wait any more, the wait times out at
--- once. Its handler finds the timeout, or ff.expire_suspensions applies it.
+-- Closing a waitpoint does not wake the execution. If nobody can answer an open wait of the
+-- execution any more, the call times out this wait at once. A handler that asks for the wait then
+-- gets the timeout. If the execution is suspended, ff.expire_suspensions applies the timeout.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found · WF309 waitpoint_not_found

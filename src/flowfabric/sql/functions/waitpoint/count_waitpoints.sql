@@ -1,4 +1,5 @@
--- Count the open waitpoints of a partition by the key that signs their tokens, up to 100 000.
+-- Count the open waitpoints of unfinished executions in a partition. Returns one row for each key
+-- that signs their tokens. At most 100 000 waitpoints are counted.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,16 +1,21 @@
--- Create a waitpoint: an address with a token, which the handler sends to somebody before it waits.
--- The lease holder calls this. Returns the token, which is not stored.
+-- Create a waitpoint: an address with a token. The handler sends the token to somebody before it
+-- waits for the answer. The lease holder calls this. Returns the token, which is not stored.
 --
--- The caller makes the id. A repeat with the same id gets the same token. Signals that are sent to
--- the token are kept for the wait. If no wait for the waitpoint is opened, the waitpoint expires
--- after p_expires_in.
+-- The caller makes the id. p_key is a name for the waitpoint. If a waitpoint with this id and p_key
+-- exists, the call returns its token and changes nothing. If it has another p_key, the outcome is
+-- waitpoint_exists. If the execution has 1000 open waitpoints, every call gets the outcome invalid,
+-- even a repeat.
+--
+-- Signals that are sent to the token are kept for the wait. If no wait for the waitpoint is opened
+-- within p_expires_in, the waitpoint expires. If p_expires_in is null, the waitpoint does not
+-- expire.
 --
 -- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
 --           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · WF246 no_signing_key · as outcome: not_found · not_active
 --           · lease_revoked · lease_expired · stale_lease · waitpoint_exists · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   the same id gets the same token
+-- Repeat:   the same token; `invalid` if the execution has 1000 open waitpoints
 -- Rights:   app
 drop function if exists ff.create_waitpoint;
 create function ff.create_waitpoint(

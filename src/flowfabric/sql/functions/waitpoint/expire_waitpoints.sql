@@ -1,10 +1,10 @@
--- Close waitpoints whose time is over. A waitpoint stays open if a wait for it was opened. due_in
--- is the time until the next waitpoint is due.
+-- Close open waitpoints that expire now or earlier. An active waitpoint stays open: once a wait for
+-- it was opened, it does not expire. due_in is the time until the next waitpoint expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    waitpoints, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Locks:    waitpoints in order of expires_at, skipping locked ones
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.expire_waitpoints;
 create function ff.expire_waitpoints(p_partition_key smallint, p_limit integer default 500)

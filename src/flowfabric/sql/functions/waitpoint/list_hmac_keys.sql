@@ -1,4 +1,5 @@
--- List the keys that verify tokens, without their secrets. The current key comes first.
+-- List the keys that verify tokens, without their secrets. The current key comes first; it signs
+-- new tokens.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

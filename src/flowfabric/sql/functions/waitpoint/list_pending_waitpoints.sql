@@ -1,13 +1,15 @@
 -- List the open waitpoints of an execution in order of their ids, without their tokens.
 --
--- A waitpoint is pending until a wait for it is opened. From then on it is active. If the execution
--- has ended, no waitpoint is listed. p_after is the id of the last row of the previous page.
+-- The state of an open waitpoint is `pending` until a wait for it is opened. From then on it is
+-- `active`. Both are listed. If the execution has ended, no waitpoint is listed. p_after is the id
+-- of the last row of the previous page.
 --
--- required_signal_names are the names of the signals that the waitpoint takes. They are the names
--- that its open waits ask for. For an approval they are `approved` and `rejected`. The list is
--- empty if the waitpoint takes every name. token_fingerprint is the beginning of the digest of the
--- token. With it, people can find the token in the holder's log. It is null if the key that signed
--- the token is gone.
+-- required_signal_names are the names of the signals that the waitpoint takes. For an approval they
+-- are `approved` and `rejected`. Otherwise they are the names that the open waits for the waitpoint
+-- ask for. The list is empty if the waitpoint takes every name.
+--
+-- token_fingerprint is the beginning of the digest in the token. With it, people can tell tokens
+-- apart without seeing them. It is null if the key that signs the token no longer exists.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found

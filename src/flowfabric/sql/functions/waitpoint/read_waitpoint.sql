@@ -1,10 +1,17 @@
 -- Read the waitpoint of a token, for the holder of the token: the question, and whether it is
--- answered. The answer reveals nothing else about the execution.
+-- answered. The call reveals nothing else about the execution.
 --
--- Every wrong token gets the outcome invalid_token, as in ff.deliver_signals. For a valid token the
--- outcome is open, answered or closed. A waitpoint is closed when its answer was taken, when its
--- time is over, or when its execution has ended. The schema is the type of the answer; it is null
--- until a wait has declared it.
+-- Every wrong token gets the outcome invalid_token, as in ff.deliver_signals. A token of another
+-- execution or namespace is wrong, too. If the token is signed with a key whose grace is over, the
+-- outcome is token_expired.
+--
+-- For any other token, the outcome is the first of these that applies. It is `answered` if the
+-- waitpoint has an answer that is not spent. It is `closed` if the waitpoint was closed, if its
+-- execution has ended, or if the waitpoint expired before a wait for it was opened. Otherwise it is
+-- `open`.
+--
+-- expires_at is null once a wait for the waitpoint was opened. `schema` is the type of the answer.
+-- It is null if no wait has declared a type.
 --
 -- Moves:    nothing
 -- Refuses:  as outcome: invalid_token · token_expired

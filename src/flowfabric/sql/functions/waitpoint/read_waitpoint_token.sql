@@ -1,6 +1,6 @@
--- Return the token of an open waitpoint, for an operator who has to send it again. Returns nothing
--- if the waitpoint is closed or unknown. If the key that signed the first token is no longer valid,
--- the current key signs the returned token.
+-- Return the token of an open waitpoint, for an operator who has to send it again. Returns no row
+-- if the waitpoint is closed or unknown, or if its execution has ended. If the key that signed the
+-- first token no longer verifies tokens, the current key signs the returned token.
 --
 -- Moves:    nothing
 -- Refuses:  WF246 no_signing_key · WF501 forbidden

@@ -1,17 +1,19 @@
--- Sign new tokens with a new key. The previous key still verifies its tokens during the grace
--- period. Keys whose grace period is over are deleted.
+-- Sign new tokens with a new key, which becomes the current key. The previous key still verifies
+-- its tokens for p_grace. Keys whose grace is over are deleted.
 --
--- p_kid is the name of the new key. Without p_secret, the database makes the secret. A repeat with
--- the same name and secret changes nothing. The call is refused if the name was used with another
--- secret, or if the key with this name is no longer current.
+-- p_kid is the name of the new key. If p_secret is null, the database makes the secret. If a key
+-- with this name exists, the call is refused as rotation_conflict. There is one exception: if that
+-- key is the current key and p_secret is its secret, nothing changes, and the answer is
+-- `unchanged`.
 --
--- To see whether a key is still needed, call ff.count_waitpoints: it counts the open waitpoints of
+-- To see whether a key is still needed, call ff.count_waitpoints. It counts the open waitpoints of
 -- each key.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
--- Locks:    the table of keys
--- Repeat:   with p_secret `unchanged`; without it WF413, because the name is taken
+-- Locks:    the table ff.hmac_key, waiting up to 2 s
+-- Repeat:   with p_secret `unchanged`, as long as the key is current; without it WF413, because the
+--           name is taken
 -- Rights:   operator
 drop function if exists ff.rotate_hmac_key;
 create function ff.rotate_hmac_key(

@@ -1,13 +1,15 @@
--- Install a key with a secret that the caller chose, unless a key with its name exists. With the
+-- Install an hmac key with a secret that the caller chose. It becomes the current key. With the
 -- same key, several databases accept the same tokens. A program may call this at every start.
 --
--- The key replaces the key that the migration made. The old key still verifies its tokens for a
--- day. If there is any other key, the call is refused: use ff.rotate_hmac_key instead.
+-- If a key with this name exists, nothing changes, and the answer is `already_seeded`. Otherwise,
+-- if there is any key other than `k1`, the call is refused: use ff.rotate_hmac_key instead.
+-- Otherwise the new key replaces `k1`, the key that the migration made. `k1` still verifies its
+-- tokens for a day.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
--- Locks:    the table of keys
--- Repeat:   `already_seeded`; same_secret says whether the secret is the same
+-- Locks:    the table ff.hmac_key, waiting up to 2 s
+-- Repeat:   `already_seeded`; same_secret says whether p_secret is the secret of the key
 -- Rights:   operator
 drop function if exists ff.seed_hmac_key;
 create function ff.seed_hmac_key(p_kid text, p_secret text)

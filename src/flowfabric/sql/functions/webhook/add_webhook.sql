@@ -2,8 +2,9 @@
 -- signs its posts.
 --
 -- The database makes the secret and returns it once, so that no parameter and no log contains it. A
--- repeat with the same id replaces the secret, because the caller may not have received the first
--- one.
+-- second call with the same name and webhook id replaces the secret, because the caller may not
+-- have received the first one. It changes nothing else. If another webhook or a subscription has
+-- the name, the call is refused as webhook_exists.
 --
 -- The client checks the URL. A worker checks it again before every post, with its own list of
 -- hosts.

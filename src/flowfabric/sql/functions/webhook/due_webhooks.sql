@@ -1,4 +1,5 @@
--- List the webhooks that a worker may take now: enabled, not held, and not waiting after a failure.
+-- List the webhooks that a worker may take now. These webhooks are enabled, no worker holds them,
+-- and they do not wait after a failure.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,10 +1,10 @@
--- Enable a webhook again, and let the next worker try at once. The webhook continues with the first
--- event that its receiver has not accepted.
+-- Enable a webhook again, set its failure count to 0, and let workers try at once. The webhook
+-- continues with the first event that its receiver has not accepted.
 --
 -- Moves:    nothing
--- Refuses:  WF313 webhook_not_found · WF501 forbidden
+-- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   the same answer
+-- Repeat:   the same answer; the failure count is set to 0 again
 -- Rights:   operator
 drop function if exists ff.enable_webhook;
 create function ff.enable_webhook(

@@ -1,16 +1,21 @@
--- Record that a post of a webhook failed, and set the time at which a worker may try again. After
--- 24 failures in a row the webhook is disabled, and an event `webhook_disabled` is written.
+-- Record that a post of a webhook failed, and set the time at which a worker may try again. The
+-- holder of the webhook calls this. At the 24th failure in a row the webhook is disabled, its hold
+-- ends, and an event `webhook_disabled` is written.
 --
--- The wait doubles from 5 seconds up to an hour: 24 failures take about 15 hours. A failure that is
--- reported before the time of the next try is not counted, so that no caller can disable a webhook
--- sooner. Failures and acknowledgements of one hold are numbered together, so that a repeat changes
--- nothing. The event belongs to no execution. Its id is a digest of the webhook's secret, so that
--- no caller can submit an execution with the same id.
+-- The time between two tries doubles from 5 seconds up to an hour. So 24 failures take at least 14
+-- hours. A failure that is reported before the time of the next try is not counted, so that no
+-- caller can disable a webhook sooner.
+--
+-- p_ack_no numbers the failures and acknowledgements of one hold together. A number that is not
+-- higher than the last stored number changes nothing.
+--
+-- The event belongs to no execution. Its execution_id is a digest that depends on the secret of the
+-- webhook. So no caller can submit an execution with the same id.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   the same answer, without effect
+-- Repeat:   the same answer; the failure is counted once
 -- Rights:   app
 drop function if exists ff.fail_webhook;
 create function ff.fail_webhook(

@@ -1,10 +1,13 @@
--- Take or renew the hold on a webhook, for one worker at a time. The answer is `busy` if another
--- worker holds the webhook, if it is disabled, or if it waits after a failure.
+-- Take or renew the hold on a webhook. Only one worker has the hold at a time.
+--
+-- The worker makes its holder id. A call with the id of the last holder renews the hold and keeps
+-- the epoch. The answer is `busy` if another worker has the hold, if the webhook is disabled, or if
+-- it waits after a failure. A disabled or waiting webhook is `busy` even for its last holder.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden
+-- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: busy
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   the same hold, renewed
+-- Repeat:   `held`, with the same epoch; the hold is renewed
 -- Rights:   app
 drop function if exists ff.hold_webhook;
 create function ff.hold_webhook(

@@ -1,5 +1,5 @@
--- List all webhooks, or one by name, without their secrets. ff.read_lags says how far they are
--- behind.
+-- List the webhooks, or only those with the name p_name, without their secrets. ff.read_lags says
+-- how far each of them is behind.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

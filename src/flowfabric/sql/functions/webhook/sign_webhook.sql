@@ -1,13 +1,13 @@
--- Sign the bodies of posts with the secret of a webhook: HMAC-SHA256 over id, time and body.
+-- Sign the bodies of posts with the secret of a webhook. A signature is the HMAC-SHA256 of the id,
+-- the time and the body. It has the form of standardwebhooks.com: `v1,` and the digest in base64.
 --
--- The secret never leaves the database after the webhook was created. The holder of the webhook can
--- sign. An operator can sign without a hold, for a test. A signature has the form of
--- standardwebhooks.com: `v1,` and the digest in base64.
+-- The holder of the webhook calls this. An operator can sign without a hold, for a test:
+-- p_holder_id is then null. After the webhook was created, its secret never leaves the database.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: hold_lost
 -- Locks:    none
--- Repeat:   new signatures, because they cover the present time
+-- Repeat:   signatures for the time of the second call, in whole seconds
 -- Rights:   app
 drop function if exists ff.sign_webhook;
 create function ff.sign_webhook(

@@ -1,4 +1,4 @@
--- Refuse a worker with an invalid description.
+-- Refuse a worker whose description is invalid.
 drop function if exists ff._check_worker;
 create function ff._check_worker(
   p_namespace          text,

@@ -1,4 +1,5 @@
--- Refuse a change of a worker if the caller does not say which worker to change, or why.
+-- Refuse a change of a worker if the caller does not give the namespace, the name of the worker
+-- instance and a reason. Also refuse a malformed actor or reason.
 drop function if exists ff._check_worker_change;
 create function ff._check_worker_change(
   p_namespace          text,

@@ -1,7 +1,8 @@
 -- Ask a worker to claim no more, finish the executions that it runs, and end.
 --
 -- The worker learns of the request with its next heartbeat. The request stays until the worker has
--- ended. A process that starts again is a new worker, to which the request does not apply.
+-- ended. A process that starts again is a new worker, to which the request does not apply. If there
+-- is no live worker with this name, the answer is `not_registered`.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

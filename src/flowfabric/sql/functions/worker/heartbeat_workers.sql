@@ -2,11 +2,13 @@
 -- answer. One call serves all workers of a process.
 --
 -- Returns a row for each worker that must act. The row says `register` if the worker is not
--- registered, and `drain` if ff.drain_worker has asked for it. A heartbeat writes no event.
+-- registered, or if it counts as dead because its last heartbeat is too old. The row says `drain`
+-- if ff.drain_worker has asked the worker to drain. A heartbeat writes no event. If the row of a
+-- worker is locked, its heartbeat is not recorded.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the workers' rows in order of their names, skipping locked ones
+-- Locks:    the rows of the workers in order of namespace and instance, skipping locked ones
 -- Repeat:   records the time and the numbers again, and gives the same answer
 -- Rights:   app
 drop function if exists ff.heartbeat_workers;

@@ -1,6 +1,7 @@
--- Remove a worker from the registry, because it stops or is known to be gone.
+-- Remove a worker from the registry, because the worker stops or is known to be gone.
 --
--- Its leases expire when their time is over. To expire them at once, call ff.expire_worker_leases.
+-- The leases of the worker stay until their time is over. To expire them at once, call
+-- ff.expire_worker_leases.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

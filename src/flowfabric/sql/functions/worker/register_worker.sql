@@ -1,22 +1,26 @@
 -- Register a worker: its lanes, tasks and capabilities, and how long it counts as alive without a
--- heartbeat. It should send six heartbeats within that time.
+-- heartbeat (p_liveness_ttl). The worker should send six heartbeats within that time.
 --
--- An instance is one worker of one process. Its name belongs to the first worker that registers it,
--- as long as that worker is alive. The row of a dead worker is replaced. An empty namespace means
--- all namespaces; null lanes or tasks mean any. p_host and p_slots (how many handlers run at once)
--- are for display only.
+-- An instance is one worker of one process. As long as a worker is alive, its instance name belongs
+-- to it, and another worker that registers the name is refused. The row of a dead worker is
+-- replaced.
+--
+-- An empty namespace means all namespaces. Null lanes mean all lanes, and null tasks mean all
+-- tasks. p_finish_only says that the worker only finishes executions that its version has begun.
+-- p_host and p_slots (how many handlers run at once) are for display only.
 --
 -- p_code_version is the version of the worker's code, and p_reads are other versions whose journals
--- it can read. If another version has had no worker for p_version_grace, this worker takes over the
--- executions of that version (ff.list_unserved_routes).
+-- the worker can read. If another version has had no worker for p_version_grace, this worker takes
+-- over the executions of that version (ff.list_unserved_routes).
 --
--- Executions that were blocked because no capable worker was alive become eligible, 500 in each
--- partition. ff.unblock_executions finds the rest.
+-- Some executions are blocked because no capable worker was alive. If this worker covers their
+-- routes, they become eligible, at most 500 in each partition. ff.unblock_executions finds the
+-- rest.
 --
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
--- Locks:    the worker's own row, waiting up to 2 s; executions, skipping locked ones
--- Repeat:   the row is written again and the answer is `refreshed`; no second event
+-- Locks:    the worker's own row, waiting up to 2 s; then executions, skipping locked ones
+-- Repeat:   `refreshed`; the row is written again, without a second event
 -- Rights:   app
 drop function if exists ff.register_worker;
 create function ff.register_worker(

@@ -1,11 +1,13 @@
--- Delete workers without a recent heartbeat, and worker events older than 30 days.
+-- Delete workers whose last heartbeat is at least their liveness_ttl ago, and write a worker event
+-- for each. Also delete worker events that are at least 30 days old.
 --
--- due_in is the time until the next worker is overdue.
+-- `handled` is the number of deleted workers or of deleted events, whichever is larger. due_in is
+-- the time until the next live worker is due, if it sends no heartbeat.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the rows it deletes, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Locks:    workers in order of namespace and instance, then worker events; skipping locked rows
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.sweep_workers;
 create function ff.sweep_workers(p_limit integer default 500)
