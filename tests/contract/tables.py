@@ -70,4 +70,4 @@ ON_EVERY_NODE = {
 GLOBAL = COORDINATOR | ON_EVERY_NODE
 
 # What looks into all partitions at once: over the table that has a row for each.
-ACROSS = {"balance_gates", "find_work", "find_due", "raise_partitions"}
+ACROSS = {"balance_gates", "find_claim", "find_work", "find_due", "raise_partitions"}

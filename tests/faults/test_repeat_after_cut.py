@@ -2133,6 +2133,7 @@ def calls_that_read(known: UUID) -> dict[str, str]:
             "ff.find_due('{timer,wake,flow_cancel,sibling,route,gate,signal,suspension,waitpoint,"
             "stream,grant,event,minute}')"
         ),
+        "find_claim": f"ff.find_claim(null, 'w-1', '{known}')",
         "find_work": "ff.find_work(null, null, null, null)",
         "list_schedules": "ff.list_schedules(null)",
         "list_subscriptions": "ff.list_subscriptions(null)",

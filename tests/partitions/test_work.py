@@ -234,7 +234,7 @@ async def test_a_bare_uuid_finds_its_partition(client, monkeypatch):
 
 
 async def test_a_partition_that_fails_holds_up_only_itself_in_a_worker(app, monkeypatch, caplog):
-    monkeypatch.setattr(rotation_module, "BLIND_SECONDS", 0.01)
+    monkeypatch.setattr(rotation_module, "BLIND_SECONDS", (0.01,))
 
     @app.task
     async def work(n: int) -> int:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from random import uniform
+from random import randrange, uniform
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import UUID
@@ -23,6 +23,7 @@ from flowfabric.client.lanes import Lanes
 from flowfabric.client.leases import Caller
 from flowfabric.client.operations import ExecutionOperations
 from flowfabric.client.outcomes import answers, refusal
+from flowfabric.client.partitions import look, within_time
 from flowfabric.client.reads import ExecutionReads
 from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.client.submissions import (
@@ -42,7 +43,13 @@ from flowfabric.client.submissions import (
     submit_plan,
 )
 from flowfabric.core.attempts import attempt_number
-from flowfabric.core.errors import FlowFabricError, InvalidInput, LimitReached, RetryExhausted
+from flowfabric.core.errors import (
+    FlowFabricError,
+    InvalidInput,
+    LimitReached,
+    RetryExhausted,
+    Unavailable,
+)
 from flowfabric.core.execution import (
     Alike,
     Claimed,
@@ -54,6 +61,8 @@ from flowfabric.core.execution import (
 from flowfabric.core.ids import ExecutionId, fit, key_partition, uuid7
 from flowfabric.db import functions
 from flowfabric.db.call import Rows
+from flowfabric.db.outage import level_of
+from flowfabric.db.partitions import ALL, Rest
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -65,6 +74,17 @@ _WAIT_POLL_SECONDS = 0.5
 # How long a claim first waits for another claim of the same routes. Every further wait is twice as
 # long.
 _GIVE_WAY_SECONDS = 0.003
+# The arguments of a claim that say what a query over all partitions looks for.
+_LOOKED_FOR = (
+    "tasks",
+    "lanes",
+    "capabilities",
+    "code_versions",
+    "unserved",
+    "finish_only",
+    "caller",
+    "patience",
+)
 
 Floor = tuple[int, datetime, UUID]
 T = TypeVar("T")
@@ -86,6 +106,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
         self._fails: dict[int, Batcher[tuple[Claimed, Failure], FailAnswer]] = {}
         self._starts: dict[int, Batcher[tuple[Claimed, bool], None]] = {}
+        self._unreached = Rest()
         self._ended_hint = RationedHint(database, ENDED_CHANNEL)
         self._ready_hint = RationedHint(database, READY_CHANNEL)
 
@@ -339,28 +360,69 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _claim_anywhere(
         self, several: Sequence[int], claim_id: UUID | None, limit: int, **asked: Any
     ) -> list[Claimed]:
-        # A repeat asks all partitions, because ff.find_work no longer finds the executions that the
-        # lost call has leased.
-        wanted = list(several)
-        if claim_id is None:
-            claim_id = uuid7()
-            ranks = await self.find_work(
-                tasks=asked["tasks"],
-                lanes=asked["lanes"],
-                capabilities=asked["capabilities"],
-                code_versions=asked["code_versions"],
-                unserved=asked["unserved"],
-                finish_only=asked["finish_only"],
-                caller=asked["caller"],
-                patience=asked["patience"],
-            )
-            wanted = sorted(ranks, key=lambda one: (ranks[one], one))
+        """Claim from one partition after the other until there are `limit` executions.
+
+        A partition that cannot be reached is skipped for a while. If it has leased executions for
+        this claim, a repeat of the call returns them, or their leases expire.
+        """
+        wanted = await self._choose_partitions(several, claim_id, asked)
+        claim_id = claim_id or uuid7()
         claimed: list[Claimed] = []
+        unreached: Unavailable | None = None
         for partition in wanted:
             if (left := limit - len(claimed)) <= 0:
                 break
-            claimed += await self.claim(**asked, partition=partition, claim_id=claim_id, limit=left)
+            claim = self.claim(**asked, partition=partition, claim_id=claim_id, limit=left)
+            try:
+                claimed += await within_time(partition, len(several), claim)
+            except Unavailable as error:
+                ENGINE_LOGGER.log(
+                    level_of(error), "claim failed in partition %s: %s", partition, error
+                )
+                unreached = unreached or error
+                self._unreached.begin(partition)
+            else:
+                self._unreached.end(partition)
+        if unreached is not None and not claimed:
+            raise unreached
         return claimed
+
+    async def _choose_partitions(
+        self, several: Sequence[int], claim_id: UUID | None, asked: dict[str, Any]
+    ) -> list[int]:
+        """Return the partitions to claim from, in order.
+
+        First come the partitions in which an earlier call of this claim has leased executions, then
+        the partitions with work, the most urgent first. If the query over all partitions fails, it
+        returns all partitions that can be reached, from a random one on.
+        """
+        start = randrange(len(several))
+        by_turn = [*several[start:], *several[:start]]
+        wanted: list[int] = []
+        if self._unreached.is_over(ALL):
+            try:
+                if claim_id is not None:
+                    wanted = await look(len(several), self._find_claim(claim_id, asked))
+                work = self.find_work(**{name: asked[name] for name in _LOOKED_FOR})
+                ranks = await look(len(several), work)
+            except Unavailable as error:
+                ENGINE_LOGGER.log(level_of(error), "query over all partitions failed: %s", error)
+                self._unreached.begin(ALL)
+            else:
+                self._unreached.end(ALL)
+                by_turn = sorted((one for one in by_turn if one in ranks), key=ranks.__getitem__)
+        reached = [one for one in by_turn if self._unreached.is_over(one)]
+        return [*dict.fromkeys([*wanted, *(reached or by_turn)])]
+
+    async def _find_claim(self, claim_id: UUID, asked: dict[str, Any]) -> list[int]:
+        rows = await (asked["caller"] or self._database).call(
+            functions.FIND_CLAIM,
+            namespace=self._namespace,
+            worker_instance_id=asked["worker_instance_id"],
+            claim_id=claim_id,
+            patience=asked["patience"],
+        )
+        return [row["partition_key"] for row in rows]
 
     async def _claim_within(self, max_wait: timedelta, asked: dict[str, Any]) -> list[Claimed]:
         if not isinstance(max_wait, timedelta) or max_wait < timedelta(0):

@@ -14,14 +14,19 @@ from uuid import UUID
 from flowfabric.core.errors import ConnectionLost, Unavailable
 from flowfabric.core.partition import PartitionNumbers
 from flowfabric.db import functions
+from flowfabric.db.outage import level_of
 from flowfabric.db.partitions import REFRESH_SECONDS
 from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
 
 # How many partitions are asked at the same time.
 AT_ONCE = 4
 # How long one of several partitions may take to answer. A call takes milliseconds, and waits for a
 # lock for 2 s at most.
 ANSWER_SECONDS = 5.0
+# How long a query over all partitions may take to answer. It waits for the slowest node, so a node
+# that is silent would hold up all partitions. After this time the caller asks one by one.
+LOOK_SECONDS = 3.0
 
 # How long new ids keep the old number after a raise. By then every process has read the new number.
 REST = timedelta(seconds=3 * REFRESH_SECONDS)
@@ -113,6 +118,21 @@ async def ask_reachable(
     return [one for one in answers if not isinstance(one, Unavailable)], missing
 
 
+async def ask_any(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> T:
+    """Ask one partition after the other, and return the first answer.
+
+    Raises if none could be reached.
+    """
+    wanted = list(partitions)
+    *others, last = wanted
+    for partition in others:
+        try:
+            return await within_time(partition, len(wanted), ask(partition))
+        except Unavailable as error:
+            ENGINE_LOGGER.log(level_of(error), "no answer from partition %s: %s", partition, error)
+    return await within_time(last, len(wanted), ask(last))
+
+
 Row = TypeVar("Row")
 
 
@@ -162,10 +182,22 @@ async def within_time(
     if count == 1:
         return await answer
     seconds = ANSWER_SECONDS if seconds is None else seconds
+    return await _wait(f"Partition {partition}", answer, seconds, partition=partition)
+
+
+async def look(count: int, answer: Awaitable[T]) -> T:
+    """Wait for the answer of a query over all partitions.
+
+    If there are several partitions (`count`), wait at most 3 s.
+    """
+    if count == 1:
+        return await answer
+    return await _wait("The query over all partitions", answer, LOOK_SECONDS)
+
+
+async def _wait(who: str, answer: Awaitable[T], seconds: float, **facts: int) -> T:
     try:
         async with asyncio.timeout(seconds):
             return await answer
     except TimeoutError as error:
-        raise ConnectionLost(
-            f"Partition {partition} did not answer for {seconds:g} s.", partition=partition
-        ) from error
+        raise ConnectionLost(f"{who} did not answer for {seconds:g} s.", **facts) from error

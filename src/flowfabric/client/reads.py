@@ -17,7 +17,7 @@ from uuid import UUID
 from flowfabric.client.addresses import Scoped, address, place
 from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.partitions import ask_each, ask_reachable, merge_pages, share_of
+from flowfabric.client.partitions import ask_reachable, merge_pages, share_of
 from flowfabric.core.attempts import with_attempt_numbers
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
@@ -43,6 +43,7 @@ from flowfabric.core.execution import (
     check_text,
 )
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, key_partition
+from flowfabric.core.partition import Found
 from flowfabric.core.states import (
     AttemptLifecycle,
     AttemptState,
@@ -460,16 +461,16 @@ class ExecutionReads(Scoped):
         after: tuple[datetime, ExecutionId] | None = None,
         limit: int = MAX_PAGE,
         partition: int | None = None,
-    ) -> list[ExpiredLease]:
+    ) -> Found[ExpiredLease]:
         """List the leases that expired by `as_of` (default: now), earliest expiry first.
 
         `after` is the `cursor` of the last lease of the previous page. A page has at most 10 000
-        leases.
+        leases. `missing` names the partitions that cannot be reached.
         """
         wanted = await self._wanted(partition)
         limit = _page_size(limit, MAX_LEASES)
         if not limit:
-            return []
+            return Found()
         after_at, after_id = after or (None, None)
 
         async def read(one: int) -> Sequence[ExpiredLease]:
@@ -484,11 +485,11 @@ class ExecutionReads(Scoped):
             )
             return [_expired_lease(row, ExecutionId.of(one, row["execution_id"])) for row in rows]
 
-        pages = await ask_each(wanted, read)
+        pages, missing = await ask_reachable(wanted, read)
         found = [lease for page in pages for lease in page]
         if len(pages) > 1:
             found.sort(key=lambda lease: (lease.cursor[0], lease.cursor[1].uuid))
-        return found[:limit]
+        return Found(found[:limit], missing)
 
     async def list(
         self,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from time import monotonic
 
 from flowfabric.client.outcomes import Pass, handle_batch
-from flowfabric.client.partitions import ask_each, within_time
+from flowfabric.client.partitions import ask_each, look, within_time
 from flowfabric.core.errors import FlowFabricError, Unavailable
 from flowfabric.db import functions
 from flowfabric.db.functions import Function
@@ -133,7 +133,8 @@ async def _find_due(
     failed.
     """
     try:
-        rows = await database.call(functions.FIND_DUE, kinds=[due.value for due in dues])
+        call = database.call(functions.FIND_DUE, kinds=[due.value for due in dues])
+        rows = await look(database.partitions.numbers.partitions, call)
     except Unavailable as error:
         ENGINE_LOGGER.log(level_of(error), "query over all partitions failed: %s", error)
         return None

@@ -8,9 +8,12 @@ from datetime import timedelta
 from uuid import UUID
 
 from flowfabric.client.reconciler_passes import Due, handle_everywhere
+from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import check_lane, check_tags
 from flowfabric.db import functions
+from flowfabric.db.outage import level_of
 from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
 
 DEFAULT_RETENTION = timedelta(days=30)
 EVENT_FLOOR = timedelta(hours=24)
@@ -59,16 +62,24 @@ class Retention:
         found = json.dumps(dict(tags)) if tags else None
         handled, times = 0, list[timedelta]()
         wanted = await self._database.partitions.all() if partition is None else [partition]
+        unreached: list[Unavailable] = []
         for one in wanted:
             left = limit - handled
-            count, due_in = await self._trim(
-                one, left, retention, event_floor, namespace, lane, found
-            )
+            trim = self._trim(one, left, retention, event_floor, namespace, lane, found)
+            try:
+                count, due_in = await trim
+            except Unavailable as error:
+                message = "trimming failed in partition %s: %s"
+                ENGINE_LOGGER.log(level_of(error), message, one, error)
+                unreached.append(error)
+                continue
             handled += count
             if due_in is not None:
                 times.append(due_in)
             if handled >= limit:
                 break
+        if len(unreached) == len(wanted):
+            raise unreached[0]
         return handled, min(times, default=None)
 
     async def _trim(

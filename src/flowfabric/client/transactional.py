@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 
 from flowfabric.client.lanes import Lanes
+from flowfabric.client.partitions import ask_any
 from flowfabric.client.submissions import Place
 from flowfabric.core.errors import NotOverHttp
 from flowfabric.core.execution import DEFAULT_NAMESPACE, Submission
@@ -56,12 +57,16 @@ class Transactional:
                 "A call in your own transaction (via=) is not offered over HTTP.", operation="via"
             )
         if self._identity is None:
-            rows = await self._database.call(
-                functions.SUBMIT_JSON,
-                partition_key=0,
-                namespace=DEFAULT_NAMESPACE,
-                items="[]",
-                database=None,
-            )
-            self._identity = str(json.loads(rows[0]["submit_json"])["database"])
+            partitions = await self._database.partitions.all()
+            self._identity = await ask_any(partitions, self._read_identity)
         return self._identity
+
+    async def _read_identity(self, partition: int) -> str:
+        rows = await self._database.call(
+            functions.SUBMIT_JSON,
+            partition_key=partition,
+            namespace=DEFAULT_NAMESPACE,
+            items="[]",
+            database=None,
+        )
+        return str(json.loads(rows[0]["submit_json"])["database"])

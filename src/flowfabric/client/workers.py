@@ -16,7 +16,11 @@ from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.execution import check_text
 from flowfabric.core.worker import Asked, WorkerInfo
 from flowfabric.db import functions
+from flowfabric.db.outage import level_of
+from flowfabric.db.partitions import Rest
 from flowfabric.db.records import reader
+from flowfabric.db.session import Database
+from flowfabric.telemetry import ENGINE_LOGGER
 
 BATCH = 1000
 # The engine counts up to 10 000 executions in flight. This number means more than 10 000.
@@ -25,6 +29,9 @@ MANY = 10_001
 EVERY_NAMESPACE = ""
 # A claim accepts at most this many routes of other code versions.
 _MOST_UNSERVED = 1000
+# How long one of several partitions may take to name its unserved routes. The heartbeat waits for
+# the answer, and it also renews leases.
+UNSERVED_SECONDS = 1.0
 
 
 _info = reader(WorkerInfo, functions.LIST_WORKERS)
@@ -36,6 +43,10 @@ class Workers(Scoped):
 
     The engine uses it to decide which workers take over the executions of another code version.
     """
+
+    def __init__(self, database: Database, namespace: str | None) -> None:
+        super().__init__(database, namespace)
+        self._unreached = Rest()
 
     async def register(
         self,
@@ -226,9 +237,19 @@ class Workers(Scoped):
                 found.setdefault(row["worker_instance_id"], {})[row["route_id"]] = None
 
         for start in range(0, len(worker_instance_ids), BATCH):
-            for partition in range(count):
-                names = worker_instance_ids[start : start + BATCH]
-                await within_time(partition, count, ask(partition, names))
+            names = worker_instance_ids[start : start + BATCH]
+            for partition in filter(self._unreached.is_over, range(count)):
+                try:
+                    await within_time(partition, count, ask(partition, names), UNSERVED_SECONDS)
+                except Unavailable as error:
+                    if count == 1:
+                        raise
+                    # The routes of the other partitions do not wait for this one.
+                    self._unreached.begin(partition)
+                    message = "unserved routes of partition %s not read: %s"
+                    ENGINE_LOGGER.log(level_of(error), message, partition, error)
+                else:
+                    self._unreached.end(partition)
         # Return at most as many routes as a claim accepts. Later calls return the other routes,
         # once nothing waits in these.
         return {name: [*islice(routes, _MOST_UNSERVED)] for name, routes in found.items()}

@@ -112,6 +112,7 @@ FIND_WORK = _function(
     "namespace lanes tasks capabilities code_versions unserved finish_only",
     "partition_key rank",
 )
+FIND_CLAIM = _function("find_claim", "namespace worker_instance_id claim_id", "partition_key")
 FIND_DUE = _function("find_due", "kinds", "kind partition_key due_in")
 COMPLETE_EXECUTIONS = _function(
     "complete_executions",
@@ -872,6 +873,7 @@ FUNCTIONS: tuple[Function, ...] = (
     CLAIM_EXECUTIONS,
     RAISE_PARTITIONS,
     FIND_WORK,
+    FIND_CLAIM,
     FIND_DUE,
     COMPLETE_EXECUTIONS,
     FAIL_EXECUTIONS,

@@ -35,10 +35,12 @@ class Numbers:
     keyed: int = 1
 
 
+# Stands for the query over all partitions where a partition can be skipped for a while.
+ALL = -1
+
+
 class Rest:
-    """The partitions that the background work of this process skips for a while because they
-    failed.
-    """
+    """The partitions that this process skips for a while because they failed."""
 
     def __init__(self) -> None:
         self._failed: dict[int, tuple[int, float]] = {}

@@ -12,7 +12,7 @@ from time import monotonic
 from uuid import UUID
 
 from flowfabric.client.executions import Floor
-from flowfabric.client.partitions import within_time
+from flowfabric.client.partitions import look, within_time
 from flowfabric.core.errors import Unavailable
 from flowfabric.core.execution import Claimed
 from flowfabric.db.outage import level_of
@@ -25,8 +25,9 @@ FLOOR_SECONDS = 0.1
 LOOK_SHARE = 30
 LOOK_SECONDS = 0.1
 MOST_LOOK_SECONDS = 0.5
-# How long a worker asks the partitions one after the other, after ff.find_work has failed.
-BLIND_SECONDS = 1.0
+# How long a worker asks the partitions one after the other, after ff.find_work has failed: longer
+# after each failure in a row, because a node that is silent costs 3 s each time.
+BLIND_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 # How long one of several partitions may take to answer a claim.
 ANSWER_SECONDS = 3.0
 # How long a partition is skipped after a claim that found nothing, although ff.find_work found work
@@ -97,6 +98,7 @@ class PartitionRotation:
         self._looked_at = 0.0
         self._fresh_for = LOOK_SECONDS
         self._blind_until = 0.0
+        self._failed_looks = 0
         self._last = random.randrange(1 << 16)
 
     @property
@@ -179,11 +181,14 @@ class PartitionRotation:
             try:
                 await self._partitions.current()
                 began = monotonic()
-                ranks = await self._look()
+                ranks = await look(count, self._look())
             except Unavailable as error:
                 WORKER_LOGGER.log(level_of(error), "query over all partitions failed: %s", error)
-                self._blind_until = monotonic() + BLIND_SECONDS
+                pause = BLIND_SECONDS[min(self._failed_looks, len(BLIND_SECONDS) - 1)]
+                self._blind_until = monotonic() + pause
+                self._failed_looks += 1
             else:
+                self._failed_looks = 0
                 for turn in self._turns:
                     if turn.partition not in ranks:
                         turn.vain = 0
