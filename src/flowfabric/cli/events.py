@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from flowfabric.cli.ids import find_execution, parse_ids
+from flowfabric.cli.ids import complain_unreached, find_execution, parse_ids
 from flowfabric.cli.options import EXIT_CONFLICT, Endpoint
 from flowfabric.cli.output import complain
 from flowfabric.client import FlowFabric
@@ -81,14 +81,17 @@ async def events(
 async def _print(
     client: FlowFabric, position: str, follow: bool, filters: dict[str, Any], output: Output
 ) -> None:
+    named: set[int] = set()
     if follow:
         async with aclosing(client.events.follow_pages(position, **filters)) as pages:
             async for page in pages:
+                complain_unreached(page.missing, named)
                 for event in page.events:
                     typer.echo(_line(event, output))
         return
     while True:
         page = await client.events.read(position, **filters)
+        complain_unreached(page.missing, named)
         for event in page.events:
             typer.echo(_line(event, output))
         position = page.cursor

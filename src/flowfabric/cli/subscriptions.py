@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flowfabric.cli.ids import complain_unreached
 from flowfabric.cli.options import Change, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer
 from flowfabric.client import FlowFabric
@@ -39,6 +40,7 @@ async def ls(database: Namespaces, printer: Printer) -> None:
     """
     async with database.client() as client:
         found = await client.subscriptions.list()
+        complain_unreached(found.missing)
         _print(printer, found, await client.executions.server_time(), client)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flowfabric.cli.ids import complain_unreached
 from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, say
 from flowfabric.client import FlowFabric
@@ -87,6 +88,7 @@ async def ls(database: Namespaces, printer: Printer) -> None:
     """List webhooks, their last answers, and how far they are behind."""
     async with database.client() as client:
         found = await client.webhooks.list()
+        complain_unreached(found.missing)
         _print(printer, found, await client.executions.server_time(), client)
 
 

@@ -11,6 +11,7 @@ from flowfabric.client.partitions import ask_reachable
 from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.minute import Counted, together
+from flowfabric.core.partition import Found
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
 from flowfabric.db.records import reader
@@ -30,12 +31,13 @@ class Minutes(Scoped):
         task: str | None = None,
         lane: str | None = None,
         is_total: bool = False,
-    ) -> Sequence[Counted]:
+    ) -> Found[Counted]:
         """Return the counts of the last `window` (at most 30 days), by lane, task and kind.
 
         `step` divides the window into parts of this length. `is_total` adds up all lanes and tasks,
         and leaves out the latencies; that is enough for a chart. A reconciler counts the events
-        some seconds after they happened. A partition that cannot be reached is not counted.
+        some seconds after they happened. `missing` names the partitions that cannot be
+        reached: their events are not counted.
         """
         if not isinstance(window, timedelta) or not timedelta(0) < window <= timedelta(days=30):
             raise InvalidInput(field="window", problem="must be more than 0 and at most 30 days")
@@ -63,13 +65,13 @@ class Minutes(Scoped):
             )
             return [_counted(row) for row in rows]
 
-        answers, _ = await ask_reachable(await self._database.partitions.all(), read_one)
+        answers, missing = await ask_reachable(await self._database.partitions.all(), read_one)
         if len(answers) == 1:
-            return answers[0]
+            return Found(answers[0], missing)
         same: dict[tuple[datetime, str, str, EventKind], list[Counted]] = {}
         for one in (each for answer in answers for each in answer):
             same.setdefault((one.starts_at, one.lane, one.task, one.kind), []).append(one)
-        return [together(same[key]) for key in sorted(same)]
+        return Found([together(same[key]) for key in sorted(same)], missing)
 
     async def roll_up(self, *, partition: int | None = None, limit: int = 5000) -> Pass:
         """Count the events that are not counted yet, each once."""

@@ -372,6 +372,7 @@ class ExecutionReads(Scoped):
             largest[:limit],
             sum(row["seen"] for row in first),
             bool(missing) or any(row["is_more"] for row in first),
+            missing,
         )
 
     async def server_time(self) -> datetime:

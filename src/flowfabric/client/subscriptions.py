@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from flowfabric.client.events import (
 )
 from flowfabric.client.partitions import ask_reachable
 from flowfabric.core.errors import InvalidInput, SubscriptionNotFound, Unavailable
+from flowfabric.core.partition import Found
 from flowfabric.core.states import EventKind
 from flowfabric.core.subscription import (
     DEFAULT_KEEP,
@@ -79,25 +79,28 @@ class Subscriptions(Scoped):
 
         return subscription(connect, name, **options)
 
-    async def list(self, name: str | None = None) -> list[SubscriptionInfo]:
-        """List subscriptions, and how far each is behind."""
+    async def list(self, name: str | None = None) -> Found[SubscriptionInfo]:
+        """List subscriptions, and how far each is behind.
+
+        `missing` names the partitions that cannot be reached: their events are not counted.
+        """
         rows = await self._database.call(
             functions.LIST_SUBSCRIPTIONS, namespace=self._namespace, name=name
         )
         return await self.with_lags([_info(row) for row in rows], name)
 
-    async def with_lags(self, infos: Sequence[Lagging], name: str | None) -> builtins.list[Lagging]:
+    async def with_lags(self, infos: Sequence[Lagging], name: str | None) -> Found[Lagging]:
         """Return subscriptions or webhooks, and how far each is behind."""
         found = {(one.namespace, one.name): one for one in infos}
         if not found:
-            return []
+            return Found()
 
         async def lags(partition: int) -> Any:
             return await self._database.call(
                 functions.READ_LAGS, partition_key=partition, namespace=self._namespace, name=name
             )
 
-        answers, _ = await ask_reachable(await self._database.partitions.all(), lags)
+        answers, missing = await ask_reachable(await self._database.partitions.all(), lags)
         for row in (row for answer in answers for row in answer):
             one = found.get((row["namespace"], row["name"]))
             if one is None:
@@ -109,7 +112,7 @@ class Subscriptions(Scoped):
                 waiting=one.waiting + row["waiting"],
                 is_expired=one.is_expired or row["is_expired"],
             )
-        return [one.judged() for one in found.values()]
+        return Found([one.judged() for one in found.values()], missing)
 
     async def get(self, name: str) -> SubscriptionInfo:
         """Return one subscription."""

@@ -13,6 +13,7 @@ from flowfabric.client.events import Events, wanted_kinds, wanted_texts
 from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.core.errors import InvalidInput, WebhookNotFound
 from flowfabric.core.ids import partition_of, uuid7
+from flowfabric.core.partition import Found
 from flowfabric.core.states import EventKind
 from flowfabric.core.subscription import check_subscription_name
 from flowfabric.core.webhook import WebhookInfo, parse_webhook_url
@@ -103,8 +104,11 @@ class Webhooks(Scoped):
         )
         return str(rows[0]["secret"])
 
-    async def list(self, name: str | None = None) -> list[WebhookInfo]:
-        """List webhooks, their last answers, and how far they are behind."""
+    async def list(self, name: str | None = None) -> Found[WebhookInfo]:
+        """List webhooks, their last answers, and how far they are behind.
+
+        `missing` names the partitions that cannot be reached: their events are not counted.
+        """
         rows = await self._database.call(
             functions.LIST_WEBHOOKS, namespace=self._namespace, name=name
         )

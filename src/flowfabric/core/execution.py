@@ -663,12 +663,14 @@ class FailureGroup:
 class FailureGroups:
     """Groups of failures, the largest first, counted among the `seen` newest failures.
 
-    `is_more` means that older failures were not read.
+    `is_more` means that older failures were not read. `missing` names the partitions that could not
+    be reached.
     """
 
     groups: list[FailureGroup]
     seen: int = 0
     is_more: bool = False
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -100,6 +100,18 @@ def raw(text: str, status: int = 200, **headers: str) -> Response:
     """Return an answer of JSON text, unchanged."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(text, status, media_type=JSON, headers=named)
+
+
+class Partial(Protocol):
+    """An answer of all partitions that may lack some of them."""
+
+    @property
+    def missing(self) -> Sequence[int]: ...
+
+
+def missing_in(found: Partial) -> dict[str, list[int]]:
+    """Return a field that names the partitions that did not answer, if there are any."""
+    return {"missing_partitions": list(found.missing)} if found.missing else {}
 
 
 def page(request: Request, items: Sequence[Any], cursor: object | None, **more: Any) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field
 from starlette.responses import Response
@@ -15,9 +15,10 @@ from flowfabric.client.filters import Where
 from flowfabric.core.errors import FlowFabricError, InvalidInput, Unavailable
 from flowfabric.core.execution import ExecutionFilter, ExecutionSummary, Steered
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.partition import Found
 from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
-from flowfabric.server.answers import answer
+from flowfabric.server.answers import answer, missing_in
 from flowfabric.server.executions import filter_of, where_of
 from flowfabric.server.paths import Reason
 from flowfabric.server.problems import ProblemFacts, facts_of
@@ -49,6 +50,7 @@ class Matched(TypedDict):
     dry_run: bool
     matches: int
     is_more: bool
+    missing_partitions: NotRequired[list[int]]
 
 
 class RefusedOne(TypedDict):
@@ -66,6 +68,7 @@ class Handled(TypedDict):
     outcomes: dict[str, int]
     refused: list[RefusedOne]
     next: bool
+    missing_partitions: NotRequired[list[int]]
 
 
 @routes.post("/v1/bulk/{verb}", Scope.OPERATE, answers=Matched | Handled)
@@ -77,12 +80,13 @@ async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
     filter, partition = await filter_of(call, bulk_where(verb, body.where))
     if body.dry_run:
         total = await call.client.executions.count(filter, partition=partition)
-        return answer({"dry_run": True, "matches": total.number, "is_more": total.is_more})
+        facts = {"dry_run": True, "matches": total.number, "is_more": total.is_more}
+        return answer({**facts, **missing_in(total)})
     now = await call.client.executions.server_time()
     filter = replace(filter, created_before=min(filter.created_before or now, now))
     found, has_more = await matching(call, filter, partition, body.limit)
     done = await act_on(call, verb, body.reason, found)
-    return answer({"dry_run": False, **done, "next": has_more})
+    return answer({"dry_run": False, **done, "next": has_more, **missing_in(found)})
 
 
 def bulk_where(verb: str, text: str) -> Where:
@@ -97,15 +101,16 @@ def bulk_where(verb: str, text: str) -> Where:
 
 async def matching(
     call: Call, filter: ExecutionFilter, partition: int | None, limit: int
-) -> tuple[list[ExecutionSummary], bool]:
+) -> tuple[Found[ExecutionSummary], bool]:
     """Return the newest executions of a filter, and whether there may be more."""
-    found: list[ExecutionSummary] = []
+    found: Found[ExecutionSummary] = Found()
     cursor = None
     while len(found) < limit:
         page = await call.client.executions.list(
             filter, cursor=cursor, limit=min(500, limit - len(found)), partition=partition
         )
         found += page.executions
+        found.missing = tuple(sorted({*found.missing, *page.missing}))
         cursor = page.cursor
         if cursor is None:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from pydantic import Field
 from starlette.requests import Request
@@ -32,6 +32,7 @@ from flowfabric.server.answers import (
     Verbatim,
     answer,
     etag,
+    missing_in,
     operation_answer,
     page,
     stored_json,
@@ -123,6 +124,7 @@ class Count(TypedDict):
 
     count: int
     is_more: bool
+    missing_partitions: NotRequired[list[int]]
 
 
 class OneState(TypedDict):
@@ -261,8 +263,7 @@ async def list_executions(
     found = await call.client.executions.list(
         filter, cursor=_cursor(cursor), limit=limit, partition=partition
     )
-    missing = {"missing_partitions": found.missing} if found.missing else {}
-    return page(request, found.executions, found.cursor, **missing)
+    return page(request, found.executions, found.cursor, **missing_in(found))
 
 
 @routes.get("/v1/executions/count", Scope.READ, answers=Count)
@@ -273,7 +274,7 @@ async def count_executions(
     """Count executions. The count is exact up to 10 000."""
     filter, partition = await filter_of(call, where_of(where))
     total = await call.client.executions.count(filter, partition=partition)
-    return answer({"count": total.number, "is_more": total.is_more})
+    return answer({"count": total.number, "is_more": total.is_more, **missing_in(total)})
 
 
 @routes.get(_FROM, Scope.READ, answers=DETAILS)

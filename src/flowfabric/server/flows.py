@@ -31,7 +31,7 @@ from flowfabric.core.token import Scope
 from flowfabric.drawing.flows import flow_facts
 from flowfabric.drawing.picture import picture_of
 from flowfabric.drawing.svg import as_svg
-from flowfabric.server.answers import answer, page, wait_seconds
+from flowfabric.server.answers import answer, missing_in, page, wait_seconds
 from flowfabric.server.graphs import NewFlow, graph_of
 from flowfabric.server.paths import (
     Id,
@@ -45,7 +45,7 @@ from flowfabric.server.paths import (
     why_of,
 )
 from flowfabric.server.routing import LARGE, CurrentCall, Routes
-from flowfabric.server.shapes import Like, PageOf, Text
+from flowfabric.server.shapes import MISSING, Like, PageOf, Text
 from flowfabric.server.submissions import Body
 
 routes = Routes("flows")
@@ -193,7 +193,7 @@ async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
     return answer({"outcome": "set" if is_new else "unchanged", "policy": policy.to_json()})
 
 
-@routes.get("/v1/flows", Scope.READ, answers=PageOf(FlowListed), refuses=(404,))
+@routes.get("/v1/flows", Scope.READ, answers=PageOf(FlowListed, MISSING), refuses=(404,))
 async def list_flows(
     call: CurrentCall,
     request: Request,
@@ -205,7 +205,7 @@ async def list_flows(
     after = None if cursor is None else await find_flow(call, cursor)
     found = await call.client.flows.list(after=after, limit=limit, newest=True)
     flows = [one for one in found.flows if not state or one.state in state]
-    return page(request, flows, found.after)
+    return page(request, flows, found.after, **missing_in(found))
 
 
 @routes.get(_FROM, Scope.READ, answers=FLOW)

@@ -12,9 +12,9 @@ from flowfabric.core.minute import Counted
 from flowfabric.core.states import EventKind
 from flowfabric.core.times import span
 from flowfabric.core.token import Scope
-from flowfabric.server.answers import page
+from flowfabric.server.answers import missing_in, page
 from flowfabric.server.routing import CurrentCall, Routes
-from flowfabric.server.shapes import PageOf
+from flowfabric.server.shapes import MISSING, PageOf
 
 routes = Routes("minutes")
 
@@ -33,7 +33,7 @@ class Minute(TypedDict):
     p99: timedelta | None
 
 
-@routes.get("/v1/minutes", Scope.READ, answers=PageOf(Minute))
+@routes.get("/v1/minutes", Scope.READ, answers=PageOf(Minute, MISSING))
 async def list_minutes(
     call: CurrentCall,
     request: Request,
@@ -56,7 +56,7 @@ async def list_minutes(
         task=task,
         lane=lane,
     )
-    return page(request, list(map(facts, found)), None)
+    return page(request, list(map(facts, found)), None, **missing_in(found))
 
 
 def facts(one: Counted) -> Minute:

@@ -21,7 +21,7 @@ from flowfabric.core.signal import HmacKey, Rotation
 from flowfabric.core.task import TaskInfo, TaskName
 from flowfabric.core.token import Scope
 from flowfabric.core.worker import WorkerInfo
-from flowfabric.server.answers import answer, page
+from flowfabric.server.answers import answer, missing_in, page
 from flowfabric.server.paths import Limit, Name, Reason, why_of
 from flowfabric.server.routing import CurrentCall, Routes
 from flowfabric.server.shapes import MISSING, PageOf
@@ -274,8 +274,7 @@ async def quota(call: CurrentCall, name: Name, limit: Limit = 100) -> Response:
     """Show a quota and its counters by key."""
     found = await call.client.quotas.get(name)
     gates = await call.client.quotas.gates(name, limit=limit)
-    missing = {"missing_partitions": gates.missing} if gates.missing else {}
-    return answer({"quota": found, "gates": gates, **missing})
+    return answer({"quota": found, "gates": gates, **missing_in(gates)})
 
 
 @routes.put("/v1/quotas/{name}", Scope.OPERATE, answers=QuotaChange)
@@ -309,8 +308,7 @@ async def delete_quota(call: CurrentCall, name: Name, reason: str | None = None)
 async def budgets(call: CurrentCall, request: Request, name: str | None = None) -> Response:
     """List budgets by name and key."""
     found = await call.client.budgets.list(budget=name)
-    missing = {"missing_partitions": found.missing} if found.missing else {}
-    return page(request, found, None, **missing)
+    return page(request, found, None, **missing_in(found))
 
 
 @routes.post(

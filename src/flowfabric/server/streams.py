@@ -21,7 +21,7 @@ from flowfabric.core.signal import ApprovalInfo, Delivered
 from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Summary, Truncated
 from flowfabric.core.subscription import SubscriptionInfo
 from flowfabric.core.token import Scope
-from flowfabric.server.answers import answer, page, shown
+from flowfabric.server.answers import answer, missing_in, page, shown
 from flowfabric.server.events import MEDIA_TYPE, SILENCE_SECONDS
 from flowfabric.server.paths import Id, Limit, Name, Reason, existing
 from flowfabric.server.routing import CurrentCall, Routes, may_still_read
@@ -104,8 +104,7 @@ async def approvals(call: CurrentCall, request: Request, limit: Limit = 100) -> 
     """List open approvals, the longest open first."""
     call.check_sees_payloads()
     found = await call.client.approvals.list(limit=limit)
-    missing = {"missing_partitions": found.missing} if found.missing else {}
-    return page(request, found, None, **missing)
+    return page(request, found, None, **missing_in(found))
 
 
 @routes.get("/v1/executions/{id}/approvals", Scope.READ, answers=PageOf(ApprovalInfo))
@@ -128,10 +127,11 @@ async def answer_approval(call: CurrentCall, id: Id, body: Decision) -> Response
     return answer(done)
 
 
-@routes.get("/v1/subscriptions", Scope.READ, answers=PageOf(SubscriptionInfo))
+@routes.get("/v1/subscriptions", Scope.READ, answers=PageOf(SubscriptionInfo, MISSING))
 async def subscriptions(call: CurrentCall, request: Request) -> Response:
     """List subscriptions, each with its lag."""
-    return page(request, await call.client.subscriptions.list(), None)
+    found = await call.client.subscriptions.list()
+    return page(request, found, None, **missing_in(found))
 
 
 @routes.get("/v1/subscriptions/{name}", Scope.READ, answers=SubscriptionInfo)

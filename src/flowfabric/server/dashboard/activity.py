@@ -93,6 +93,7 @@ async def subscriptions(call: CurrentCall, request: Request) -> Response:
         now,
         subscriptions=[one for one in found if one.name not in names],
         webhooks=webhooks,
+        missing=found.missing,
     )
 
 

@@ -179,7 +179,17 @@ async def preview(call: CurrentCall, request: Request, verb: str, where: str = "
     )
     found = await call.client.executions.list(filter, limit=PREVIEWED, partition=partition)
     shown = listed(found.executions, now, await lanes_of(call))
-    return _show_bulk(request, call, now, verb, where, total=total, executions=shown, done=None)
+    return _show_bulk(
+        request,
+        call,
+        now,
+        verb,
+        where,
+        total=total,
+        executions=shown,
+        done=None,
+        missing=total.missing,
+    )
 
 
 @routes.post(PREFIX + "/bulk", Scope.OPERATE, is_form=True, include_in_schema=False)
@@ -192,7 +202,9 @@ async def bulk(call: CurrentCall, request: Request) -> Response:
     found, has_more = await matching(call, filter, partition, AT_MOST)
     done = await act_on(call, verb, reason, found)
     done = {**done, "has_more": has_more}
-    return _show_bulk(request, call, now, verb, where, total=None, executions=[], done=done)
+    return _show_bulk(
+        request, call, now, verb, where, total=None, executions=[], done=done, missing=found.missing
+    )
 
 
 def _show_bulk(

@@ -43,7 +43,7 @@ async def flows(call: CurrentCall, request: Request, after: str | None = None) -
     found = await call.client.flows.list(after=place, limit=PAGE, newest=True)
     now = await call.client.executions.server_time()
     next = f"{root(request)}/flows?after={found.after.uuid}" if found.after else ""
-    return show(request, call, "flows", now, flows=found.flows, next=next)
+    return show(request, call, "flows", now, flows=found.flows, next=next, missing=found.missing)
 
 
 @routes.get(PREFIX + "/flows/{id}", Scope.READ, include_in_schema=False)

@@ -126,6 +126,7 @@ async def _facts(call: Call) -> dict[str, Any]:
         "speeds": await speeds_of(call),
         "lanes": lanes,
         "workers": workers,
+        "missing": lanes.missing,
     }
 
 

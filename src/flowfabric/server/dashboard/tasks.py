@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.core.errors import InvalidInput, TaskNotFound
+from flowfabric.core.errors import InvalidInput, TaskNotFound, Unavailable
 from flowfabric.core.execution import ExecutionFilter
 from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.states import PublicState
@@ -55,7 +55,13 @@ async def tasks(call: CurrentCall, request: Request, after: str | None = None) -
     groups = await call.client.executions.failures(limit=SHOWN)
     now = await call.client.executions.server_time()
     next = found[-1].task if len(found) == SHOWN else ""
-    return show(request, call, "tasks", now, tasks=found, groups=groups, next=next)
+    facts: dict[str, Any] = {
+        "tasks": found,
+        "groups": groups,
+        "next": next,
+        "missing": groups.missing,
+    }
+    return show(request, call, "tasks", now, **facts)
 
 
 @routes.get(PREFIX + "/tasks/one", Scope.READ, include_in_schema=False)
@@ -74,12 +80,20 @@ async def task(
 async def _facts_of(call: Call, name: str, info: TaskInfo | None, now: datetime) -> dict[str, Any]:
     newest = await call.client.executions.list(ExecutionFilter(tasks=[name]), limit=NEWEST)
     schema = info.arguments if info is not None else None
+    try:
+        versions = await call.client.workers.versions(name)
+    except Unavailable:
+        # The versions need all partitions. The page says which partitions are missing.
+        if not newest.missing:
+            raise
+        versions = ()
     return {
         "states": OPEN,
         "speeds": await speeds_of(call, name),
-        "versions": await call.client.workers.versions(name),
+        "versions": versions,
         "groups": await call.client.executions.failures(task=name, limit=SHOWN),
         "executions": listed(newest.executions, now, await lanes_of(call)),
+        "missing": newest.missing,
         "form": fields_of(schema) if schema and schema.get("properties") else (),
     }
 
