@@ -123,8 +123,9 @@ class App:
     """A set of tasks, and the database that stores their executions.
 
     The database is `database_url`. Its default comes from the environment: FLOWFABRIC_DATABASE_URL,
-    then DATABASE_URL. If none of these is set, the app starts its own Postgres when it first needs
-    one. Its data is in the folder `.flowfabric/` of `project` (default: the current folder).
+    then DATABASE_URL. If none of these is set, the app starts an embedded server when it first
+    needs a database. The data is in the folder `.flowfabric/` of `project` (default: the current
+    folder).
 
     If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
     The app proves who it is with `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no
@@ -135,9 +136,9 @@ class App:
     which schedules and hooks exist.
 
     `code_version` names the version of the code, for example a release or a commit. An execution
-    belongs to the version that records its steps. A worker of another version runs it only if it
-    lists that version in `reads`, or if the last worker that serves that version has been gone for
-    `version_grace`.
+    belongs to the version that records its steps. A worker with another version runs the execution
+    only if its `reads` lists that version, or if no worker that serves that version has been alive
+    for `version_grace`.
 
     `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
     manager (sync or async) of a connection or a session, for example `pool.acquire`, a
@@ -523,9 +524,9 @@ class App:
         """Register a factory that makes the value of every parameter annotated with a type.
 
         The factory is a function or a generator function, async or not, and may return a context
-        manager. A context manager exits when the execution ends. With `scope="worker"`, it exits
-        when the worker ends. Parameters of the factory are filled by other factories in the same
-        way.
+        manager. The factory is called for each run of a handler, and its context manager exits when
+        that run ends. With `scope="worker"`, the value lives as long as the worker. Parameters of
+        the factory are filled by other factories.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -1054,22 +1055,20 @@ class App:
     def database_url(self) -> str | None:
         """The URL of the database, including its password.
 
-        If the app has its own server, this is None until that server has started.
+        If the app uses an embedded server, this is None until that server has started.
         """
         server = self._server
         return self.settings.database_url or (None if server is None else server.url)
 
     @property
     def project(self) -> Path:
-        """The project folder. If the app has its own server, the server is in `.flowfabric/` of
-        this folder.
-        """
+        """The project folder. Its folder `.flowfabric/` holds the data of an embedded server."""
         return self._project or Path.cwd()
 
     async def prepare(self) -> None:
         """Migrate the database of this app to the schema of this release.
 
-        The app's own server is migrated automatically. Your database is migrated only by this
+        An embedded server is migrated automatically. Any other database is migrated only by this
         method or by `flowfabric db migrate`.
         """
         if self.settings.url is not None:

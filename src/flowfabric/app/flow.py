@@ -114,7 +114,7 @@ class Flow:
 
     @property
     def run(self) -> FlowRun:
-        """The run of the stored flow. Available after the block."""
+        """The run of the stored flow. Available after the `with` block."""
         if self._run is None:
             raise RuntimeError(
                 f"{self._name} was not stored: its block or the submit raised an error"

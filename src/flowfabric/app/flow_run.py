@@ -69,7 +69,7 @@ class FlowGraph:
 
     @property
     def groups(self) -> Sequence[GroupInfo]:
-        """The groups of edges, with their current result."""
+        """The groups of edges, with their current state."""
         return self.info.groups
 
     def __str__(self) -> str:

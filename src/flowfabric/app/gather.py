@@ -1,8 +1,8 @@
 """Wait for several runs at once, inside or outside a handler.
 
 A handler that waits outside its steps frees its slot in the worker. It starts again when enough
-runs have ended. The journal records which runs ended first, so that a restarted handler continues
-with the same runs.
+runs have ended. The journal records which runs ended first, so that every later run of the handler
+continues with the same runs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
     argument came first, and its value. If a failed run came first, raise its error. In a
     handler, a timedelta is a sleep.
 
-    With `cancel_rest`, the other runs are then cancelled.
+    With `cancel_rest`, the other runs are then cancelled. With several arguments, they are not
+    cancelled if a failed run came first.
     """
     if len(awaited) == 1:
         (result,) = await quorum_of(1, awaited[0], cancel_rest=cancel_rest)
@@ -318,7 +319,7 @@ async def _cancel_rest(
     decided: Sequence[Ending],
     handler_run: HandlerRun | None,
 ) -> None:
-    """Cancel the runs that have not ended. A restarted handler may repeat this."""
+    """Cancel the runs that have not ended. A later run of the handler may repeat this."""
     ended = {one.execution_id for one in decided}
     rest = [run.id.uuid for run in several if run.id.uuid not in ended]
     ended |= {one.execution_id for one in await _read(client, several, rest)}

@@ -187,7 +187,7 @@ class Accepted:
     """The events of an unfinished page that a receiver has accepted.
 
     If this process gets the webhook again with the next epoch, it does not post these events again.
-    After any other epoch it does: meanwhile an operator may have reset the webhook, or removed it
+    With any other epoch it posts them again: an operator may have reset the webhook, or removed it
     and given its name to another receiver.
     """
 

@@ -1,7 +1,7 @@
 """`flowfabric cancel`, `revoke-lease`, `priority`, `replay`, `retry`, `resume`: change executions.
 
-Exit codes: 0: all done. 1: not confirmed. 2: wrong usage. 3: no such execution. 4: the state of an
-execution does not allow it. 5: no database, or an execution stayed locked. 130: interrupted. If
+Exit codes: 0: all done. 1: not confirmed. 2: wrong usage. 3: no such execution. 4: an execution was
+refused because of its state. 5: no database, or an execution stayed locked. 130: interrupted. If
 several executions are refused, the highest code counts.
 """
 
@@ -104,8 +104,9 @@ class Report(Printer):
 class Action:
     """One operation on executions, and the states in which it is allowed.
 
-    If `is_careful` is set, a filter must contain a state, because few users mean all states. If a
-    filter contains states, an execution that changed after the filter matched it is skipped.
+    If `is_careful` is set, a filter must contain states or held=yes, because few users mean
+    executions in all states. If a filter contains one of the two, executions that have changed
+    since the filter matched them are skipped.
     """
 
     verb: str
@@ -215,7 +216,7 @@ def replay(
 
     Recorded steps do not run again, unless you pass --from-step or --fresh. These two options also
     release an execution that is held because the code no longer fits its recorded steps. --where
-    must contain a state.
+    must contain a state or held=yes.
 
     Exit codes: 3: not found. 4: not ended or no replay left. 5: no database.
     """
@@ -243,10 +244,11 @@ def replay(
 def retry(choice: Choice, report: Report, change: Change) -> int:
     """Make executions run now.
 
-    Ended executions are replayed, delayed ones become due, held ones are released. --where must
-    contain a state.
+    Ended executions are replayed, delayed ones become eligible, held ones are released. --where
+    must contain a state or held=yes.
 
-    Exit codes: 3: not found. 4: it is running or waiting already. 5: no database.
+    Exit codes: 3: not found. 4: it is eligible, running, suspended or waiting for other executions,
+    or no replay is left. 5: no database.
     """
     action = Action(
         "retry",
@@ -393,7 +395,7 @@ async def _matching_pages(
 ) -> AsyncIterator[_Page]:
     """Yield pages of matching executions.
 
-    Each execution comes with its version if the filter contains states, else with None.
+    Each execution comes with its version if `is_state_meant`, else with None.
     """
     async for page in matching(client, filter, partition):
         yield [

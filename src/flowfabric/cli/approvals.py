@@ -48,8 +48,8 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="APPROVER",
-        help="Answer for this approver. Default: the approver with the name in --actor, or else "
-        "with the name of your login. Through a server: with the name of your token.",
+        help="Answer for this approver. Default: the name in --actor, else the name of your login. "
+        "Through a server (--url): the name that the server records as the actor.",
         show_default=False,
     ),
 ]

@@ -130,8 +130,8 @@ async def partitions(
     """Show or raise the number of partitions. Workers may be running.
 
     Workers look into the new partitions within ten seconds, and new executions use them after half
-    a minute. Idempotency keys stay in their partitions, unless you pass --keys or nothing was ever
-    submitted.
+    a minute. Idempotency keys use them only with --keys. If nothing was ever submitted, executions
+    and keys use the new partitions at once.
     """
     if keys and to is None:
         raise typer.BadParameter("needs --to N", param_hint="--keys")

@@ -47,8 +47,8 @@ async def doctor(
         None,
         "--since",
         metavar="CURSOR|TIME",
-        help="Check only executions with events since this point: the cursor that the last run "
-        "printed, 10m, 2h, 7d, or an ISO time.",
+        help="Check only executions with events in the last 10m, 2h or 7d, since an ISO time, or "
+        "since the cursor that the last run printed.",
         show_default=False,
     ),
     explained: str | None = typer.Option(

@@ -34,7 +34,9 @@ async def events(
     since: str = typer.Option(
         "1h", "--since", help="Start 30s, 10m, 2h or 7d ago, or at an ISO time."
     ),
-    cursor: str | None = typer.Option(None, "--cursor", help="Start after this cursor instead."),
+    cursor: str | None = typer.Option(
+        None, "--cursor", help="Start after this cursor. --since is then ignored."
+    ),
     kind: list[str] | None = typer.Option(
         None, "--kind", help="Print only this kind; may be repeated."
     ),
@@ -52,7 +54,10 @@ async def events(
     ),
     output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
 ) -> int:
-    """Print events, oldest first. No event is missed; events of one execution come in order."""
+    """Print events, oldest first. No event is missed.
+
+    The events of one execution always come in the order in which they happened.
+    """
     given = parse_ids(execution or ())
     filters: dict[str, Any] = {
         "kinds": [_kind(name) for name in kind] if kind else None,

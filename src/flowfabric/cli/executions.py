@@ -76,7 +76,7 @@ async def ls(
     ),
     since: str | None = typer.Option(
         None, "--since", show_default=False,
-        help="List only executions created since: 30s, 10m, 2h, 7d, or an ISO time.",
+        help="List only executions created in the last 30s, 10m, 2h or 7d, or since an ISO time.",
     ),
     limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
     count: bool = typer.Option(

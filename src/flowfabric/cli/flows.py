@@ -61,8 +61,8 @@ _RETRIED_STATES = (PublicState.FAILED, PublicState.EXPIRED)
 app = typer.Typer(
     name="flow",
     no_args_is_help=True,
-    help="List, show, draw and cancel flows.\n\nExit codes: 2: wrong usage. 3: no such flow. "
-    "4: its state does not allow it. 5: no database.",
+    help="List, show, draw and cancel flows, and retry failed members.\n\nExit codes: 2: wrong "
+    "usage. 3: no such flow. 4: refused, for example because the flow has ended. 5: no database.",
 )
 
 
@@ -192,8 +192,8 @@ async def cancel(
     Without --wait, the command returns at once and the reconcilers cancel the members. They do so
     even if the command is killed.
 
-    Exit codes: 3: not found. 4: already cancelled or ended, or not ended within --timeout. 5: no
-    database, or members are locked by another transaction.
+    Exit codes: 3: not found. 4: the flow was cancelled before or has ended, or its members have not
+    ended within --timeout. 5: no database, or members are locked by another transaction.
     """
     patience = DEFAULT_WAIT if timeout is None else span(timeout, "--timeout")
     if timeout is not None and not wait:
@@ -265,7 +265,7 @@ async def retry_failed(
 def _print(
     printer: Printer, id: FlowId, action: str, outcome: str, members: int, **facts: Any
 ) -> None:
-    """Print the outcome for one flow, with the number of members."""
+    """Print the outcome for one flow, and how many members it concerns."""
     printer.record(
         {"id": id, "action": action, "outcome": outcome, **facts, "members": members},
         lambda: [f"{id.uuid}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],

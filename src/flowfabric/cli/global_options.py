@@ -1,4 +1,4 @@
-"""The options that may come before a command: database, namespace and output format."""
+"""The options that may come before a command: database or server, namespace, output format."""
 
 from __future__ import annotations
 

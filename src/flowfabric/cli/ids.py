@@ -66,7 +66,7 @@ def complain_unreached(missing: Iterable[int], told: set[int] | None = None) -> 
 
 
 def parse_ids(texts: Sequence[str]) -> list[str]:
-    """Return ids as they were given, in order, without duplicates. `-` reads them from stdin."""
+    """Return the given ids without duplicates. `-` stands for the ids on stdin."""
     return list(dict.fromkeys(parse_id(word) for word in _words(texts)))
 
 
@@ -89,7 +89,7 @@ async def for_each(
 ) -> int:
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
-    A refusal is printed as a line on stderr. If `verb` is given, it is a JSON line on stdout
+    A refusal is printed as a line on stderr. With `verb`, a refusal is a JSON line on stdout
     instead.
     """
     codes = {0}
@@ -126,7 +126,8 @@ def missing(id: PartitionedId, namespace: str | None) -> str:
 async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
     """Return the message for an id that was not found.
 
-    If it is a flow and not an execution, or an execution and not a flow, the message says so.
+    If the user gave the id of a flow instead of an execution, or the other way round, the message
+    says so.
     """
     if not isinstance(id, FlowId):
         flow = await client.flows.describe(id.uuid)
@@ -142,8 +143,8 @@ async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
 
 
 def read_token(target: str) -> str:
-    """Return the token that was passed to a command. `-` reads it from stdin; a terminal does not
-    show it.
+    """Return the token that was passed to a command. For `-`, read the token from stdin; if stdin
+    is a terminal, the typed token is not shown.
     """
     if target != "-":
         return target

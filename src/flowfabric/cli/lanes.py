@@ -126,7 +126,7 @@ async def set_options(
         show_default=False,
     ),
     no_weights: bool = typer.Option(
-        False, "--no-weights", help="Give every fair key one turn.", show_default=False
+        False, "--no-weights", help="Give all fair keys equal turns.", show_default=False
     ),
 ) -> None:
     """Limit a lane, or give fair keys more turns. This applies at once, until `lane lift`.

@@ -56,7 +56,7 @@ COMMANDS = {
     "tail": ("tail", "Print what an execution streams, from its first frame to its end."),
     "events": (
         "events",
-        "Print events, oldest first. No event is missed; events of one execution come in order.",
+        "Print events, oldest first. No event is missed.",
     ),
     "check": (
         "check",
@@ -81,7 +81,7 @@ COMMANDS = {
     "worker": ("workers", "Run a worker, list workers, drain one, mark one as dead."),
     "serve": ("serve", "Serve the HTTP API until Ctrl-C or SIGTERM."),
     "token": ("tokens", "Make, list and revoke tokens of the HTTP server."),
-    "flow": ("flows", "List, show, draw and cancel flows."),
+    "flow": ("flows", "List, show, draw and cancel flows, and retry failed members."),
     "lane": ("lanes", "List, pause, drain, disable and limit lanes."),
     "approvals": ("approvals", "List the approvals that executions wait for, and answer them."),
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
@@ -201,7 +201,7 @@ def flowfabric(
 ) -> None:
     """Durable execution for Python on PostgreSQL.
 
-    --output, --namespace, --all-namespaces and --database-url may come before or after a command
-    that accepts them. If an option is in both places, the value after the command counts.
+    --output, --namespace, --all-namespaces, --url and --database-url may come before or after a
+    command that accepts them. If an option is in both places, the value after the command counts.
     """
     accept_global_options(context)

@@ -1,7 +1,7 @@
 """Options that several commands share, and the code that runs a command and sets its exit code.
 
 A parameter of a command may be an option group; `command` adds all options of the group. The global
-options (database, namespace, output format) may also come before the command: see
+options (database or server, namespace, output format) may also come before the command: see
 global_options.py.
 """
 

@@ -41,7 +41,7 @@ _KEYS_SHOWN = 100
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List quotas with the numbers in force."""
+    """List quotas, with the concurrency and the rate that apply now."""
     async with database.client() as client:
         _print(printer, await client.quotas.list(), await client.executions.server_time(), client)
 
@@ -62,10 +62,10 @@ async def set_numbers(
     name: Name,
     key: For = None,
 ) -> None:
-    """Set the numbers of a quota. They apply at once, until `quota lift`.
+    """Set the concurrency or the rate of a quota. It applies at once, until `quota lift`.
 
-    The numbers that you give override the numbers in the code. A number that you do not give stays
-    as it is.
+    A number that you give overrides the number in the code. A number that you do not give stays as
+    it is.
     """
     clear = numbers.cleared
     if numbers.concurrency is None and numbers.rate is None and not clear:

@@ -37,8 +37,8 @@ def serve(
     app: str | None = typer.Argument(
         None,
         metavar="[MODULE:APP]",
-        help="Let callers submit the tasks of this app, with their options. Default: no app. "
-        "Callers can always submit tasks that workers have registered.",
+        help="Let callers submit the tasks of this app, with the options that the app declares. "
+        "Default: no app. Callers can always submit tasks that workers have registered.",
         show_default=False,
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="Serve on this address."),
@@ -48,15 +48,15 @@ def serve(
     auth: Auth = typer.Option(
         Auth.TOKENS,
         "--auth",
-        help="Require a token for every request (tokens), or accept requests from this machine "
-        "without a token (none).",
+        help="tokens: every request needs a token. none: no token is needed, but only requests "
+        "from this machine are accepted, and --host must be a loopback address.",
     ),
     allow_hosts: str | None = typer.Option(
         None,
         "--allow-host",
         metavar="A,B",
-        help="Accept only requests with these Host headers. Default: all; with --auth none, only "
-        "localhost.",
+        help="Accept only requests with these Host headers. Default: all requests. With --auth "
+        "none, localhost is always accepted, and no other host by default.",
         show_default=False,
     ),
     cors_origins: str | None = typer.Option(

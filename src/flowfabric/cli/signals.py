@@ -55,8 +55,8 @@ async def signal(
 ) -> None:
     """Send a signal to an execution.
 
-    The first wait for this name takes it, now or later. A token is the complete address of a
-    waitpoint; it is never printed.
+    The first wait for a signal of this name takes the signal, now or later. With the token of a
+    waitpoint, the signal answers that waitpoint. No output shows the token.
 
     Exit codes: 3: not found. 4: the execution has ended or has too many signals. 5: no database.
     """

@@ -86,8 +86,8 @@ def submit(
     on_conflict: OnConflict | None = typer.Option(
         None,
         "--on-conflict",
-        help="Choose what to do if the task used the key with other arguments: refuse (raise), or "
-        "return the earlier execution (existing). Default: raise.",
+        help="Choose what to do if this task was submitted with the same key and other arguments: "
+        "refuse (raise), or return the earlier execution (existing). Default: raise.",
         show_default=False,
     ),
     lane: str | None = typer.Option(
@@ -109,7 +109,7 @@ def submit(
         None,
         "--deadline",
         metavar="2h",
-        help="Expire if the execution has not ended after this time.",
+        help="Expire the execution if it has not ended this long after the submission.",
     ),
     tags: list[str] | None = typer.Option(
         None, "--tag", metavar="TEAM.NAME=VALUE", help="Add a tag; may be repeated."
@@ -336,7 +336,7 @@ async def _submit(
 
 
 async def _stream(client: FlowFabric, id: ExecutionId, timeout: timedelta | None) -> bool:
-    """Print what the execution streams until it has ended; return False if the time is over."""
+    """Print what the execution streams until it has ended. Return False if `timeout` is over."""
     from flowfabric.cli.tail import FramePrinter
 
     try:

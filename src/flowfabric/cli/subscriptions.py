@@ -53,7 +53,7 @@ async def reset(
     since: str | None = typer.Option(
         None,
         "--since",
-        help="Continue with the events since this time: 30s, 10m, 2h, 7d, or an ISO time.",
+        help="Continue with the events of the last 30s, 10m, 2h or 7d, or since an ISO time.",
         show_default=False,
     ),
     now: bool = typer.Option(

@@ -85,7 +85,7 @@ async def add(
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List webhooks, their last answers, and how far they are behind."""
+    """List webhooks, the last answer of each receiver, and how far each webhook is behind."""
     async with database.client() as client:
         found = await client.webhooks.list()
         complain_unreached(found.missing)
@@ -112,11 +112,11 @@ async def rm(database: Namespace, name: Name) -> None:
 
 @command(app)
 async def test(database: Namespace, name: Name) -> int:
-    """Post a signed body of type `test` from here, and print the answer.
+    """Post a signed body of type `test` from this machine, and print the answer.
 
-    The rules of a worker apply: FLOWFABRIC_WEBHOOK_HOSTS of this command must list the host, too.
+    As for a worker, FLOWFABRIC_WEBHOOK_HOSTS in the environment must list the host.
 
-    Exit codes: 1: the receiver did not accept it.
+    Exit codes: 1: the body was not posted, or the receiver did not accept it.
     """
     from flowfabric.app.webhooks import Poster, Refusal, trial_body
     from flowfabric.core.ids import uuid7

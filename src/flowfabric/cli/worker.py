@@ -158,8 +158,8 @@ class Signals:
     ) -> None:
         """Handle these signals.
 
-        `at_once` is a signal that acts like the second one. It is needed because two equal signals
-        may arrive as one.
+        `at_once` is one more signal: it releases the executions at once, even if it comes first. It
+        is needed because two equal signals may arrive as one.
         """
         self._numbers = numbers
         self._at_once = at_once

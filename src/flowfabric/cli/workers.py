@@ -55,8 +55,8 @@ async def ls(
 ) -> None:
     """List the live workers.
 
-    A worker that has missed two heartbeats (20 s without one, by default) is silent. After 60 s it
-    is no longer alive, and a reconciler removes it.
+    By default, a worker sends a heartbeat every 10 s. After 20 s without a heartbeat it is shown as
+    silent. After 60 s without a heartbeat it is no longer alive, and a reconciler removes it.
     """
     async with database.client() as client:
         found = await _all(client, dead)
@@ -79,7 +79,7 @@ async def drain(
     nothing more, finishes within its drain timeout, and its process ends. If something starts the
     process again, the new worker takes work as before.
 
-    Exit codes: 3: it is not listed. 5: no database.
+    Exit codes: 3: no such worker. 5: no database.
     """
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")
@@ -118,12 +118,12 @@ async def mark_dead(
 ) -> int:
     """Remove a dead worker from the list of live workers.
 
-    Use it when a host has died and you do not want to wait 60 s until its workers count as dead.
-    The worker's executions wait until their leases expire, unless you add --expire-leases. The
-    command stops no process: a worker that is still running is listed again after its next
-    heartbeat.
+    Use it when a host has died and you do not want to wait until its workers count as dead, 60 s
+    after their last heartbeat. The worker's executions wait until their leases expire, unless you
+    add --expire-leases. The command stops no process: a worker that is still running is listed
+    again after its next heartbeat.
 
-    Exit codes: 3: it is not listed. 5: no database.
+    Exit codes: 3: no such worker. 5: no database.
     """
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")

@@ -78,7 +78,8 @@ class Scoped:
         return found[0].id if found else kind.of(0, uuid)
 
     async def _find_id(self, kind: type[Id], text: AnyId) -> Id:
-        """Return the id for a text: a whole id, a UUID, or the last digits of a recent UUID."""
+        """Return the whole id for a text: a whole id, a UUID, or the end of the UUID of one of the
+        newest executions or flows."""
         if isinstance(text, kind):
             return text
         if not isinstance(text, str) or not is_suffix(text):

@@ -54,7 +54,10 @@ Sink: TypeAlias = "asyncio.Future[Answer] | Callable[[Any, Answer | BaseExceptio
 
 
 class Batcher(Generic[Item, Answer]):
-    """Collect items and flush them together; at most one flush runs at a time."""
+    """Collect items and flush them together.
+
+    New items are sent by one flush at a time. Busy items are sent again separately.
+    """
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class Batcher(Generic[Item, Answer]):
             self._start()
 
     async def close(self) -> None:
-        """Send every item in the queue, then refuse new items."""
+        """Refuse new items, and wait until every item in the queue has its answer."""
         self._closed = True
         self._space.set()
         while self._flusher is not None or self._tasks:
@@ -116,10 +119,9 @@ class Batcher(Generic[Item, Answer]):
         self._flusher.add_done_callback(self._flushed)
 
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
-        """Start another flush if items are left.
+        """Start another flush if items are left in the queue.
 
-        A closing event loop cancels its tasks, so the last flush may have stopped halfway or never
-        started. Callers still wait for an answer to the items that are left.
+        Items are left if the flush was cancelled. An event loop that closes cancels its tasks.
         """
         if self._flusher is flusher:
             self._flusher = None

@@ -86,8 +86,8 @@ class Budgets(Scoped):
     ) -> BudgetList:
         """List all budgets, or the budgets of one name, sorted by name and key.
 
-        `in_line` counts the executions of all partitions, or of `partition`. `missing` names
-        partitions that did not answer.
+        `in_line` is the number of executions that wait for a budget: in all partitions, or only in
+        `partition`. `missing` names partitions that did not answer.
         """
 
         async def read(one: int) -> Infos:
@@ -110,7 +110,8 @@ class Budgets(Scoped):
     async def get(self, budget: str, *, key: str = "", partition: int | None = None) -> BudgetInfo:
         """Return the budget of one key; raise BudgetNotFound if there is none.
 
-        `in_line` counts the executions of all partitions, or of `partition`.
+        `in_line` is the number of executions that wait for the budget: in all partitions, or only
+        in `partition`.
         """
         check_limit_name("budget", budget)
 
@@ -288,7 +289,7 @@ class Budgets(Scoped):
         """Report the usage of a running execution to all its budgets. The call needs the lease of
         the execution.
 
-        Calls in flight share one transaction. Keys work as in `report_usage_admin`.
+        Calls in flight share one transaction. `dedup_key` works as in `report_usage_admin`.
         """
         batcher = self._reports.get(claimed.partition_key)
         if batcher is None:

@@ -272,9 +272,10 @@ def recognise(via: Any, field: str = "via") -> SyncConnection | AsyncConnection:
 
 @contextmanager
 def converting_errors(operation: Operation, field: str = "via") -> Iterator[None]:
-    """Convert errors that the engine raised.
+    """Convert errors of the engine to errors of flowfabric.
 
-    Other errors of the connection pass through unchanged.
+    If the function or the right to call it is missing, raise SchemaMismatch. Other errors of the
+    connection pass through unchanged.
     """
     try:
         yield

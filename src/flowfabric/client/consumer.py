@@ -54,9 +54,8 @@ class SubscribedEvent(Event):
     async def ack(self) -> None:
         """Acknowledge this event and all events before it.
 
-        These events do not come again, unless the consumer crashes. The position is stored only
-        when a whole page is acknowledged. So after a crash, events of the current page may come
-        again.
+        The position is stored only for whole pages. If the consumer crashes, or leaves the loop in
+        the middle of a page, some acknowledged events may come again.
 
         Raises SubscriptionLost if another consumer has the subscription now, or if the subscription
         was reset. Then the events come again, to the other consumer or to this one.
@@ -119,7 +118,9 @@ class HintListener:
 
 @dataclass(slots=True)
 class _Page:
-    """A delivered page: the number of its last event, the cursor after it, and its event count."""
+    """A delivered page: the number of its last event in this turn, the cursor after the page, and
+    how many events the page has.
+    """
 
     last: int
     cursor: str

@@ -245,8 +245,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; return [] if none is ready.
 
-        Without `partition`, it asks all partitions, the one with the most urgent work first. The
-        order of priorities is exact only within a partition.
+        Without `partition`, the call asks all partitions, the one with the most urgent work first.
+        The order of priorities is exact only within a partition.
 
         `max_wait` is how long to wait for work. A hint ends the wait early; polling finds work
         whose hint was lost. After `Unavailable`, repeat the call with the same `claim_id` to get

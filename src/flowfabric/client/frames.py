@@ -1,9 +1,9 @@
 """Send frames: collect the frames of all handlers of a process, and store them with few calls.
 
-Frames of a stream go into its queue. About every 20 ms, or sooner when a queue holds 64 KiB, one
-call stores the frames of all queues. A frame leaves its queue when the database has stored it. The
-frames of a lease are numbered, so a call that is repeated after a lost connection stores nothing
-twice.
+Each lease has a queue of frames. About every 20 ms, or sooner when a queue holds 64 KiB, the frames
+of all queues are stored, with one call per partition. A frame leaves its queue when the database
+has stored it. The frames of a lease are numbered, so a call that is repeated after a lost
+connection stores nothing twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Register gates, the counters behind limits and budgets, so that submissions can use them."""
+"""Register gates, the counters of quotas and budgets, so that submissions can use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gates:
     async def declare(
         self, namespace: str, limits: Iterable[Limit | Budget], *, partition: int = 0
     ) -> None:
-        """Declare all limits, and the budgets without a key. An app does this when it connects.
+        """Declare quotas, and budgets without a key. An app does this when it connects.
 
         A budget with a key is declared for each key, when a submission first names the key.
         """

@@ -15,7 +15,11 @@ from flowfabric.db.session import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookDeclaration:
-    """One hook of one task. Each end of this kind submits the hook's task under a new id."""
+    """One hook of one task.
+
+    When an execution of `task` ends as `kind` says, the engine submits the hook with the options
+    of `submission`, under a new id.
+    """
 
     task: str
     kind: HookKind

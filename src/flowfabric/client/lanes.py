@@ -53,7 +53,7 @@ class Lanes(Scoped):
         return await asyncio.shield(pending)
 
     async def prepare(self, submissions: Iterable[Submission]) -> None:
-        """Register the routes and gates of submissions that are new to this client."""
+        """Register the routes and gates of submissions, each once per client."""
         gates: dict[int, dict[int, Gate]] = {}
         for submission in submissions:
             if submission.route not in self.known:

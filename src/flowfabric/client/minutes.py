@@ -32,12 +32,13 @@ class Minutes(Scoped):
         lane: str | None = None,
         is_total: bool = False,
     ) -> Found[Counted]:
-        """Return the counts of the last `window` (at most 30 days), by lane, task and kind.
+        """Return how many events happened in a window, by lane, task and kind, with latencies.
 
-        `step` divides the window into parts of this length. `is_total` adds up all lanes and tasks,
-        and leaves out the latencies; that is enough for a chart. A reconciler counts the events
-        some seconds after they happened. `missing` names the partitions that cannot be
-        reached: their events are not counted.
+        `window` is at most 30 days long and ends at `until` (default: now). `step` divides the
+        window into parts of this length. `is_total` adds up all lanes and tasks, and leaves out the
+        latencies; that is enough for a chart. A reconciler counts the events some seconds after
+        they happened. `missing` names the partitions that cannot be reached: their events are not
+        counted.
         """
         if not isinstance(window, timedelta) or not timedelta(0) < window <= timedelta(days=30):
             raise InvalidInput(field="window", problem="must be more than 0 and at most 30 days")

@@ -286,10 +286,11 @@ class ExecutionOperations(Scoped):
         return found
 
     async def wait_for_newer_code(self, held: Claimed, step: str) -> bool:
-        """Pass a running execution to a worker with newer code, because the code of this worker
-        does not know a recorded step.
+        """Delay a running execution until a worker with newer code takes it, because the code of
+        this worker does not know the recorded step `step`.
 
-        Return False, and keep the lease, if no worker with newer code was found for 10 minutes.
+        Return False, and keep the lease, if the execution has waited for newer code for 10 minutes
+        and no live worker has it.
         """
         row = await self._delay(held, newer_step=step)
         return bool(row["outcome"] == "delayed")
@@ -336,7 +337,10 @@ class ExecutionOperations(Scoped):
         return found
 
     async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
-        """Put a running execution on hold until an operator decides; `retry` releases it."""
+        """Put a running execution on hold.
+
+        An operator then releases it with `retry`, replays it from a step, or cancels it.
+        """
         await self._fenced(functions.HOLD_EXECUTION, held, done="held", reason=reason, step=step)
 
     async def continue_as(
@@ -344,7 +348,7 @@ class ExecutionOperations(Scoped):
     ) -> int:
         """Continue a running execution with new input and an empty journal.
 
-        Return its generation number.
+        Return the number of the new generation.
         """
         row = await self._fenced(
             functions.CONTINUE_EXECUTION,
@@ -359,9 +363,9 @@ class ExecutionOperations(Scoped):
     async def expire(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Expire executions past their deadline, and time out attempts.
+        """Expire executions past their deadline, and end attempts past their timeout.
 
-        Return how many were handled, and the time until the next one is due.
+        Return how many executions were handled, and the time until the next one is due.
         """
         return await handle_everywhere(
             self._database, functions.EXPIRE_EXECUTIONS, Due.TIMER, partition=partition, limit=limit

@@ -143,12 +143,12 @@ def merge_pages(
     *,
     newest: bool,
 ) -> tuple[list[Row], UUID | None]:
-    """Merge the pages of all partitions, each ordered by id, into one page. Return it, and the id
-    after which to continue.
+    """Merge one page per partition into one page that is ordered by id. Return the merged page, and
+    the id after which the next page starts (None: there is no next page).
 
-    For each partition that may have more rows, `pages` has the last id that was read. The merged
-    page stops at the first of these ids in the order of the page: after it, unread rows of that
-    partition may follow.
+    Each item of `pages` has the rows of one partition, and the last id that was read there (None:
+    all rows were read). The merged page ends at the first id after which a partition
+    may have unread rows.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

@@ -194,13 +194,12 @@ class Quotas(Scoped):
     ) -> tuple[Admission, UUID]:
         """Take a slot of a quota for work outside an execution, if there is room.
 
-        The slot counts like a running execution until `release_admission`, or until `ttl` is over.
-        Return the answer, and an id for this use of the slot. A repeat with the same `hold_id`
-        takes no second slot and does not extend the time.
+        Return whether the slot was taken, and the id of the hold. The slot counts like a running
+        execution until `release_admission`, or until `ttl` is over. A repeat with the same
+        `hold_id` takes no second slot and does not extend the time.
 
-        With several partitions, all these slots are in partition 0, so that a repeat finds its
-        slot. If the share of this partition is used up, the call moves unused shares of other
-        partitions and asks again.
+        With several partitions, all holds are in partition 0. If the share of partition 0 is used
+        up, the call moves unused shares from other partitions to it and tries again.
         """
         check_limit_name("quota", quota)
         hold_id = hold_id or uuid7()
@@ -258,10 +257,9 @@ class Quotas(Scoped):
     async def sweep(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """End expired slots. Where a gate has room, open its lines of waiting executions. Remove
-        empty lines.
+        """Do work at gates and lines that claims have left undone, such as ending expired holds.
 
-        Return how many were handled, and the time until the next one is due.
+        Return how many gates and lines were handled, and the time until more work is due.
         """
         return await handle_everywhere(
             self._database, functions.SWEEP_GATES, Due.GATE, partition=partition, limit=limit

@@ -68,7 +68,7 @@ class Results:
                 group.pop(id.uuid, None)
 
     async def follow(self, channel: str, notify: Notify) -> None:
-        """Listen to another channel on the same session, until `unfollow`."""
+        """Listen to `channel` on the session that listens for ends, until `unfollow`."""
         self._also[channel] = notify
         if self._task is None:
             self._task = asyncio.create_task(self._run())

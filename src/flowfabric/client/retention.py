@@ -33,7 +33,7 @@ class Retention:
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
         """Delete executions that ended longer ago than the retention of their policy or lane
-        (default: 30 days). Their events stay for 24 hours after the end."""
+        (default: 30 days). Their events stay for at least 24 hours after the end."""
         return await handle_everywhere(
             self._database, functions.TRIM_EXECUTIONS, None, partition=partition, limit=limit
         )
@@ -52,7 +52,7 @@ class Retention:
         """Delete executions that ended longer ago than the retention of their policy or lane.
 
         If neither is set, `retention` applies. Only executions of the given namespace and lane,
-        with all the given tags, are deleted. The events of the deleted executions stay for
+        with all the given tags, are deleted. The events of the deleted executions stay for at least
         `event_floor` after the end.
         """
         if lane is not None:
@@ -118,7 +118,7 @@ class Retention:
     async def trim_events(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete the events of trimmed executions, once these events are due."""
+        """Delete the events of trimmed executions when the retention of the events is over."""
         return await handle_everywhere(
             self._database, functions.TRIM_EVENTS, Due.EVENT, partition=partition, limit=limit
         )

@@ -36,8 +36,8 @@ MAX_NEXT = 1000
 class Declaration:
     """One schedule as an app declares it.
 
-    Each firing stores a copy of the submission under a new id. An `every` rule has an anchor only
-    if the app has set its start.
+    Each firing stores a copy of `submission` under a new id. The interval of an `every` rule counts
+    from its anchor, which is None if the app gives no start.
     """
 
     name: str
@@ -326,8 +326,10 @@ class Schedules:
         declarations: Sequence[Declaration],
         now: datetime,
     ) -> list[datetime | None]:
-        """Return an anchor for each `every` rule: the app's anchor, or the stored one, or the
-        current time."""
+        """Return the anchor of each rule, from which the interval of an `every` rule counts.
+
+        If the app gives no anchor, use the stored anchor of the same interval, or else `now`.
+        """
         if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
             return [one.rule.anchor for one in declarations]
         stored = {

@@ -186,8 +186,8 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register a route that the engine did not know. The caller is a transactional step that
-        moves its execution to this route, because its code has another version.
+        """Register the route of an execution that moves to another code version, after the engine
+        refused this route as unknown.
         """
         await self._register([_route(unknown.facts)])
 

@@ -235,7 +235,7 @@ class Streams(Scoped):
                     del group[tail.hint]
 
     async def expire(self, *, partition: int | None = None, limit: int = 500) -> Pass:
-        """Remove the frames of streams that have expired."""
+        """Remove the frames of expired streams. Summaries stay."""
         return await handle_everywhere(
             self._database, functions.EXPIRE_STREAMS, Due.STREAM, partition=partition, limit=limit
         )
@@ -313,7 +313,7 @@ class Streams(Scoped):
                 self._wake.set()
 
     async def _run(self) -> None:
-        """Read for all tails, after each hint and once a second, until no tail is left."""
+        """Read the streams of all tails after each hint and every second, until no tail is left."""
         try:
             await self._results.follow(STREAM_CHANNEL, self._on_hint)
             polled_at = monotonic()
@@ -368,7 +368,7 @@ class Streams(Scoped):
         limit: int = PAGE_FRAMES,
         is_following: bool = False,
     ) -> None:
-        """Read for several tails with one call."""
+        """Read the streams of several tails with one call."""
         for tail in tails:
             tail.is_hinted = False
         # Read on the connection that listens, so that readers need no second connection.

@@ -469,8 +469,8 @@ def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
 def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
     """Plan to store submissions that are alike, 500 per call.
 
-    If the engine refuses an item, the call that contains it still stores its other items. Then the
-    error is raised.
+    If the engine refuses an item, the other items of the same call are stored. Then the error is
+    raised, and no further call is made.
     """
     for start in range(0, len(batch), MAX_BATCH):
         chunk = batch[start : start + MAX_BATCH]
@@ -498,8 +498,8 @@ def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
 def group_of(submission: Submission) -> tuple[int, str, bool]:
     """Return the group of a submission. One call sends only submissions of one group.
 
-    Submissions with keys have groups of their own, because the engine may answer that they are
-    busy.
+    A group has one partition and one namespace. Submissions with a key and submissions without one
+    are in different groups, because the engine may answer `busy` for a key.
     """
     return submission.id.partition_key, submission.route.namespace, submission.key is not None
 

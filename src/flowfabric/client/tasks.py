@@ -35,8 +35,8 @@ class Tasks(Scoped):
     ) -> Mapping[str, str]:
         """Register tasks of an app; return the outcome for each task.
 
-        The newest version of an app decides. The outcome `newer` means that a newer version has
-        registered the task, so nothing changed.
+        The outcome `newer` means that a higher version of the app has registered the task, so
+        nothing changed.
         """
         rows = await self._database.call(
             functions.REGISTER_TASKS,

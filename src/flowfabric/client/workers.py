@@ -1,4 +1,4 @@
-"""Workers: register, renew, list and remove them."""
+"""Workers: register them, report that they are alive, drain them, list and remove them."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Workers(Scoped):
     ) -> Asked:
         """Report that workers are alive, and how many handlers each of them runs.
 
-        `loop_lag` is how long the event loop of this process took to answer the last probe. Return
-        which workers must register again and which must drain.
+        `loop_lag` is the loop lag of this process. Return which workers must register again and
+        which must drain.
         """
         asked = Asked([], [])
         for start in range(0, len(worker_instance_ids), BATCH):
@@ -196,7 +196,8 @@ class Workers(Scoped):
     ) -> list[WorkerInfo]:
         """List the live workers, sorted by namespace and instance, starting after `after`.
 
-        A client of one namespace gets only the workers of that namespace.
+        With `with_dead`, also list dead workers that are not swept yet. A client of one namespace
+        gets only the workers of that namespace.
         """
         rows = await self._database.call(
             functions.LIST_WORKERS,

@@ -15,7 +15,7 @@ _CURSOR = re.compile(r"ff2:([0-9]{1,5}):.+", re.ASCII | re.DOTALL)
 
 
 def join_cursors(cursors: Iterable[str]) -> str:
-    """Join the cursors of all partitions, in order, into one."""
+    """Join cursors, one for each partition, into one cursor."""
     return _BETWEEN.join(cursors)
 
 

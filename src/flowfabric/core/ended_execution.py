@@ -18,7 +18,7 @@ class EndedError:
     """The last failure of an execution, as it was stored.
 
     `type` is the class of the exception with its module, or a word of the engine such as
-    `execution_deadline`. `trace` is the traceback; it is empty if the engine ended the execution.
+    `execution_deadline`. `trace` is the traceback; it is None if the engine ended the execution.
     """
 
     type: str
@@ -32,7 +32,8 @@ class Ended(Generic[T_co]):
 
     `arguments` holds the arguments of the task by name, decoded by its type hints. Arguments that
     do not fit the hints are plain JSON. `result` is set if the execution succeeded. Otherwise
-    `error` is its last failure. If the execution was cancelled, `reason` says why.
+    `error` is its last failure, if there was one. If the execution was cancelled, `reason` says
+    why.
     """
 
     id: ExecutionId

@@ -147,7 +147,7 @@ def name_of(kind: type[FlowFabricError]) -> str:
 
 
 def class_of(name: str) -> type[FlowFabricError] | None:
-    """Return the error with this name; None if there is none."""
+    """Return the error class with this name; None if there is none."""
     kinds: list[type[FlowFabricError]] = [FlowFabricError]
     for kind in kinds:
         if name_of(kind) == name:

@@ -286,7 +286,7 @@ class Claimed:
     def is_suspect(self) -> bool:
         """Whether the execution may have crashed its workers.
 
-        It must then run alone in its process.
+        A suspect must run alone in its process.
         """
         return self.crash_count >= 2
 
@@ -359,8 +359,9 @@ CANCEL_SOURCES = {
 class Steered:
     """The answer to an operation on one execution, with its state afterwards.
 
-    `outcome` says what was done. `already_applied` means that the execution has changed since the
-    expected version. `already_satisfied` means that there was nothing to do; `detail` says why.
+    `outcome` says what was done. `already_applied` means that nothing was done, because the
+    execution no longer has the version that the caller expected. `already_satisfied` means that
+    there was nothing to do; `detail` says why.
     """
 
     id: ExecutionId
@@ -719,7 +720,7 @@ class AttemptInfo:
     def trace(self, *, is_whole: bool = True) -> str:
         """Return the traceback of the failure, or '' if there is none.
 
-        Without `is_whole`, the library's frames are left out.
+        Without `is_whole`, the lines of flowfabric's own code are left out.
         """
         return trace_of(self.failure_detail, is_whole=is_whole)
 

@@ -550,8 +550,8 @@ class FlowEligibility(StrEnum):
 class FlowInput:
     """The result of one upstream member, as an input of a member.
 
-    `is_counted` marks the successes that decided the group. They stay the same in all attempts of
-    the member.
+    `is_counted` marks the successes that decided the edge group. They stay the same in all attempts
+    of the member.
     """
 
     execution_id: ExecutionId
@@ -602,7 +602,7 @@ class FlowCancellation:
 
 @dataclass(frozen=True, slots=True)
 class MembersCancelled:
-    """One step of cancelling the members of a cancelled flow."""
+    """The answer to one call that cancelled the next members of a cancelled flow."""
 
     handled: int
     # How many members must still be cancelled, and how many keep running, because the policy

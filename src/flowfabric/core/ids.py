@@ -235,8 +235,8 @@ def child_id(
 ) -> ExecutionId:
     """Compute the id of a child from its parent and the step that submits it.
 
-    A restarted handler computes the same ids, so it finds the children that it submitted before. A
-    replay or `continue_as` changes the ids, so the handler submits new children.
+    A later run of the handler computes the same ids, so it finds the children of the earlier run. A
+    replay, a restart or `continue_as` changes the ids, so the handler submits new children.
     """
     identity = b"".join(
         (parent.uuid.bytes, replay_count.to_bytes(8), occurrence.to_bytes(8), name.encode())
@@ -350,7 +350,7 @@ def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID |
 def _added_by_counter() -> list[int]:
     """Return what each value of the counter adds to the checksum of the first 14 bytes of a UUIDv7.
 
-    The version field of the UUID is included.
+    Each number also contains what the version field of the UUID adds.
     """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 

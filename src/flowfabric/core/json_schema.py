@@ -57,8 +57,8 @@ def find_problem(document: Any, value: Any) -> str | None:
     """Return the first part of a value that does not fit the schema, and why; None if the value
     fits.
 
-    Only the keywords about types, members and limits are checked here. The handler checks the other
-    keywords, such as `pattern` and `format`.
+    Only the keywords about types, members and limits are checked. Other keywords, such as `pattern`
+    and `format`, are ignored here.
     """
     found = _problem(document, value, _Root(document), "", 0)
     if found is None:

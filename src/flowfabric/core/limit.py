@@ -385,7 +385,7 @@ def dimensions(_what: str, /, **amounts: object) -> dict[str, int]:
 
 
 def key_text(field: str, value: object) -> str:
-    """Return the value of a key as text. Equal values must give equal texts."""
+    """Return the value of a key (text, a whole number, a Decimal, a UUID or a date) as text."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, bool) or not isinstance(

@@ -44,9 +44,10 @@ class QuotaInfo:
 class GateInfo:
     """The counter of a quota for one key, and the executions that wait in line for it.
 
-    `running` counts executions. `held` counts slots that callers outside executions have taken
-    (`check_admission`). `started` counts the starts in the window. `in_line` is exact up to 10 000;
-    10 001 means more. If an operator set these limits, `is_set` is true, and `reason` says why.
+    `running` counts the slots that are taken. `held` says how many of these slots belong to callers
+    outside executions (`check_admission`). `started` counts the starts within the last
+    `rate_window`. `in_line` counts the waiting executions exactly up to 10 000; 10 001 means more.
+    If an operator set the limits in force, `is_set` is true, and `reason` says why.
     """
 
     gate_id: int
@@ -110,8 +111,9 @@ class BudgetInfo:
     """A budget of one key: its usage in this period, and the limits in force.
 
     Money (the dimension `usd`) is in millionths. `raised` names the dimensions whose limit an
-    operator set. While `is_shut`, no execution under the budget starts. `in_line` is exact up to
-    10 000; 10 001 means more. It does not count the partitions in `missing`, which did not answer.
+    operator set. While `is_shut`, no execution under the budget starts. `in_line` counts the
+    executions that wait for the budget, exactly up to 10 000; 10 001 means more. Executions of the
+    partitions in `missing` are not counted, because these partitions did not answer.
     """
 
     budget_id: int

@@ -160,7 +160,8 @@ class Rule:
     def _readings(self, wall: datetime) -> tuple[datetime, datetime]:
         """Return the first and the second moment at which the wall clock shows a time.
 
-        They are equal unless the clock is set back. If the clock is set forward and skips the time,
+        They are equal if the clock shows the time once. If the clock is set back and shows the time
+        twice, the second moment is after the first. If the clock is set forward and skips the time,
         the second moment is before the first.
         """
         first = wall.replace(tzinfo=self._zone, fold=0)

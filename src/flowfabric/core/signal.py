@@ -118,7 +118,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitAnswer:
-    """The answer of a wait: `taken`, `ready`, `timed_out` or `open`."""
+    """What the engine says about a wait.
+
+    `word` is `taken` (the answer was taken), `ready` (signals are ready to be taken), `timed_out`
+    (the timeout has come) or `open` (there is no answer yet).
+    """
 
     word: str
     recorded_at: datetime

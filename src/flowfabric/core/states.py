@@ -1,4 +1,4 @@
-"""The dimensions of an execution's state. Each class has the values of an enum of the database."""
+"""States, kinds and policies. Each class has the values of an enum of the database."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ class AttemptState(StrEnum):
 
 
 class PublicState(StrEnum):
-    """The state of an execution in one word. The database derives it from the dimensions."""
+    """The state of an execution in one word.
+
+    The database computes it from the phase, the outcome and the eligibility.
+    """
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -283,7 +286,7 @@ class OnExceed(StrEnum):
 
 
 class BudgetPeriod(StrEnum):
-    """How often a budget is reset. `interval`: after a fixed time from its creation."""
+    """How often a budget is reset. `interval`: at a fixed interval, counted from its creation."""
 
     HOUR = "hour"
     DAY = "day"

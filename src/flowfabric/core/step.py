@@ -20,8 +20,9 @@ _MAX_COUNT = 2**31
 class Step:
     """One step to record.
 
-    `position` counts the steps that the handler runs one after another. Steps that run at the same
-    time share one position. `is_sequential` means that no other step was running.
+    `position` is the place of the step in the journal, counted from 0. Steps that run at the same
+    time share one position. `is_sequential` means that the handler itself began the step, while no
+    other step was in flight.
     """
 
     name: str

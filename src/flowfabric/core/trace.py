@@ -1,4 +1,4 @@
-"""Tracebacks of user code: leave out the library's frames, and read stored failures."""
+"""Tracebacks of user code: leave out flowfabric's own frames, and read stored failures."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def skip_library(error: BaseException) -> TracebackType | None:
 def place_of(error: BaseException) -> str | None:
     """Return the innermost function of user code that an error came through, with its module.
 
-    Functions of the app itself come first. A function of the standard library or of an installed
-    package is returned only if there is no function of the app.
+    A function of the standard library or of an installed package is returned only if the error came
+    through no function of the app.
     """
     place = outside = None
     trace, follows = error.__traceback__, False
@@ -73,9 +73,9 @@ def _installed() -> tuple[str, ...]:
 
 
 def fold(trace: str, library: str = LIBRARY) -> str:
-    """Remove the library's frames from the text of a traceback, and add how many were removed.
+    """Remove flowfabric's own frames from the text of a traceback, and add how many were removed.
 
-    If no frame is of user code, all frames stay, unless the library itself defines the error.
+    A traceback without frames of user code stays whole, except for errors that flowfabric defines.
     """
     kept: list[str] = []
     user_frames = folded = 0
@@ -116,9 +116,10 @@ def trace_of(detail: bytes | None, *, is_whole: bool = False) -> str:
 
 
 def _is_library(file: str, library: str, *, follows: bool) -> bool:
-    """Return whether a frame belongs to the library.
+    """Return whether a frame of a traceback counts as flowfabric's own.
 
-    `follows` says whether the frame before it belongs to the library.
+    Modules of Python through which flowfabric calls user code count, too, if the frame before them
+    counts (`follows`).
     """
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 

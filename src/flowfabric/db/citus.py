@@ -193,7 +193,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """A function, and whether a call runs on the node of its partition."""
+    """A function, and whether Citus runs each call on the node of its partition."""
 
     name: str
     is_everywhere: bool

@@ -137,8 +137,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts that decide whether a database can be distributed. Without Citus, only the first
-    two are known.
+    """The facts that decide whether a database can be distributed. Without Citus, only
+    `schema` and `version` are known.
     """
 
     schema: SchemaStatus

@@ -48,8 +48,10 @@ _waiting: ContextVar[float] = ContextVar("flowfabric_waiting", default=0.0)
 
 @contextmanager
 def waiting(seconds: float) -> Iterator[None]:
-    """Let the calls in the block wait on the server for news, up to `seconds`. Only some reads can
-    wait."""
+    """Let the server hold each call in the block until there is news, for at most `seconds`.
+
+    Only some reads can be held. Other calls return at once.
+    """
     before = _waiting.set(seconds)
     try:
         yield

@@ -98,7 +98,7 @@ def text_of(path: str) -> str:
 
 
 def paths_in(folder: str) -> list[str]:
-    """List the queries in a folder below `sql/doctor`, in order."""
+    """List the queries in a folder below `sql/doctor`, sorted by name."""
     entries = (files("flowfabric") / "sql" / "doctor" / folder).iterdir()
     return sorted(f"{folder}/{entry.name}" for entry in entries if entry.name.endswith(".sql"))
 

@@ -398,7 +398,7 @@ class Session:
 
 @contextlib.asynccontextmanager
 async def _answering(connection: Connection) -> AsyncIterator[None]:
-    """Close the connection if the block does not finish in time."""
+    """Close the connection if the block does not finish within ANSWER_SECONDS."""
     try:
         async with asyncio.timeout(call.ANSWER_SECONDS):
             yield

@@ -3,8 +3,9 @@
 Every box gets a layer below its upstreams. A line across several layers gets a bend in each layer.
 The order within a layer is improved until few lines cross. Coordinates are computed in two ways: by
 Brandes and Köpf's alignments, and with lines as springs. The result with straighter lines is used.
-Lines across layers share their bends if they start at one box or end at one joint, so that a wide
-fan looks like a trunk with branches.
+Lines across layers share their bends if they start at one box, or if they end at one joint (the
+point above a box where the lines of an edge group meet). So a wide fan looks like a trunk with
+branches.
 """
 
 from __future__ import annotations
@@ -301,7 +302,7 @@ class _Component:
 
 
 def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """Return a layer for every box, below its upstreams and with short lines."""
+    """Return a layer for every box: below its upstreams, and so that lines are short."""
     ups: list[list[int]] = [[] for _ in range(size)]
     downs: list[list[int]] = [[] for _ in range(size)]
     for a, b in dict.fromkeys(links):
@@ -567,7 +568,8 @@ def _align(
 ) -> list[int]:
     """Return the block of every vertex. A vertex joins the block of its median neighbour.
 
-    It does not join if their lines would cross.
+    It stays alone if the link to this neighbour is a conflict, or crosses the link of another
+    vertex that has joined a block.
     """
     size = len(sides)
     root = list(range(size))

@@ -9,7 +9,7 @@ them. A chain of boxes is not indented, so that a long flow stays narrow:
     ◌ total  ← price, tax
     ◌ send
 
-A join with nothing below it is drawn as the last branch.
+A box with several upstreams and nothing below it is drawn as the last branch.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes with their indents. A single box, or a join with boxes below it, is not
-        indented.
+        """Push boxes with their indents.
+
+        Two kinds of boxes are not indented: a single box, and a last box with several upstreams and
+        with boxes below it.
         """
         tail = None
         if boxes:

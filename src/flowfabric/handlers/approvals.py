@@ -74,7 +74,7 @@ class Approval:
 
 
 class ApprovalCondition(Condition[Approval]):
-    """The condition of an approval: `need` approvals or `deny` denials at its waitpoints."""
+    """The condition of an approval: its waitpoints got `need` approvals or `deny` rejections."""
 
     depth = 1
 
@@ -132,7 +132,10 @@ class OpenedApproval:
 def check_approval(
     question: str, approvers: Sequence[str], need: int | None, deny: int | None
 ) -> tuple[list[str], int, int]:
-    """Return the approvers, how many must approve, and how many denials deny the approval."""
+    """Check the arguments of an approval, and fill in the defaults of `need` and `deny`.
+
+    Return the approvers, how many of them must approve, and how many rejections deny the approval.
+    """
     check_text("question", question, MAX_QUESTION_BYTES)
     if isinstance(approvers, str) or not isinstance(approvers, Sequence):
         raise InvalidInput(field="approvers", problem="must be a list of names")

@@ -57,7 +57,7 @@ class One(Condition[T]):
 
     @property
     def address(self) -> tuple[str, str]:
-        """The kind and the name of the condition: a signal key or a waitpoint id."""
+        """`signal` and the name of the signal, or `waitpoint` and the id of the waitpoint."""
         if self._waitpoint is not None:
             return "waitpoint", str(self._waitpoint.id)
         return "signal", self._key

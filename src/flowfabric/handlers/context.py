@@ -171,8 +171,8 @@ class PatchAnswer:
 class Context(HandlerContext):
     """The execution that a handler runs: its id, its attempt, and its durable operations.
 
-    A parameter annotated with this class receives the context; `flowfabric.current` is the same
-    object.
+    A parameter annotated with this class receives the context; `flowfabric.current` has the same
+    attributes and methods.
 
     After a crash, a sleep or a wait, the handler starts again from its first line. Calls of `step`,
     `sleep`, `now` and `submit` that have already finished are not repeated: each returns its
@@ -208,7 +208,7 @@ class Context(HandlerContext):
 
     @property
     def generation(self) -> int:
-        """How many times `continue_as` has continued the execution: 0 at first, then 1, 2, ..."""
+        """The number of this generation: 0, and one more after each `continue_as` or restart."""
         return self._run.claimed.generation
 
     @property
@@ -305,10 +305,11 @@ class Context(HandlerContext):
         A plain function runs in a thread. The value is stored as JSON by the function's return
         type. Give different names to steps that run concurrently.
 
-        If the function raises, its error is raised here. With `retry`, the function is called again
-        first, without restarting the handler. A call that takes longer than `timeout` raises
-        TimeoutError. An error that the handler catches is recorded: a later run raises it here. An
-        error that fails the attempt is not recorded: the next attempt calls the function again.
+        If the function raises, its error is raised here. With `retry`, a function that raises is
+        called again, as often as `retry` allows, before its error is raised here. A call that takes
+        longer than `timeout` raises TimeoutError. An error that the handler catches is recorded: a
+        later run raises it here. An error that fails the attempt is not recorded: the next attempt
+        calls the function again.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
         prepare = self._prepare_step
@@ -589,7 +590,7 @@ class Context(HandlerContext):
         once.
 
         After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
-        The timeout begins with the first call; a restart of the handler does not extend it.
+        The timeout begins with the first call; a later run of the handler does not extend it.
         """
         _check_loop(self._run, f"ctx.wait_for_signal({name!r})", "ctx.wait_for_signal_sync")
         return self._wait_for_signal(name, type, timeout, default)
@@ -685,10 +686,11 @@ class Context(HandlerContext):
         """Wait until a condition of signals is satisfied, and return its values.
 
         `await ctx.wait_for(every(signal("a", int), at_least(1, signal("b"), signal("c"))))` returns
-        a tuple of the value of `a` and a list of one value. It takes the signals that satisfied the
-        condition, and leaves the others. After `timeout` it returns `default`, or raises
-        WaitTimeout. If closed waitpoints make the condition impossible, it does not wait for the
-        timeout.
+        a tuple of the value of `a` and a list of one value. The call takes the signals that
+        satisfied the condition, and leaves the others.
+
+        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default. It
+        does so at once if closed waitpoints make the condition impossible.
         """
         _check_loop(self._run, "ctx.wait_for(...)", "ctx.wait_for_sync")
         return self._wait_for(condition, timeout, default)
@@ -760,9 +762,9 @@ class Context(HandlerContext):
         """Make an address for one answer. Send its token now, `await waitpoint.wait(...)` later.
 
         Anyone with the token may answer, by `app.signal(token, value)` or by its link. A signal
-        with the name `key` answers, too. A later run of the handler gets the same waitpoint. With
-        `expires_in` the waitpoint is closed after that time, unless the handler is already waiting
-        for it.
+        with the name `key` answers, too. A later run of the handler gets the same waitpoint. If the
+        handler does not begin to wait within `expires_in` after the waitpoint was made, the
+        waitpoint is closed.
         """
         durable = self._run.begin(f"waitpoint({key!r})")
         check_signal_name(key)
@@ -837,14 +839,13 @@ class Context(HandlerContext):
     ) -> Any:
         """Ask several approvers a question, and wait until they have decided.
 
-        `need` approvers must approve (default: all). The question is denied when `deny` approvers
-        refuse. By default, it is denied when `need` can no longer be reached. With `deny=1`, one
-        refusal is enough. Each approver answers once, with their own token. The token decides which
-        approver answers, never the text of the answer. `ask` is called for each approver, as a
-        step, to send the token. An operator can answer for an approver with `flowfabric approvals
-        approve`.
+        The approval is granted after `need` approvals (default: one from each approver). It is
+        denied after `deny` rejections. Without `deny`, it is denied as soon as it can no longer be
+        granted. Each approver answers once, with their own token. The token decides which approver
+        answers, never the text of the answer. `ask` is called for each approver, as a step, to send
+        the token. An operator can answer for an approver with `flowfabric approvals approve`.
 
-        After `timeout` the call returns `default`, or raises WaitTimeout.
+        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
         """
         _check_loop(self._run, f"ctx.approval({question!r})", "ctx.approval_sync")
         return self._approval(question, approvers, need, deny, details, ask, timeout, default)

@@ -330,7 +330,7 @@ class DurableRun:
 
     @property
     def public_url(self) -> str | None:
-        """The address of the server that answers links, without the path."""
+        """The address of the server to which the links of waitpoints lead, without the path."""
         return self._worker.public_url
 
     def asked(self, entry: Entry, at: datetime) -> None:
@@ -555,7 +555,7 @@ class DurableRun:
             raise self._hold_at(error) from None
 
     async def query(self, question: Awaitable[T]) -> T:
-        """Wait for an answer of the database. The handler does not pause during this time."""
+        """Wait for an answer of the database. Until it comes, the handler does not pause."""
         self._waits.begin_query()
         try:
             return await question

@@ -121,7 +121,7 @@ class HandlerRun:
         return durable
 
     def begin(self, what: str) -> DurableRun:
-        """Return the durable part for a call that is not allowed inside a step."""
+        """Return the durable part of the run; refuse the call `what` inside a step."""
         durable = self.make_durable()
         durable.check_allowed(what)
         return durable
@@ -181,7 +181,7 @@ class HandlerRun:
         return worker is not None and worker.client is client and in_step.get() is None
 
     async def wait_for_end(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
-        """Wait for a run, and let the handler pause. Return None if the handler cannot pause."""
+        """Wait until a run has ended. The handler may pause; if it cannot, return None at once."""
         if self._worker is None or self._worker.client is not client:
             return None
         durable = self.make_durable()
@@ -192,7 +192,10 @@ class HandlerRun:
     async def wait_for_ends(
         self, ids: Sequence[ExecutionId], needed: int, client: FlowFabric
     ) -> list[Ending] | None:
-        """Wait for several runs, and let the handler pause. Return None if it cannot pause."""
+        """Wait until `needed` of several runs have ended, and return their endings.
+
+        The handler may pause to wait. Return None at once if it cannot pause.
+        """
         if not self.is_durable_with(client):
             return None
         durable = self.make_durable()
@@ -201,16 +204,16 @@ class HandlerRun:
         return await durable.wait_for_ends(ids, needed, is_own=self.is_own_flow())
 
     async def once(self, name: str, work: Callable[[OnceCall], Awaitable[Any]]) -> Any:
-        """Record a value in the first run of the handler, for all later runs."""
+        """Call `work` in every run; record the value that it returns in the first run."""
         durable = self.begin(name)
         return await durable.once(name, work, is_own=self.is_own_flow())
 
     async def query(self, question: Awaitable[T]) -> T:
-        """Wait for an answer of the database. The handler does not pause during this time."""
+        """Wait for an answer of the database. Until it comes, the handler does not pause."""
         return await self.make_durable().query(question)
 
     async def keep_slot(self, awaited: Awaitable[T], client: FlowFabric) -> T:
-        """Wait in the slot of the handler. Meanwhile the handler does not pause."""
+        """Await `awaited`. Meanwhile the handler keeps its slot and does not pause."""
         return await (self.query(awaited) if self.is_durable_with(client) else awaited)
 
     def note_existing(self, ids: Iterable[ExecutionId]) -> None:

@@ -55,7 +55,7 @@ class Entry:
 
 
 class Unbegun:
-    """Recorded steps that this run has not begun, in their order.
+    """Recorded steps that this run has not begun, in the order of their positions.
 
     `first` stays fast after many steps were taken out; in a plain dict, reading the first item
     would get slow.
@@ -167,8 +167,8 @@ class Journal:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether an earlier run took a patch, up to `position`, that this run has not
-        reached.
+        """Tell whether this run has not reached a patch that an earlier run took at or before
+        `position`.
 
         Patches that concurrent branches took do not count, because they have no order.
         """

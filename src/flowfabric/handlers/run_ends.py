@@ -1,4 +1,4 @@
-"""Lets a handler wait for the ends of other runs: it reads, watches, or pauses."""
+"""Lets a handler wait for the ends of other runs, in its slot or in a pause."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ class RunEnds:
         return id.partition_key != self._claimed.partition_key
 
     def _count_look(self, ids: Sequence[ExecutionId]) -> timedelta | None:
-        """Return how long to wait before the next look at runs of other partitions.
+        """Count a look at runs of other partitions; return how long to wait before the next look.
 
-        It is zero before the first look, and None if all runs are in the partition of the handler.
+        Return zero at the first look, and None if all runs are in the partition of the handler.
         """
         waiter = self._claimed.execution_id
         counts = [_looks.count(waiter, id.uuid) for id in ids if self._is_away(id)]
@@ -169,8 +169,11 @@ class RunEnds:
             raise InvalidInput(field=field, problem="a handler cannot wait for its own execution")
 
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
-        """Tell whether any of the runs have ended by now; raise an error if a run does not
-        exist."""
+        """Tell whether a run has ended since its ending was read.
+
+        Only runs that are not known to exist are checked. Raise ExecutionNotFound if one of them
+        does not exist.
+        """
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:
             return False
@@ -190,7 +193,7 @@ class RunEnds:
         return any(state is not None and state.is_terminal for state in states)
 
     async def _read_ending(self, id: ExecutionId) -> Ending | None:
-        """Return the ending of a run, or None if it runs. Concurrent branches share one call."""
+        """Return how a run ended; None if it has not ended. Concurrent branches share one call."""
         reading = self._reading.get(id)
         if reading is None:
             reading = self._reading[id] = asyncio.get_running_loop().create_future()

@@ -93,7 +93,7 @@ class RunFrames:
         return self.put_nowait(frame)
 
     async def flush(self) -> None:
-        """Wait until all frames that were sent before are stored."""
+        """Wait until all frames that were sent before this call are stored."""
         if self._early:
             await self._open()
         if self._queue is not None and not self._queue.is_empty:

@@ -1,4 +1,4 @@
-"""Waits of a handler for signals: ask the database, watch for a signal, or suspend."""
+"""Waits of a handler for signals, in its slot or suspended."""
 
 from __future__ import annotations
 
@@ -49,12 +49,11 @@ class SignalWaits:
         needs_ids: bool = False,
         reason_code: str = "waiting_for_signal",
     ) -> StepRecord | WaitAnswer:
-        """Wait until the answer is taken, and return it. The handler may pause meanwhile.
+        """Wait for signals, take the answer and return it. The handler may pause meanwhile.
 
-        With `is_own`, the caller is the main line of the handler. It takes the answer as soon as
-        there is one. Otherwise the caller is a concurrent branch. It first checks whether there is
-        an answer, and takes it only on its turn. So a branch that loses a race leaves the signal to
-        other waits.
+        `is_own` says that the handler itself waits, not a concurrent branch. A branch takes its
+        answer only when it continues, so a branch that loses a race leaves the signal to other
+        waits.
 
         `declare` registers the types of the values and returns the condition. `has_default` is
         stored, so that `flowfabric why` can say what happens at the timeout. With `needs_ids`, the

@@ -63,9 +63,9 @@ def read_answer(
     codec: Codec,
     default: Any,
 ) -> Any:
-    """Return the value of a taken wait, or its default.
+    """Return the value of the signal that a wait took, or the default of the wait.
 
-    Hold the execution if the value does not fit.
+    Hold the execution if the value does not fit its type.
     """
     if answer.taken_as != "signals":
         return default_or_error(f"signal {name!r}", answer, default)

@@ -111,7 +111,7 @@ def check_name(name: str) -> None:
 def retry_delay(retry: Retry, failures: int, error: Exception) -> float | None:
     """Return the seconds until the step is called again, or None if no retry is left.
 
-    `failures` is the number of earlier failures of this step.
+    `failures` is how often the step had failed before `error`.
     """
     if failures >= retry.max_retries:
         return None

@@ -146,7 +146,7 @@ class PauseToRestart:
 
 @dataclass(frozen=True, slots=True)
 class PauseForNewerCode:
-    """Leave the execution to a worker with newer code. If there is none, do `otherwise`."""
+    """Leave the execution to a worker with newer code. If there is none, apply `otherwise`."""
 
     step: str
     otherwise: Pause
@@ -168,8 +168,8 @@ class SleepWait:
 class RunWait:
     """A branch of a handler waits for one run. `watch` resolves a future when the run ends.
 
-    `poll` is set if the run cannot wake the execution. The handler then looks again after this
-    time.
+    If the run cannot wake the execution, the handler pauses for at most the time `poll`, and
+    then checks again whether the run has ended.
     """
 
     target: ExecutionId
@@ -181,8 +181,8 @@ class RunWait:
 class RunsWait:
     """A branch of a handler waits until `needed` of several runs have ended.
 
-    `poll` is set if some of the runs cannot wake the execution. The handler then looks again after
-    this time.
+    If some of the runs cannot wake the execution, the handler pauses for at most the time `poll`,
+    and then checks again which runs have ended.
     """
 
     targets: tuple[ExecutionId, ...]
@@ -219,8 +219,8 @@ Wait: TypeAlias = SleepWait | RunWait | RunsWait | EndedWait | SignalWait
 class Waits:
     """The waiting branches of one handler.
 
-    When every branch waits and nothing is in flight, it calls `pause` with a `Pause` that says what
-    the execution waits for.
+    When every branch waits and nothing is in flight, this object calls `pause` with a `Pause` that
+    says what the execution waits for.
     """
 
     def __init__(
@@ -312,7 +312,10 @@ class Waits:
         return bool(self._queries if self._ended else self.in_flight)
 
     def _check(self, turns: int) -> None:
-        """Pause the handler if nothing happens for `turns` turns of the event loop."""
+        """After `turns` quiet turns of the event loop, continue one branch or pause the handler.
+
+        The branch whose wait ended first continues. If no wait has ended, the handler pauses.
+        """
         if self._is_busy or not self._waits:
             self._is_checking = False
             self._schedule_check()
@@ -328,8 +331,8 @@ class Waits:
                 self._pause(self._pause_for(list(self._waits.values())))
 
     def _watch(self) -> None:
-        """Watch for ends and signals while work is in flight, because they may come before the work
-        ends."""
+        """Watch for the runs and signals that branches wait for, because the handler cannot pause
+        while work is in flight."""
         for future, wait in self._waits.items():
             if isinstance(wait, RunWait | RunsWait | SignalWait) and future not in self._watched:
                 self._watched.add(future)

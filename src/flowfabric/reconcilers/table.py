@@ -22,8 +22,9 @@ Pass = tuple[int, timedelta | None]
 class Reconciler:
     """A reconciler. `run_once` handles up to `batch` rows.
 
-    Each process calls `run_once` at least once in every `cadence`. If `due` is set, the process
-    calls it only when there is due work of that kind; one query over all partitions finds this out.
+    Each process calls `run_once` about once in every `cadence`, and sooner if work is left or due.
+    If `due` is set, the process first looks for due work of that kind in all partitions, and calls
+    `run_once` only if there is some.
     """
 
     name: str

@@ -141,7 +141,7 @@ class Backend:
         return self._lease_key
 
     def feed(self, client: FlowFabric) -> events.Feed:
-        """Return the feed that all streams of a namespace share."""
+        """Return the reader of the event log that all event streams of a namespace share."""
         namespace = client.namespace or ""
         known = self._feeds.get(namespace)
         if known is None or known.client is not client:

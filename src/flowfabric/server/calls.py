@@ -147,8 +147,8 @@ def _set_sender(found: dict[str, Any], who: str) -> None:
 
 
 def _name_gates(found: dict[str, Any], who: str) -> None:
-    """Keep only the names and keys of the limits and budgets of a submission. Only workers and
-    operators may set their numbers.
+    """Keep only the kind, name and key of each gate. Only workers and operators may set the numbers
+    of a limit.
     """
     found["gates"] = json.dumps(
         [

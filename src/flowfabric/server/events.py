@@ -55,7 +55,7 @@ class Wanted:
 
 @dataclass(eq=False, slots=True)
 class Feed:
-    """One reader of the log of one namespace, for all its streams."""
+    """One reader of the event log of a namespace. All event streams of the namespace share it."""
 
     client: FlowFabric
     queues: set[asyncio.Queue[EventPage | None]] = field(default_factory=set)
@@ -134,7 +134,7 @@ async def _stream(
     one: EventPage,
     wanted: Callable[[Event], bool],
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events since the cursor, then new events, while the token is valid."""
+    """Yield the page `one`, the events after it, and new events, while the token is valid."""
     queue = feed.join(one.cursor)
     seen: set[tuple[str, int]] = set()
     try:
@@ -162,7 +162,7 @@ async def _stream(
 
 
 def _frames(one: EventPage, wanted: Callable[[Event], bool], seen: set[tuple[str, int]]) -> bytes:
-    """Return a page as frames.
+    """Return a page as server-sent events.
 
     A page has one id, which is sent after its last event: the cursor of the page. So a client that
     reconnects inside a page gets the whole page again.

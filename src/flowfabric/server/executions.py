@@ -436,7 +436,7 @@ async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -
 
 
 async def _ending_within(call: Call, id: ExecutionId, seconds: float) -> Ending | None:
-    """Return how an execution ended; None if it has not ended after some seconds."""
+    """Return the ending of an execution; None if the execution has not ended within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await call.client.results.wait(id)

@@ -251,7 +251,11 @@ async def picture(call: CurrentCall, id: Id, unfold: bool = False) -> Response:
 async def cancel(
     call: CurrentCall, request: Request, id: Id, body: CancelFlow | None = None
 ) -> Response:
-    """Cancel a flow. `Prefer: wait=20` waits until its members have ended."""
+    """Cancel a flow.
+
+    With the header `Prefer: wait=20`, the server waits up to 20 seconds until the members to cancel
+    have ended. If they have not, the status is 504.
+    """
     seconds = wait_seconds(request)
     done = await call.client.flows.cancel(
         await find_flow(call, id),

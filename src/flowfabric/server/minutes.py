@@ -46,8 +46,8 @@ async def list_minutes(
     """Count events by lane, task and kind, with percentiles of their latencies in seconds.
 
     The latency of `claimed` is how long executions had waited. The latency of `completed` and of
-    the other ends is how long executions had run. `step` divides the time, for a chart. A window
-    has at most 30 days.
+    the other ends is how long executions had run. `step` divides the window into parts of this
+    length. A window is at most 30 days long.
     """
     found = await call.client.minutes.read(
         span(window, "window"),

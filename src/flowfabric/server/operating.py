@@ -31,7 +31,7 @@ routes = Routes("operating")
 
 
 class Pause(Reason):
-    """How long to pause."""
+    """Until when to pause a lane. Without `until`, the lane stays paused until it is resumed."""
 
     until: datetime | None = None
 

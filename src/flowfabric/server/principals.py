@@ -1,4 +1,4 @@
-"""Who calls: tokens, their scopes and their namespace. The namespace never comes from a request."""
+"""Who calls: principals, with scopes and a namespace. A request cannot choose its namespace."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Call:
 
     @contextmanager
     def streaming(self) -> Iterator[bool]:
-        """Count a stream or a long wait while it is open. Tell whether the limit allows it."""
+        """Count a stream or a long wait while it is open. Yield whether the limit allows it."""
         who, open_streams = self.principal.identity, self.backend.open_streams
         open_streams[who] += 1
         try:

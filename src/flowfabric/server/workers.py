@@ -386,7 +386,7 @@ async def record_step(call: CurrentCall, body: NewStep) -> Response:
 
 @routes.post("/v1/leases/frames", Scope.WORK, limit=LARGE, answers=Appended, refuses=(404,))
 async def append_frames(call: CurrentCall, body: Frames) -> Response:
-    """Append frames to the stream of an execution, which must not be completed yet."""
+    """Append frames to the stream of an execution. Do this before the execution is completed."""
     held = await _held(call, body.lease)
     frames = [_frame(body, one) for one in body.frames]
     await call.client.streams.append(held, Chunk(frames, body.first_no), base=body.base)

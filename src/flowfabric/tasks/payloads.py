@@ -1,4 +1,4 @@
-"""Payloads that lack the results of other nodes. A worker fills in the results at the start."""
+"""Payloads that lack the results of other nodes. A worker adds them before it calls the handler."""
 
 from __future__ import annotations
 

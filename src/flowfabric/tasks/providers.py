@@ -1,4 +1,4 @@
-"""Providers. They make values for task parameters by type, per execution or per worker."""
+"""Providers: each makes the values for parameters of one type, for a run or for a worker."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class ResolvedProvider:
 
 @dataclass(frozen=True, slots=True)
 class ProviderPlan:
-    """The provided parameters of one task, and all values to make for them, in order."""
+    """The provided parameters of one task, and all values to make for them, dependencies first."""
 
     given: Mapping[str, ResolvedProvider] = field(default_factory=dict)
     of_worker: tuple[ResolvedProvider, ...] = ()

@@ -45,9 +45,10 @@ YES = Decision(True)
 
 
 def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
-    """Decide by the error itself, then by the rules of the policy. `attempt` counts from 1.
+    """Decide whether an error is retried: by its class (such as GiveUp), then by the policy.
 
-    Never raises: if this failed, the execution would neither end nor be released.
+    `attempt` counts from 1. This function never raises, because otherwise the execution would
+    neither end nor be released.
     """
     try:
         return _decide(error, retry, attempt)

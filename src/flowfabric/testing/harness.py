@@ -280,7 +280,7 @@ class Harness:
         return [claimed.id for claimed in left]
 
     async def events(self, run: Run[Any]) -> list[Event]:
-        """Return the events of a run, in order."""
+        """Return the events of a run, oldest first."""
         return await (await self.client()).executions.events(run.id)
 
     async def steps(self, run: Run[Any]) -> list[StepRecord]:
@@ -349,7 +349,7 @@ class Harness:
             raise AssertionError("\n".join(["The database violates invariants:", *lines]))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Call one of the methods above in a plain test: `ff.call(ff.run(task, 7))`."""
+        """Run a coroutine method of the harness in a plain test: `ff.call(ff.run(task, 7))`."""
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             work.close()

@@ -164,10 +164,11 @@ class Claimer:
             self._driver.start()
 
     def _start_suspending(self) -> bool:
-        """Take executions that wait here and will probably suspend; start each in its own asyncio
-        task.
+        """Start executions from the front of `waiting`, each in its own asyncio task, as long as
+        their coroutines will probably suspend.
 
-        Stop at the first execution that will probably not suspend, and return True if there is one.
+        Return True if a slot is free and the coroutine of the next execution will probably not
+        suspend.
         """
         while self.waiting and self._runner.slots.free > 0:
             if not self._runner.suspends(self.waiting[0]):
@@ -177,7 +178,7 @@ class Claimer:
         return False
 
     def _begin_next(self, task: asyncio.Task[None]) -> tuple[Context, Step] | None:
-        """Begin the next execution that will probably not suspend, if there is a slot for it."""
+        """Begin the next execution whose coroutine will probably not suspend, if a slot is free."""
         if self._stopping.is_set() or not self._start_suspending():
             return None
         if monotonic() - self._accepted_at > AHEAD_HOLD_SECONDS:
@@ -309,7 +310,7 @@ class Claimer:
         return claimed
 
     def _accept(self, claimed: list[Claimed], asked_at: float) -> None:
-        """Start or queue the ordinary executions, and begin the turn of a suspect."""
+        """Start or queue the ordinary executions, and pass suspects to the suspect runner."""
         self._heartbeat.keep(claimed, asked_at, self._on_lost)
         ordinary, suspects = self._suspects.split(claimed)
         if ordinary:

@@ -42,7 +42,7 @@ class Drain:
     async def run(self, claiming: asyncio.Task[None]) -> None:
         """Release executions that have not started, and wait for the running ones.
 
-        Release the running executions that do not finish in time.
+        Release the running executions that do not finish within the drain timeout.
         """
         await asyncio.wait([claiming])
         self._runner.slots.close()
@@ -61,7 +61,7 @@ class Drain:
             await self._settlement.settle_all()
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Wait until the tasks have ended, the grace period is over, or the worker must hurry."""
+        """Wait until the tasks have ended, the drain timeout is over, or the worker must hurry."""
         ended = asyncio.ensure_future(asyncio.wait(tasks))
         hurried = asyncio.ensure_future(self._hurrying.wait())
         try:

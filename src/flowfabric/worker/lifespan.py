@@ -34,7 +34,7 @@ class Lifespan:
     async def enter(self, specs: Iterable[TaskSpec]) -> contextvars.Context:
         """Run the startup hooks once, and return the contextvars that they set.
 
-        Raises the error of a hook or a factory, and `InvalidInput` for a task that can never run.
+        Raises the error of a hook or a provider, and `InvalidInput` for a task that can never run.
         """
         providers: dict[ResolvedProvider, None] = {}
         for spec in specs:

@@ -25,7 +25,7 @@ class Pace:
 
     @property
     def within_horizon(self) -> int:
-        """Number of executions that will probably end soon; 0 if handlers are slow."""
+        """How many executions will probably end within HORIZON_SECONDS; 0 if handlers are slow."""
         return int(self._per_second * HORIZON_SECONDS)
 
     def resume(self, now: float) -> None:

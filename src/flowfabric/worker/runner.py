@@ -137,7 +137,9 @@ class Runner:
         return self.contextvars.copy(), self._run(run)
 
     def suspends(self, claimed: Claimed) -> bool:
-        """Tell whether the handler will probably suspend, so that it needs its own asyncio task."""
+        """Tell whether the coroutine of the handler will probably suspend. If so, it needs its own
+        asyncio task.
+        """
         return claimed.task in self._suspending
 
     def note_suspended(self, claimed: Claimed) -> None:

@@ -101,9 +101,9 @@ class Suspects:
         self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)
 
     def end_turn_of(self, claimed: Claimed) -> None:
-        """Let other work run beside the current suspect, if that is `claimed`.
+        """Let other work run beside `claimed`, if it is the current suspect.
 
-        Called when `claimed` waits for other executions, or has not stopped in time.
+        Called when `claimed` waits for other executions, or still runs after it was told to stop.
         """
         if self.current is claimed:
             self.turn_ended.set()
@@ -157,7 +157,7 @@ class SuspectRunner:
         self._task = asyncio.create_task(self._run(suspects[0], suspects[1:]))
 
     async def wait(self) -> None:
-        """Wait until the turn of the last suspect has ended."""
+        """Wait until the turn of the current suspect has ended, if there is one."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

@@ -362,7 +362,10 @@ class Worker:
         self.wake()
 
     def _on_drain_asked(self) -> None:
-        """Stop the worker, on its own loop. The heartbeat's thread calls this with every beat."""
+        """Stop the worker, on its own loop.
+
+        After an operator has asked for a drain, the heartbeat's thread calls this with every beat.
+        """
         self._loop.call_soon_threadsafe(self._drain_as_asked)
 
     def _drain_as_asked(self) -> None:

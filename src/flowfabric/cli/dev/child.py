@@ -132,8 +132,8 @@ def _is_machinery(trace: TracebackType) -> bool:
 
 
 class LogCompleted:
-    """Middleware that logs each completed execution. If there are many, it logs only their
-    number.
+    """Middleware that logs the first 20 completed executions of each second, and how many more
+    completed in that second.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class LogCompleted:
 
 
 async def _watch(send: Callable[..., None]) -> None:
-    """Send the files of modules that are imported after the start."""
+    """Once a second, look for newly imported modules, and send their files to the command."""
     number = len(sys.modules)
     while True:
         await asyncio.sleep(LOOK_SECONDS)
@@ -201,5 +201,5 @@ def _arguments(task: Task[..., Any, Any]) -> dict[str, Any]:
 
 
 def _value(hint: Any) -> Any:
-    """Return a value for a parameter; "…" if the user has to write one."""
+    """Return an example value for a parameter of this type, or "…" if there is none."""
     return _EXAMPLES.get(get_origin(hint) or hint, "…")

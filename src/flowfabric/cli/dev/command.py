@@ -85,7 +85,7 @@ def dev(
     """Run everything for development: database, schema, and a worker that restarts on save.
 
     It also opens the dashboard, for this machine only. If no database is configured, it uses an
-    embedded Postgres in .flowfabric/. After Ctrl-C, the command waits a moment for running
+    embedded Postgres in .flowfabric/. After Ctrl-C, the command waits up to 2 s for running
     executions, then stops everything. A second Ctrl-C releases the running executions at once.
     """
     check_app_reference(app)
@@ -130,7 +130,7 @@ class Child:
         return None
 
     async def end(self) -> None:
-        """Stop the worker, and kill it if it does not stop in time."""
+        """Stop the worker, and kill it if it has not stopped after KILL_SECONDS."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.terminate()
@@ -143,12 +143,14 @@ class Child:
         self.answers.close()
 
     def stop_at_once(self) -> None:
-        """Make the worker release its executions and stop; kill it if it does not stop."""
+        """Make the worker release its executions and stop. Kill it if it still runs after
+        AT_ONCE_SECONDS.
+        """
         asyncio.get_running_loop().call_later(AT_ONCE_SECONDS, self.kill)
         self._send_until_ended()
 
     def _send_until_ended(self) -> None:
-        """Send the signal repeatedly until the worker has ended.
+        """Send STOP_AT_ONCE repeatedly until the worker has ended.
 
         One signal may not be enough: the kernel may deliver it to another thread, and then the
         thread with the blocking handler is not interrupted.

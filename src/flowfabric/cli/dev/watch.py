@@ -51,7 +51,7 @@ class Watch:
     def _look(self, folder: Path | None) -> bool:
         """Return whether a file has changed since the last call.
 
-        Remember the changed file at once, so that it is not lost if the waiter is cancelled.
+        Remember the changed file at once, so that it is not lost if `saved` is cancelled.
         """
         has_changed = False
         for file in {*list(self._seen), *(modules_below(folder) if folder else ())}:

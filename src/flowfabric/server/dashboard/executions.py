@@ -98,7 +98,7 @@ async def executions(
 
 
 async def _around_list(call: Call, where: str) -> tuple[dict[str, Any], Sequence[LaneTraffic]]:
-    """Return the filter, suggestions and counts for the page of executions, and the lanes."""
+    """Return what the page of executions shows around its list, and the lanes."""
     known, lanes, tasks = await _now(call)
     return {
         "where": where,
@@ -124,7 +124,7 @@ async def _now(call: Call) -> Now:
 
 
 def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
-    """Return the conditions for lanes and tasks that the filter suggests."""
+    """Return the conditions on lanes and tasks that the page suggests for the filter."""
     names = [one.lane for one in lanes][:SUGGESTED]
     return [
         *(f"lane={shlex.quote(name)}" for name in names),
@@ -338,7 +338,8 @@ async def _retry(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who)
 
 
 async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
-    """Replay from a step (its name and occurrence), from the beginning, or from where it ended."""
+    """Replay an execution from the step that the form names, from the beginning, or from where the
+    execution ended."""
     chosen = form.get("from", "")
     if (text := text_in(form, "input")) is not None:
         payload = await edited_payload(call, id, text)

@@ -1,9 +1,9 @@
 """Tells open pages which topics have changed.
 
-A page names its topics, and loads its content again when one of them changes. The topics come from
-the event log, which is read once for all pages of a namespace: `overview` for every event,
-`execution:ID`, `flow:ID` and `lane:NAME`. A topic carries no data, so a page shows only what its
-visitor may read.
+A page names its topics, and loads its content again when one of them changes. The topics are
+`execution:ID`, `flow:ID`, `lane:NAME`, and `overview`, which changes with every event. The event
+log is read once for all pages of a namespace. A topic carries no data, so a page shows only what
+its visitor may read.
 """
 
 from __future__ import annotations

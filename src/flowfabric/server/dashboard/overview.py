@@ -140,7 +140,10 @@ async def lanes_of(call: Call) -> Sequence[LaneTraffic]:
 async def totals_of(
     call: Call, lanes: Sequence[LaneTraffic]
 ) -> list[tuple[PublicState, ExecutionCount]]:
-    """Return how many executions are in each state that matters now. Each count is bounded."""
+    """Return how many executions are in each unfinished state, and how many have failed.
+
+    Each count stops at a limit.
+    """
     count = call.client.executions.count
     held, *counts = await asyncio.gather(
         # No index contains only held executions. So a full count would read all waiting ones.

@@ -57,7 +57,7 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An execution in a list, with its reason in a few words."""
+    """An execution in a list, with a few words about why it is in its state."""
 
     execution: ExecutionSummary
     words: str

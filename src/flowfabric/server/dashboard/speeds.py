@@ -40,8 +40,10 @@ class Speed:
 
 
 async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
-    """Return how many executions of one task, or of all tasks, ended in each window, and how long
-    they waited and ran.
+    """Return how many executions ended in the last hour, 6 hours and 24 hours, and how long they
+    waited and ran.
+
+    The executions are of `task`, or of all tasks.
     """
     return await asyncio.gather(*(_speed(call, window, task) for window in WINDOWS))
 
@@ -67,8 +69,10 @@ async def _speed(call: Call, window: timedelta, task: str | None) -> Speed:
 async def chart_facts(
     call: Call, name: str, now: datetime, address: str, task: str | None = None
 ) -> dict[str, Any]:
-    """Return what a page needs to show a chart. Other charts are found at `address`, with their
-    name as a parameter."""
+    """Return what a page needs to show a chart.
+
+    Links to the other charts append `chart=NAME` to `address`.
+    """
     if name not in CHARTS:
         raise InvalidInput(field="chart", problem=f"must be one of {', '.join(CHARTS)}")
     _, window, step = CHARTS[name]

@@ -50,7 +50,7 @@ OPEN = (
 
 @routes.get(PREFIX + "/tasks", Scope.READ, include_in_schema=False)
 async def tasks(call: CurrentCall, request: Request, after: str | None = None) -> Response:
-    """List tasks, and the failures of the last day in groups."""
+    """List tasks, and the newest failures in groups."""
     found = await call.client.tasks.list(after=after, limit=SHOWN)
     groups = await call.client.executions.failures(limit=SHOWN)
     now = await call.client.executions.server_time()
@@ -68,7 +68,7 @@ async def tasks(call: CurrentCall, request: Request, after: str | None = None) -
 async def task(
     call: CurrentCall, request: Request, name: str, chart: str = FIRST_CHART
 ) -> Response:
-    """Show one task: its schema, its versions in flight, its failures, and a form to submit."""
+    """Show one task: its schema, its code versions, its failures, and a form to submit it."""
     info = await _info_of(call, name)
     now = await call.client.executions.server_time()
     facts = await _facts_of(call, name, info, now)
@@ -99,8 +99,8 @@ async def _facts_of(call: Call, name: str, info: TaskInfo | None, now: datetime)
 
 
 async def _info_of(call: Call, name: str) -> TaskInfo | None:
-    """Return the registration of a task; None if no app has registered it, but executions of it
-    exist."""
+    """Return what an app registered about a task; None if the task was only submitted or
+    scheduled."""
     try:
         return await call.client.tasks.describe(name)
     except TaskNotFound:

@@ -1,6 +1,7 @@
 -- End the leases of executions whose attempts resume later. The executions are released or delayed
 -- (T15), wait for runs or dependencies (T16), are suspended (T17), are held (T30) or are continued
--- (T31). p_until_at is the time that the executions wait for. It is null if they wait for no time.
+-- (T31). p_until_at is the time until which the executions wait. It is null if they do not wait for
+-- a time.
 --
 -- The attempt is interrupted and not ended. The next claim resumes it with the time that was left
 -- until its timeout. Crashes stay counted. Otherwise an execution that sleeps between its crashes

@@ -1,7 +1,7 @@
--- Wake suspended executions and close their suspensions. A signal, the end of the runs that they
--- wait for, or an operator wakes them (T18), or their timeout does (T26). The executions become
--- eligible. If p_delay is more than 0, they are delayed by p_delay instead. p_detail says what woke
--- them. The caller holds the row locks.
+-- Wake suspended executions and close their suspensions. T26 is a wake by the timeout of the
+-- suspension. T18 is every other wake: by a signal, by the end of runs or by an operator. The
+-- executions become eligible. If p_delay is more than 0, they are delayed by p_delay instead.
+-- p_detail says what woke them. The caller holds the row locks.
 drop function if exists ff._wake_suspended;
 create function ff._wake_suspended(
   p_partition_key smallint,

@@ -1,6 +1,6 @@
 -- The server has free resources and cleans up.
 --
--- Autovacuum is on, for the server and for each table of ff, and freezes rows in time. No
+-- Autovacuum is on, for the server and for each table of ff, and keeps up with freezing rows. No
 -- transaction has been open for more than 10 minutes, and no replication slot holds back more than
 -- 10 million transactions: both keep dead rows from being removed. At most 80 % of the connections
 -- are in use. The clocks of this machine and of the server differ by at most 2 s.

@@ -10,8 +10,8 @@
 --          subscription reset NAME --since TIME. For a webhook: correct its receiver, then
 --          flowfabric webhook enable NAME; or flowfabric webhook rm NAME.
 --
--- The query reads the subscriptions, the trim marks and the due events in three separate parts,
--- because only such parts can run on distributed tables.
+-- The query reads the subscriptions, the trim marks and the due events in three separate parts. If
+-- it joined them directly, it could not run on distributed tables.
 with position as materialized (
   select s.namespace, s.name, s.keep, greatest(s.created_at, s.acked_at, s.changed_at) as moved_at,
          c.parts[2]::integer as partition_key, c.parts[6]::integer as generation,

@@ -1,5 +1,5 @@
--- A budget is shut if and only if, in at least one dimension, the used and the refused amount
--- together reach the hard limit. A budget that only warns is never shut.
+-- A budget is shut if and only if, in at least one dimension, its usage and the amounts of refused
+-- reports together reach the hard limit. A budget that only warns is never shut.
 --
 -- Reports of usage and operators' calls shut and open a budget. Claims only read whether it is
 -- shut.

@@ -2,7 +2,7 @@
 --
 -- The client that cancels a flow also ends its members, as far as it can. The reconciler
 -- cancel_backlog of any worker ends the other members. Under the policy cancel_pending, a running
--- member may finish first. The time counts from the instant at which the backlog is due.
+-- member may finish first. Both times below count from the instant at which the backlog is due.
 --
 -- Holds:   soon, within 50 s; an error after 500 s while a worker is alive
 -- Reads:   the database

@@ -1,4 +1,4 @@
--- The revision of a graph counts at least its members and edges.
+-- The revision of a graph is at least the number of its members and edges together.
 --
 -- Each added member and each added edge raises the revision. A call that adds an edge names the
 -- revision that the caller has read. The time of the last change is not before the creation of the

@@ -1,9 +1,9 @@
 -- The steps of an execution are consistent.
 --
 -- A step belongs to an execution and was recorded under one of its leases, in one of its attempts.
--- No two sequential steps of an execution have the same position, except that a patch has the
--- position of the step after it. A sleep has an end time. A wait may have an end time. Other steps
--- have none.
+-- A step is sequential if it started while no other step was in flight. No two sequential steps of
+-- an execution have the same position, except that a patch has the position of the step after it.
+-- A sleep has an end time. A wait may have an end time. Other steps have none.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,9 @@
 -- Every event has its execution, or a record of when the event will be trimmed.
 --
--- If an execution was trimmed early, its events are kept for at least 24 hours, and ff.event_trim
--- records when they will be trimmed. An event with neither an execution nor such a record would
--- stay forever. The event of a cancelled flow belongs to the flow and to no execution.
+-- Events are kept for at least 24 hours after the end of their execution. If the execution is
+-- trimmed before its events, ff.event_trim records when the events will be trimmed. An event with
+-- neither an execution nor a record in ff.event_trim would stay forever. The event of a cancelled
+-- flow belongs to the flow and to no execution.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -8,9 +8,9 @@
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Restart a worker of the app: the worker declares its schedules again. `flowfabric
---          schedule pause` and `resume` set a next time; `schedule forget` removes an orphaned
---          schedule.
+-- Remedy:  Restart a worker of the app: the worker declares its schedules again. To set a next
+--          time, run `flowfabric schedule pause`, then `flowfabric schedule resume`. To remove an
+--          orphaned schedule: `flowfabric schedule forget`.
 select 'P01' as name, null::smallint as partition_key, e.execution_id,
        format('schedule %s of %s is %s: next %s, last %s, fired %s times, rule %s, %s, %s, %s',
               s.name, s.app, s.state, coalesce(s.next_at::text, 'no time'),

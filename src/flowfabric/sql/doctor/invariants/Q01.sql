@@ -1,8 +1,9 @@
 -- A gate counts exactly the leases and holds under it.
 --
--- A hold is a slot that ff.check_admission took. A release is a slot that was given back. The
--- check subtracts releases that no claim has counted yet. The query reads one snapshot, so the
--- numbers match at any moment.
+-- A hold is a slot that ff.check_admission took. The column `running` counts the leases and the
+-- holds. A slot that is given back is first recorded in ff.gate_release, and subtracted from
+-- `running` later. So the check subtracts the slots in ff.gate_release from `running`. The query
+-- reads one snapshot, so the numbers match at any moment.
 --
 -- Holds:   always
 -- Reads:   everything

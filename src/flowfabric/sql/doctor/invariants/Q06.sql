@@ -1,4 +1,4 @@
--- No counter of a gate is negative, and the counters of starts have the right number.
+-- No counter of a gate is negative, and a gate has either no counters of starts or 62.
 --
 -- `running`, less the releases that no claim has counted yet, is the number of leases and holds.
 -- If a gate has counted starts, `slices` has 62 counters, each for the starts in a sixtieth of the

@@ -2,7 +2,7 @@
 --
 -- The outcome is one of: ok (applied) · soft_breach (applied) · hard_breach (nothing applied)
 -- · invalid (nothing applied, because a sum would be out of range) · already_applied (one of the
--- budgets applied a report with the same key within 24 hours).
+-- budgets applied a report with the same dedup key in the last 24 hours).
 --
 -- The answer to a breach also has budget_id, budget, key, dimension, usage, limit and on_exceed.
 -- The answer to a hard breach also has the refused amount. The answer already_applied has the

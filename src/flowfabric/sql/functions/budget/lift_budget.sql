@@ -1,5 +1,5 @@
--- Remove the hard limits that ff.raise_budget has set for a budget. The declared limits of these
--- dimensions apply again, and their counts of refused usage are cleared.
+-- Remove all hard limits that ff.raise_budget has set for dimensions of a budget. In each of these
+-- dimensions, the declared limit applies again, and the count of refused usage is cleared.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

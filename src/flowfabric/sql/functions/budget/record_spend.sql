@@ -6,8 +6,8 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Repeat:   `already_applied` if the call has a key and the first call was applied; otherwise the
---           usage is reported again
+-- Repeat:   `already_applied` for 24 hours if p_dedup_key is given and the first call was applied;
+--           otherwise the usage is reported again
 -- Rights:   app
 drop function if exists ff.record_spend;
 create function ff.record_spend(

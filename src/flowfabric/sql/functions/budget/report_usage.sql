@@ -5,10 +5,10 @@
 -- is ok.
 --
 -- The outcomes are: ok (applied) · soft_breach (applied, and above a soft limit) · hard_breach
--- (nothing applied) · already_applied (a report with the same key was applied within 24 hours)
--- · suspended (nothing applied: a hard breach of a budget whose on_exceed is `suspend`). The detail
--- of a breach names budget, key, dimension, usage, limit and on_exceed. If the breached budget only
--- warns, the outcome is soft_breach, and an event is written.
+-- (nothing applied) · already_applied (a report with the same dedup key was applied in the last 24
+-- hours) · suspended (nothing applied: a hard breach of a budget whose on_exceed is `suspend`). The
+-- detail of a breach names budget, key, dimension, usage, limit and on_exceed. If the breached
+-- budget only warns, the outcome is soft_breach, and an event is written.
 --
 -- With the outcome suspended, the call ends the lease, and the execution waits in the line of the
 -- budget until the budget has room. An amount that is larger than the hard limit itself can never
@@ -21,8 +21,9 @@
 --           · lease_revoked · lease_expired · stale_lease · invalid · hard_breach
 -- Locks:    executions in id order, without waiting (with p_wait and one item, up to 2 s); then
 --           their budgets in id order, waiting up to 2 s; then lines
--- Repeat:   `suspended` if the first answer was `suspended`; `already_applied` if the item has a
---           key and the first report was applied to a budget; otherwise the usage is reported again
+-- Repeat:   `suspended` if the first answer was `suspended`; `already_applied` for 24 hours if the
+--           item has a dedup key and the first report was applied to a budget; otherwise the usage
+--           is reported again
 -- Rights:   app
 drop function if exists ff.report_usage;
 create function ff.report_usage(

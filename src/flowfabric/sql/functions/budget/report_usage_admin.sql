@@ -3,14 +3,14 @@
 -- Dimensions and amounts are parallel arrays. An amount is a whole number, at least 0.
 --
 -- The outcomes are: ok (applied) · soft_breach (applied, and above a soft limit) · hard_breach
--- (nothing applied) · already_applied (a report with the same key was applied within 24 hours; the
--- detail has its outcome as `first`).
+-- (nothing applied) · already_applied (a report with the same p_dedup_key was applied in the last
+-- 24 hours; the detail has the outcome of that report as `first`).
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found
 -- Locks:    the budget, then its lines, waiting up to 2 s
--- Repeat:   `already_applied` if the call has a key and the first call was applied; otherwise the
---           usage is reported again
+-- Repeat:   `already_applied` for 24 hours if p_dedup_key is given and the first call was applied;
+--           otherwise the usage is reported again
 -- Rights:   app
 drop function if exists ff.report_usage_admin;
 create function ff.report_usage_admin(

@@ -1,8 +1,8 @@
 -- Reset budgets whose period has ended. This is a reconciler.
 --
--- The call also corrects the next reset of shut budgets after the clock went back. It deletes
--- reports whose 24 hours are over, ledger entries of past periods, and ledger entries whose last
--- spend was 30 days ago.
+-- The call also corrects the next reset of shut budgets after the clock went back. It deletes the
+-- dedup keys of reports 24 hours after the report, ledger entries of past periods, and ledger
+-- entries whose last spend was 30 days ago.
 --
 -- If the login is bound to a namespace, the call handles only the budgets of that namespace. A call
 -- handles up to p_limit budgets, and up to ten times as many rows of each other kind. If handled is

@@ -2,8 +2,8 @@
 -- the mark has expired. The mark never falls, even if several calls trim at once.
 --
 -- p_lost_by names the subscriptions that have not acknowledged the trimmed events. For each of
--- them, the call records a loss with the time p_now. In that case it also forgets the losses of
--- subscriptions that no longer exist.
+-- them, the call records a loss with the time p_now. A call that records a loss also deletes the
+-- losses of subscriptions that no longer exist.
 --
 -- Call this last in a transaction. Until the transaction ends, other calls that trim wait for the
 -- row of the mark.

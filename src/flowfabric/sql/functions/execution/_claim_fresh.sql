@@ -1,20 +1,19 @@
 -- Lease the next executions, if all of them start their first attempt (T9). This is the usual
 -- claim. The answer has the columns of ff.claim_executions, and these:
 --
--- has_turn  false if another call for the same first route is under way; this call has locked
---           nothing
+-- has_turn  false if another call with the same first route, p_routes[1], is under way; this call
+--           has locked nothing
 -- is_empty  true if nothing is ready
 -- locked    the executions that this call has locked, in claim order
 -- held      the gates that this call has locked, if they had no room for all executions; else null
 --
--- If execution_ids is null, nothing was leased. The caller may then call ff._claim_in_rounds. The
--- rows that this call has locked stay locked, and the rounds begin with them. Rows that other
--- transactions unlock in the meantime are left to the next claim, even if they come earlier in
--- claim order. Otherwise one claim could lock three times its limit.
+-- If execution_ids is null, nothing was leased, and the rows in `locked` stay locked. The caller
+-- may then call ff._claim_in_rounds, which begins with these rows. Rows before them in claim order
+-- are not read a second time, because one claim could then lock three times its limit.
 --
--- Only one call of this function runs at a time for the same first route, because several calls
--- would lock and skip the same rows. A call that finds another one under way does not wait: it
--- returns has_turn false.
+-- For each first route, only one call of this function runs at a time, because several calls would
+-- lock and skip the same rows. A call that finds another call under way does not wait: it returns
+-- has_turn false.
 --
 -- One statement locks the rows and reads most fields of the answer. A separate statement reads rare
 -- fields, so that claims without these fields stay fast. The last statement leases the rows and

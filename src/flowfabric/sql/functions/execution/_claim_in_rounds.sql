@@ -2,7 +2,8 @@
 -- The claim respects grants. It ends executions that are past their deadline, or over the limit of
 -- reclaims or crashes.
 --
--- 1. A repeated claim returns the executions that it leased and still holds.
+-- 1. If the claim is a repeat, return the executions that the first call leased and that still have
+--    that lease.
 -- 2. Read once whether anything is to be reclaimed and whether there are grants.
 -- 3. Each round reads the next window of candidates in claim order, without locks. Then it locks
 --    them in that order and skips locked rows. The next round starts after the window.

@@ -2,8 +2,9 @@
 -- member of a flow, the call first locks the flow, so that nobody cancels the flow meanwhile. Then
 -- it locks every member that the replay may reach, in id order.
 --
--- The reachable members are found without locks. If _reopen_edges later finds a member that is not
--- locked, the caller must repeat the transaction.
+-- These members are found before they are locked, so _reopen_edges may later find more members. It
+-- locks them without waiting. If another transaction has locked one of them, the replay fails with
+-- SQLSTATE 40001 and can be repeated.
 drop function if exists ff._lock_for_replay;
 create function ff._lock_for_replay(
   p_partition_key smallint,

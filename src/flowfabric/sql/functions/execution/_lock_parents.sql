@@ -3,7 +3,8 @@
 --
 -- If another transaction has locked a parent, that transaction may be ending the parent. In that
 -- case the verdict on its children is busy. If a parent has ended or is gone, the verdict on its
--- children is parent_ended. All other parents are marked as awaited.
+-- children is parent_ended. All other parents are marked (is_awaited), so that their ends are
+-- propagated.
 drop function if exists ff._lock_parents;
 create function ff._lock_parents(
   p_partition_key smallint,

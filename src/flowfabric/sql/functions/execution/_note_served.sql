@@ -1,6 +1,6 @@
 -- Record the place in the claim order that a claim has reached, for each fair lane and each
--- priority. If another claim has locked the row of a lane and priority, that row is skipped, and a
--- later claim records its place.
+-- priority. If another claim has locked the row of a lane and priority, this row is skipped, and a
+-- later claim writes it.
 drop function if exists ff._note_served;
 create function ff._note_served(p_partition_key smallint, p_execution_ids uuid[])
 returns void

@@ -9,11 +9,12 @@
 -- are read too.
 --
 -- An execution is skipped if it would start an attempt under a gate in p_closed, or resume its
--- attempt under a gate in p_full. There are three exceptions. An execution that gates have refused
--- at least four times is read, because its next refusal may make a reservation. An execution past
--- its deadline, or over its limit of reclaims or crashes, is read, because the claim ends it.
--- Executions in open lines are read, but if the rate of the gate has no room, only those that
--- resume their attempt are read.
+-- attempt under a gate in p_full. There are two exceptions. An execution that gates have refused at
+-- least four times is read, because its next refusal may make a reservation. An execution past its
+-- deadline, or over its limit of reclaims or crashes, is read, because the claim ends it.
+--
+-- p_closed and p_full do not apply to executions in lines. If the rate of a gate has no room, only
+-- executions that resume their attempt are read from the lines of this gate.
 drop function if exists ff._read_candidates;
 create function ff._read_candidates(
   p_partition_key smallint,

@@ -3,9 +3,9 @@
 -- execution, so that a worker with newer code can claim the execution (p_newer_step of
 -- ff.delay_execution).
 --
--- Returns null if no worker with newer code can be expected. Two conditions must hold for this. For
--- at least 10 minutes, every lease has ended in this way. And every live worker that could take the
--- execution has passed it on in this time. The caller holds the row lock.
+-- Returns null if no worker with newer code can be expected. This is the case if, for at least 10
+-- minutes, workers have done nothing with the execution but pass it on, and every live worker that
+-- could take it is one of these workers. The caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

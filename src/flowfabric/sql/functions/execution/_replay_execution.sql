@@ -2,6 +2,8 @@
 -- (T29). Returns the new public state.
 --
 -- If the end of the execution is not yet fully propagated, the call first finishes the propagation.
+-- If another transaction has locked an execution that the propagation must change, the call fails
+-- with SQLSTATE 40001 and can be repeated.
 --
 -- In a flow, the edges that the end of the execution decided are opened again. Members that were
 -- skipped because of this end are replayed too. Their replay does not count towards their limit of

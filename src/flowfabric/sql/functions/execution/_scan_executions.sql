@@ -5,8 +5,8 @@
 -- the other. Active executions are found through their timers, unless too many executions have a
 -- timer. For every other filter the primary key is read, from the highest id down.
 --
--- The next call starts below next_id. At the end, next_id is null. next_id is not the id of an
--- execution of another namespace, unless the scan could not go on otherwise.
+-- The next call starts below next_id. At the end, next_id is null. As far as possible, next_id does
+-- not reveal the id of an execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
   p_partition_key      smallint,

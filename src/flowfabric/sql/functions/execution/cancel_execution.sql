@@ -16,9 +16,8 @@
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s; then the executions that its end affects, skipping
 --           locked ones
--- Repeat:   if the execution is still cancelled, the answer is `cancelled`, and nothing changes
---           (checked first); otherwise `already_applied` if p_if_version is given and the version
---           differs
+-- Repeat:   `cancelled`, and nothing changes, as long as the execution is cancelled; after a
+--           replay, `already_applied` if p_if_version is given, because the version has changed
 -- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(

@@ -22,14 +22,14 @@
 -- counts only against executions whose start the worker has reported.
 --
 -- Claims of the same routes at the same time hinder each other. If p_gives_way is true and another
--- claim with the same first route is under way, this claim may lease nothing. It then returns one
--- row with an empty array of ids; call again after a few milliseconds.
+-- claim of these routes is under way, this claim may lease nothing. In that case it returns one row
+-- with an empty array of ids; call again after a few milliseconds.
 --
--- Apart from that row, returns no row if nothing was leased. Otherwise returns one row of arrays,
--- in claim order. (Clients decode arrays four times as fast as rows.) An array has one value for
--- each execution, but lease_expires_ats may have a single value for all. namespaces, lanes and
--- tasks have one value for each route. route_nos says which route each execution has, counted from
--- 1. If route_nos is null, all executions have the first route.
+-- In all other cases, a claim that leases nothing returns no row. A claim that leases executions
+-- returns one row of arrays, in claim order. (Clients decode arrays four times as fast as rows.) An
+-- array has one value for each execution, but lease_expires_ats may have a single value for all.
+-- namespaces, lanes and tasks have one value for each route. route_nos says which route each
+-- execution has, counted from 1. If route_nos is null, all executions have the first route.
 --
 -- Some arrays may be null. Null means that all executions have the usual value: claim_kinds
 -- (fresh), epochs (1), attempt_indexes (0), attempt_ids (the claim id), attempt_types (initial),
@@ -47,10 +47,11 @@
 --           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    gates that may have room again, skipping locked ones; then executions in claim order,
---           skipping locked ones; then gates in id order, waiting up to 2 s; then the grants of the
---           claimed executions; then the claim slot, waiting up to 2 s
+--           skipping locked ones; then gates in id order, waiting up to 2 s; then the executions
+--           that ends affect, skipping locked ones; then the grants of the claimed executions; then
+--           the claim slot, waiting up to 2 s
 -- Repeat:   if p_claim_id is still the last claim of the worker instance, returns the executions
---           that this claim leased and still holds
+--           that the first call leased and that still have that lease
 -- Rights:   app
 drop function if exists ff.claim_executions;
 create function ff.claim_executions(

@@ -4,10 +4,9 @@
 -- the past makes the execution eligible at once. The deadline of the execution does not move.
 --
 -- A holder whose code is older than the journal gives p_newer_step instead: the name of a recorded
--- step that its code does not know. The execution then waits for a worker with newer code, for 1 to
--- 10 seconds at a time. If this has gone on for 10 minutes, and every live worker that could take
--- the execution has delayed it in this way, the answer is `no_newer_code`. In that case the holder
--- keeps its lease.
+-- step that its code does not know. The execution is delayed by 1 to 10 seconds, so that a worker
+-- with newer code can claim it. If workers have delayed it with p_newer_step for 10 minutes, and no
+-- other live worker could take it, the answer is `no_newer_code`, and the holder keeps its lease.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,

@@ -2,8 +2,8 @@
 --
 -- A call reads at most 10 000 executions. If most of them belong to other namespaces, the page is
 -- short. The last row has no id. Its next_after is the p_after of the next page; null means that
--- nothing is left. next_after is not the id of an execution of another namespace, unless the list
--- could not go on otherwise.
+-- nothing is left. As far as possible, next_after does not reveal the id of an execution of another
+-- namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,9 +1,9 @@
 -- List failed executions, grouped by fingerprint: task, category and place. The largest group comes
 -- first.
 --
--- The call reads the newest 2 000 failed executions of the partition, and forms groups of those
--- that are in p_namespace and of p_task. `seen` is the number of executions in all groups together.
--- is_more says that there may be older failures that were not read.
+-- The call reads the newest 2 000 failed executions of the partition. Of these, it groups the
+-- executions of p_namespace and p_task; null means any. `seen` is the number of executions in all
+-- groups together. is_more says that there may be older failures that were not read.
 --
 -- first_at and last_at are the earliest and the latest end in the group. last_id and reason belong
 -- to the newest execution of the group.

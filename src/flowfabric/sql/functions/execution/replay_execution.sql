@@ -2,7 +2,7 @@
 --
 -- Recorded steps stay and are not run again. If p_from_step names a step, that step and every step
 -- started after it are deleted. If p_fresh is true, all steps are deleted, and no wait gets a
--- signal that was sent before.
+-- signal that was sent before the replay.
 --
 -- A held execution can also be replayed, but only with p_from_step or p_fresh: it is unblocked, and
 -- its attempt resumes.
@@ -15,16 +15,20 @@
 -- satisfied without them. Members that were skipped because of the end of this member are replayed
 -- too, and so on downstream. Nothing is replayed in a cancelled flow.
 --
+-- If the end of the execution is not yet fully propagated, the call first finishes the propagation.
+-- If another transaction has locked an execution that the propagation must change, the call fails
+-- with SQLSTATE 40001 and can be repeated.
+--
 -- Moves:    terminal -> runnable eligible, attempt pending replay (T28) · terminal -> runnable
---           blocked (T29) · runnable held -> runnable eligible (T7); propagation: runnable blocked
---           or suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped
---           (T5)
+--           blocked (T29) · runnable held -> runnable eligible (T7); to finish the propagation:
+--           runnable blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled
+--           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input (also for a step that does not exist) · WF206 not_terminal
 --           · WF212 max_replays_exhausted · WF215 flow_already_terminal · WF219 deps_not_satisfied
 --           · WF301 not_found
 -- Locks:    the flow of the execution; then the execution and the members replayed with it, in id
---           order, waiting up to 2 s for each; then the executions that its end affects, skipping
---           locked ones
+--           order, waiting up to 2 s for each; then the executions that the propagation must
+--           change, without waiting
 -- Repeat:   `already_applied` if p_if_version is given, because the version has changed; otherwise
 --           WF206 not_terminal, or another replay if the execution has ended again
 -- Rights:   app

@@ -1,13 +1,14 @@
--- Make an execution run now. An ended execution is replayed. A delayed execution, or one in
--- back-off, becomes eligible. If the execution sleeps, its sleep ends. An execution that is held,
--- paused, or blocked by a budget, a quota or a missing worker is unblocked.
+-- Make an execution run now. An ended execution is replayed as by ff.replay_execution. A delayed
+-- execution, or one in back-off, becomes eligible. If the execution sleeps, its sleep ends. An
+-- execution that is held, paused, or blocked by a budget, a quota or a missing worker is unblocked.
 --
 -- The call is refused if the execution is already eligible, active or suspended, or if it waits for
 -- dependencies or for other executions. It is also refused if the execution is paused because its
 -- flow is being cancelled.
 --
 -- Moves:    terminal -> runnable eligible (T28) or blocked (T29) · runnable delayed -> eligible
---           (T8) · runnable blocked -> eligible (T7); propagation: runnable blocked or suspended ->
+--           (T8) · runnable blocked -> eligible (T7); if the end of the execution is not yet fully
+--           propagated, a replay first finishes the propagation: runnable blocked or suspended ->
 --           eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF212 max_replays_exhausted
 --           · WF215 flow_already_terminal · WF219 deps_not_satisfied · WF301 not_found

@@ -10,8 +10,8 @@
 -- If the worker later starts other work beside an execution that ran alone, it calls again and
 -- reports that the execution no longer runs alone.
 --
--- For an execution that crashed before and was claimed with p_reports_starts, the attempt timeout
--- counts from the first call of this function.
+-- If an execution crashed before and was claimed with p_reports_starts, its attempt timeout starts
+-- only with the first call of this function for its lease.
 --
 -- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
 --           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)

@@ -17,8 +17,8 @@
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
--- Locks:    executions, the position of the scan, and flows, skipping locked ones; then the trim
---           mark, waiting up to 2 s
+-- Locks:    executions, the position of the scan, and flows, skipping locked ones; then the row of
+--           the partition in ff.trim_mark, waiting up to 2 s
 -- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.trim_executions;

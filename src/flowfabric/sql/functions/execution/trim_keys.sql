@@ -6,8 +6,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    keys in order of expiry, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Locks:    keys in order of expiry, then claim slots, skipping locked ones
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.trim_keys;
 create function ff.trim_keys(p_partition_key smallint, p_limit integer default 500)

@@ -13,9 +13,9 @@
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
--- Locks:    executions and their flows, skipping locked ones; the position of the scan, if it is
---           free
--- Repeat:   a second call finds nothing left to do
+-- Locks:    executions, the position of the scan (without a filter), and flows, skipping locked
+--           ones; then the row of the partition in ff.trim_mark, waiting up to 2 s
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   operator
 drop function if exists ff.trim_retention;
 create function ff.trim_retention(

@@ -8,7 +8,7 @@
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.unblock_executions;
 create function ff.unblock_executions(p_partition_key smallint, p_limit integer default 500)

@@ -1,10 +1,10 @@
 -- Cancel upstreams that a decided group no longer needs (T23), and store in the group which of them
 -- are left to cancel.
 --
--- If another undecided group waits for an upstream, the upstream is not cancelled, and is removed
--- from the list of this group. This is checked under the lock of the upstream, so that two groups
--- that are decided at the same time see each other. An upstream that is locked, or beyond the
--- limit, stays on the list for later.
+-- If another group still waits for an upstream, the upstream is not cancelled, and is removed from
+-- the list of this group. This is checked under the lock of the upstream, so that two groups that
+-- are decided at the same time see each other. The call handles at most p_limit upstreams. The
+-- other upstreams, and locked ones, stay on the list for later.
 --
 -- If the edge of an upstream is resolved but the upstream is unfinished, the upstream had ended and
 -- was then replayed. Such an upstream is not cancelled.

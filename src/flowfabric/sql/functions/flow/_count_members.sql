@@ -8,9 +8,9 @@
 -- blocked    a member waits for something other than a worker
 -- open       otherwise
 --
--- One kind of member is ignored: a member that did not succeed and was not needed. It was not
--- needed if other members depend on it, and each group with an edge from it was satisfied without
--- it.
+-- A member that failed, was cancelled or expired does not make the flow `failed` if the member was
+-- not needed. It was not needed if other members depend on it, and each group with an edge from it
+-- was satisfied without it. The counts include such members.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

@@ -1,5 +1,6 @@
--- Return the names of the nodes of a flow that is given as JSON, in order, or the first problem. A
--- node follows the rules of an item of ff.submit_json, but has neither key nor parent.
+-- Return the names of the nodes of a flow that is given as JSON, in the order of p_nodes, or the
+-- first problem. A node follows the rules of an item of ff.submit_json, but has neither key nor
+-- parent.
 drop function if exists ff._read_nodes;
 create function ff._read_nodes(
   p_nodes     jsonb,

@@ -1,7 +1,7 @@
 -- Add an execution to a flow. The execution may be in any state, but it can be in one flow only.
 --
 -- p_node_name is the name of the execution in the flow. The caller must keep the names distinct.
--- Returns the counts after the call.
+-- Returns the number of members and the revision of the graph after the call.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found · WF215 flow_already_terminal

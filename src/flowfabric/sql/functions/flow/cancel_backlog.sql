@@ -2,14 +2,14 @@
 -- The reconciler calls this.
 --
 -- A backlog without a flow or without members is deleted. If all members of a backlog are locked,
--- or may still finish under cancel_pending, the backlog is tried again after 15 seconds. due_in is
--- the time until the next backlog is due.
+-- or may still finish under cancel_pending, the backlog is due again 15 seconds after this call.
+-- due_in is the time until the next backlog is due.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    backlogs in due order, at most 50, then executions, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Locks:    at most 50 backlogs, earliest due first, then their members; locked rows are skipped
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.cancel_backlog;
 create function ff.cancel_backlog(p_partition_key smallint, p_limit integer default 500)

@@ -12,9 +12,11 @@
 --
 -- A flow may be cancelled again with a stricter policy while members are unfinished. From mild to
 -- strict, the policies are flow_only, cancel_pending, cancel_all. The later call replaces the
--- policy, the time and the actor. It replaces the reason if it gives one. In every other case
--- nothing changes, and the answer is `already_terminal`, with the policy and reason of the earlier
--- cancellation if there was one.
+-- policy and the time. It replaces the actor and the reason if it gives them.
+--
+-- If the new policy is not stricter, or if all members have ended, nothing changes, and the answer
+-- is `already_terminal`. The answer has the policy and the reason of the earlier cancellation, or
+-- nulls if the flow was never cancelled.
 --
 -- member_count is the number of unfinished members. `members` lists them, at most 1000 if the
 -- answer is `already_terminal`. open_count is the number of unfinished members on the backlog.

@@ -9,7 +9,7 @@
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the backlog of the flow, then executions, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.cancel_members;
 create function ff.cancel_members(

@@ -9,7 +9,7 @@
 --           suspended -> eligible (T4, T18), unfinished -> terminal skipped (T5)
 -- Refuses:  WF001 invalid_input
 -- Locks:    the downstreams of the groups, then the executions to cancel, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.cancel_siblings;
 create function ff.cancel_siblings(p_partition_key smallint, p_limit integer default 100)

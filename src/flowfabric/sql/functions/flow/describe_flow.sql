@@ -1,5 +1,5 @@
--- Read one flow with its groups, in the order of their downstreams. Returns no row if the flow does
--- not exist.
+-- Read one flow with its groups. The groups are in order of downstream id and group number. Returns
+-- no row if the flow does not exist.
 --
 -- `state` is the stored state: open or cancelled. ff.summarise_flow derives a state from the
 -- members.

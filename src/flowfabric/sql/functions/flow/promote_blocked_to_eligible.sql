@@ -1,7 +1,7 @@
--- Make a member eligible if it is still blocked by its dependencies although none of them is open.
+-- Make a member eligible if it is blocked by dependencies although all its groups are satisfied.
 --
 -- This call is for repairs by hand. Normally the engine makes a member eligible when its last group
--- is decided.
+-- is satisfied.
 --
 -- Moves:    runnable blocked -> runnable eligible (T4, quiet)
 -- Refuses:  WF204 already_terminal · WF217 not_runnable · WF218 not_blocked_by_deps

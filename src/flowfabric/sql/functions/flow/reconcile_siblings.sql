@@ -4,7 +4,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    the downstreams of the groups, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.reconcile_siblings;
 create function ff.reconcile_siblings(p_partition_key smallint, p_limit integer default 50)

@@ -6,7 +6,8 @@
 -- Refuses:  WF001 invalid_input · WF205 not_eligible (a limit has no room)
 --           · WF207 not_leaseable · WF209 not_resumed · WF301 not_found
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
--- Locks:    the execution, waiting up to 2 s, then its grant
+-- Locks:    the execution, then its grant, then the gates of its quotas in id order; waits up to
+--           2 s for each
 -- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app
 drop function if exists ff.claim_resumed_execution;

@@ -7,7 +7,8 @@
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF207 not_leaseable · WF301 not_found
 --           · WF404 lease_conflict · WF405 grant_exists
--- Locks:    the execution, waiting up to 2 s, then its grant
+-- Locks:    the execution, then its grant, then the gates of its quotas in id order; waits up to
+--           2 s for each
 -- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app
 drop function if exists ff.issue_grant_and_claim;

@@ -13,7 +13,8 @@
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · as outcome: not_reclaimable
 --           · reclaim_cap_exceeded
--- Locks:    the execution, waiting up to 2 s, then its grant
+-- Locks:    the execution, waiting up to 2 s, then its grant; if the execution ends (T22), instead
+--           of the grant, the executions that its end affects, skipping locked ones
 -- Repeat:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_reclaim_grant;

@@ -6,7 +6,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    grants in order of expiry, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.reap_grants;
 create function ff.reap_grants(p_partition_key smallint, p_limit integer default 500)

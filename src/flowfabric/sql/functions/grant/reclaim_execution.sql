@@ -13,7 +13,9 @@
 --           · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF205 not_eligible (a limit has no room) · WF301 not_found
 --           · as outcome: not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
--- Locks:    the execution, waiting up to 2 s, then its grant
+-- Locks:    the execution, then its grant, then the gates of its quotas in id order, waiting up to
+--           2 s for each; if the execution ends (T22), instead of the grant and the gates, the
+--           executions that its end affects, skipping locked ones
 -- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
 -- Rights:   app
 drop function if exists ff.reclaim_execution;

@@ -1,17 +1,17 @@
 -- Declare the hooks of tasks. A hook is a task that is submitted when an execution ends. Workers
 -- and submitters call this.
 --
--- Item n is one hook. When an execution of p_tasks[n] ends in the way p_kinds[n] (success, failure,
--- cancel or end), the task p_names[n] is submitted, with the route, the priority and the options of
--- item n.
+-- Item n of each array describes one hook. When an execution of p_tasks[n] ends, and p_kinds[n]
+-- (success, failure, cancel, or end for any outcome) fits its outcome, the task p_names[n] is
+-- submitted, with the route, the priority and the options of item n.
 --
 -- p_known lists the tasks that the caller knows. Earlier hooks of these tasks that are not in this
 -- call are removed, unless a newer version declared them. The call returns the removed hooks.
 --
--- The newest version of an app decides about a hook. Within one version, the last caller decides.
--- The end of an execution submits the hooks that are in force at that moment, even if they were
--- declared after the execution was submitted. A task has at most 20 hooks, counting the hooks of
--- all versions.
+-- A call does not change a hook that a newer version of the app has declared or removed. Among
+-- calls of one version, the last call is in force. The end of an execution submits the hooks that
+-- are in force at that moment, even if they were declared after the execution was submitted. A task
+-- has at most 20 hooks, counting the hooks of all versions.
 --
 -- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,
 -- replay_count, cancelled_by, reason, error (class, category, reason, and detail in base64),
@@ -20,8 +20,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the rows of these hooks, waiting up to 2 s
--- Repeat:   the same answer, but nothing is removed twice
+-- Locks:    the rows of the declared hooks, then of the removed hooks, waiting up to 2 s for each
+-- Repeat:   nothing changes, and `removed` is empty
 -- Rights:   app
 drop function if exists ff.declare_hooks;
 create function ff.declare_hooks(

@@ -1,16 +1,16 @@
--- Read how busy the lanes are: waiting, delayed and running executions, and the rates of arrival
--- and completion.
+-- Read how busy the lanes are: how many executions wait, are delayed or run, and how many were
+-- submitted, completed, retried or failed lately.
 --
 -- The call reads a bounded number of rows, so it may be made every second. Flags in the answer say
 -- which counts stopped early. Waiting executions are counted for each route, and executions in line
 -- for each line of a quota or budget. Each of these counts stops at 10 * p_limit / (number of
 -- routes), or at 100 if that is more. Delayed and running executions are counted among the p_limit
--- timers that are due next. Rates come from the newest p_limit events within p_window; `seconds` is
--- the time that these events span.
+-- timers that are due next. submitted, completed, retried and failed are counted among the newest
+-- p_limit events within p_window; `seconds` is the length of the time that these events cover.
 --
--- waiting_since is the time at which the longest wait began. Only the first executions of each
--- priority are compared. `workers` lists the instances that run the lane's executions. `running`
--- has their counts, in the same order.
+-- waiting_since is the time at which the longest wait began, among the first executions of each
+-- priority. `workers` lists the instances that run the lane's executions. `running` says how many
+-- executions each instance runs, in the same order.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -7,7 +7,7 @@
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input
 -- Locks:    executions in due order, skipping locked ones
--- Repeat:   a second call finds nothing left to do
+-- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.expire_leases;
 create function ff.expire_leases(p_partition_key smallint, p_limit integer default 500)

@@ -14,8 +14,8 @@
 -- and at least ten of each task and kind. The timed events stand for all events of their task and
 -- kind.
 --
--- A minute is added to the sums after its ten minutes have passed. An event that is counted later
--- than that is added to its minute and to the sums.
+-- A minute is added to the sums once the span of 10 minutes that contains it is over. An event that
+-- is counted after that is added to its minute and to the sums.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

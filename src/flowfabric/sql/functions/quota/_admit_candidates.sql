@@ -1,5 +1,5 @@
--- Admit the locked candidates of a claim to their gates, in order. A candidate that finds no room
--- is put into the line of the gate that refused it.
+-- Admit the locked candidates of a claim to their gates, in the order of p_execution_ids. A
+-- candidate that finds no room is put into the line of the gate that refused it.
 --
 -- An admitted candidate takes a slot of each of its quotas, and a new attempt counts as a start.
 -- The caller then leases it, or gives the slots back. If another transaction has locked a gate of a

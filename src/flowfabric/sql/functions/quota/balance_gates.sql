@@ -1,5 +1,5 @@
--- Move shares of limits to the partitions in which executions wait for them. A reconciler calls
--- this. With one partition there is nothing to do.
+-- Move shares of limits to the partitions in which executions wait for them. This is a reconciler.
+-- With one partition there is nothing to do.
 --
 -- For each gate for which executions wait, a call does one of two things. If a part of the limit
 -- belongs to no partition, the call gives that part to the partitions in which executions wait.

@@ -1,4 +1,4 @@
--- Do work at gates and lines that claims have left undone. A reconciler calls this.
+-- Do what claims have left undone at gates and lines. This is a reconciler.
 --
 -- The call ends holds of ff.check_admission that have expired, and subtracts releases (slots that
 -- were given back) from the counters of gates. It opens the lines of budgets that have room, drops

@@ -2,18 +2,19 @@
 -- call orphaned.
 --
 -- The highest version of an app decides which schedules exist. A call of a lower version changes
--- nothing, and the outcome is `older`. Within one version, the worker that started last decides. A
--- worker that repeats its declaration passes the generation that it got as p_generation. If another
--- worker has declared other schedules since, the repeat changes nothing, and the outcome is
--- `superseded`.
+-- nothing, and the outcome is `older`. Among workers of one version, the schedules of the worker
+-- that started last are in force. A worker that repeats its declaration sets p_generation to the
+-- generation that its first call returned. If another worker has declared other schedules since,
+-- the repeat changes nothing, and the outcome is `superseded`.
 --
 -- A schedule that is no longer declared is orphaned and does not fire. If an orphaned schedule is
 -- declared again, or if the rule of a schedule has changed, the schedule continues from p_next_ats.
 -- A paused schedule stays paused.
 --
--- p_anchor_ats are the instants from which the intervals in p_everys are counted. They apply to new
--- and changed rules. Where p_are_anchored is true, another instant is itself a change of the rule.
--- An array whose default is null may be left out if no schedule has the value.
+-- p_anchor_ats are the instants from which the intervals in p_everys are counted. An instant is
+-- stored only with a new or a changed rule. If the item of p_are_anchored is true, a new instant
+-- counts as a change of the rule. An array with the default null may be left out if all its items
+-- would be null.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -2,8 +2,8 @@
 -- due.
 --
 -- If p_names is given, the call considers only these schedules. The last row has no name. Its
--- read_at is the time with which the schedules were compared. Its due_in is the time until the
--- first schedule that is not due yet; null if there is none.
+-- read_at is the time with which the schedules were compared. Its due_in is the time from read_at
+-- until another schedule becomes due; null if no other schedule will become due.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

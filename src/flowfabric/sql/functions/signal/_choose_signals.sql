@@ -1,20 +1,26 @@
--- Choose the signals that satisfy a condition. Return null if the signals do not satisfy the
--- condition. The call reads no table. Waits take signals in the order of the arrays.
+-- Choose the signals that satisfy a condition, and return their ids. Return null if the given
+-- signals do not satisfy the condition. The call reads no table.
 --
--- p_keys says where each signal was sent: `s NAME`, or `w ID` for a waitpoint.
+-- Item n of each array belongs to signal n. Signals with lower numbers are chosen first. An item of
+-- p_keys says where the signal was sent: `s NAME`, or `w ID` for a waitpoint.
 --
--- A condition for one name or one waitpoint takes the first signal that was sent there. A condition
--- for a waitpoint may also give a name; it then takes the first signal with this name.
+-- These conditions exist:
 --
--- `every` needs all its members; one signal may serve several members.
+-- {"signal": NAME} needs one signal that was sent to the name.
 --
--- `at_least` needs the given number of signals, each sent to one of its members. With `distinct:
--- waitpoints`, it counts each name or waitpoint once; with `distinct: sources`, each source once.
+-- {"waitpoint": ID} needs one signal that was sent to the waitpoint. If the condition also has a
+-- "name", the signal must have this name.
 --
--- `approve` counts the first answer at each waitpoint. It is satisfied by as many approvals as
--- `approve` says, or by as many rejections as `deny` says.
+-- {"every": CONDITIONS} needs all the conditions. One signal may satisfy several of them.
 --
--- `operator` and unknown conditions are never satisfied by signals.
+-- {"at_least": N, "of": CONDITIONS} needs N signals, each for one of the conditions. With
+-- "distinct": "waitpoints", at most one signal for each name or waitpoint counts. With "distinct":
+-- "sources", at most one signal from each source counts.
+--
+-- {"approve": N, "deny": M, "of": WAITPOINTS} needs N approvals or M rejections. Only the first
+-- answer at each waitpoint counts.
+--
+-- Signals never satisfy any other condition, for example a condition for an operator.
 drop function if exists ff._choose_signals;
 create function ff._choose_signals(
   p_condition jsonb,

@@ -1,6 +1,6 @@
--- Apply merge patches to the summary of an execution, in order. If a patch is invalid, or if the
--- summary would be larger than 1 MiB, change nothing and return the problem. Otherwise return null.
--- The caller has locked the stream.
+-- Apply the merge patches p_patches, one after another, to the summary of an execution. If a patch
+-- is invalid, or if the summary would be larger than 1 MiB, change nothing and return the problem.
+-- Otherwise return null. The caller has locked the stream.
 drop function if exists ff._apply_patches;
 create function ff._apply_patches(
   p_partition_key smallint,

@@ -3,8 +3,9 @@
 --
 -- Acknowledgements of one hold are numbered from 1. A number that is not higher than the last
 -- stored number only renews the hold, so a late repeat never puts the position back. If the hold
--- was released, reset or taken by another consumer, the answer is `hold_lost`, and nothing is
--- stored. A hold that has expired, but that no other consumer has taken, is renewed.
+-- was released, if another consumer has taken it, or if the subscription was reset, the answer is
+-- `hold_lost`, and nothing is stored. A hold that has expired, but that no other consumer has
+-- taken, is renewed.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost

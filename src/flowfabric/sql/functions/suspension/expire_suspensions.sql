@@ -4,8 +4,8 @@
 -- The timeout behaviour of each suspension decides what happens. auto_resume wakes the execution;
 -- its handler then finds that its wait has timed out. fail, cancel and expire end the execution.
 -- escalate leaves the execution suspended, without a timeout, for an operator. If signals satisfy a
--- wait of the suspension when this call looks, they wake the execution, and the timeout behaviour
--- is not applied.
+-- wait of the suspension before this call applies the timeout, they wake the execution, and the
+-- timeout behaviour is not applied.
 --
 -- Moves:    suspended -> runnable eligible (T26) · suspended -> runnable eligible or delayed (T18)
 --           · suspended -> terminal failed, cancelled or expired (T25) · suspended -> suspended,

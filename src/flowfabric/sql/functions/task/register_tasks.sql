@@ -14,15 +14,16 @@
 -- A null schema allows any value. The task takes only the signals in the object. If the item is
 -- null, the task takes every signal.
 --
--- If the stored version of the app is higher than p_version, nothing changes, and the answer is
--- `newer`. Otherwise the call decides, and the answer is `registered` (the task is new), `changed`
--- or `unchanged`.
+-- The call returns an outcome for each task. If a higher version of the app than p_version has
+-- registered the task, the stored task stays as it is, and the outcome is `newer`. Otherwise the
+-- call stores the task, and the outcome is `registered` (the task is new), `changed` or
+-- `unchanged`.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    for each task with limits, an advisory lock that makes ff.register_routes wait; then
---           the rows of the tasks in order of their names, and of their routes; waiting up to 2 s
---           for each
+-- Locks:    for each task with limits, an advisory lock that makes ff.register_routes wait. Then,
+--           in order of task name, the row of each task and the routes that change with it. The
+--           call waits up to 2 s for each lock
 -- Repeat:   `unchanged`, or `newer` again
 -- Rights:   app
 drop function if exists ff.register_tasks;

@@ -1,10 +1,10 @@
 -- Create a waitpoint: an address with a token. The handler sends the token to somebody before it
 -- waits for the answer. The lease holder calls this. Returns the token, which is not stored.
 --
--- The caller makes the id. p_key is a name for the waitpoint. If a waitpoint with this id and p_key
--- exists, the call returns its token and changes nothing. If it has another p_key, the outcome is
--- waitpoint_exists. If the execution has 1000 open waitpoints, every call gets the outcome invalid,
--- even a repeat.
+-- The caller makes the id. p_key is a name for the waitpoint. If a waitpoint with this id and this
+-- key exists, the call returns its token and changes nothing. If a waitpoint with this id has
+-- another key, the outcome is waitpoint_exists. If the execution has 1000 open waitpoints, every
+-- call gets the outcome invalid, even a repeat.
 --
 -- Signals that are sent to the token are kept for the wait. If no wait for the waitpoint is opened
 -- within p_expires_in, the waitpoint expires. If p_expires_in is null, the waitpoint does not
