@@ -99,9 +99,10 @@ async def seed(
     """Install a key with your own secret, so that several databases accept its tokens.
 
     The secret is 64 hexadecimal digits, read from FLOWFABRIC_WAITPOINT_SECRET or from the file that
-    FLOWFABRIC_WAITPOINT_SECRET_FILE names. Safe to run on every start.
+    FLOWFABRIC_WAITPOINT_SECRET_FILE names. A program may call
+    this whenever it starts: if a key of this name exists, nothing changes.
 
-    Exit codes: 4: another key is in use. 5: no database.
+    Exit codes: 4: there is a key of another name; use `key rotate`. 5: no database.
     """
     secret = _secret()
     async with database.client() as client:

@@ -87,7 +87,8 @@ COMMANDS = {
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
     "quota": (
         "quotas",
-        "List, show and change quotas: how many executions run at once, and how many start.",
+        "List, show and change quotas: how many executions run at once, and how many start in a "
+        "given time.",
     ),
     "budget": ("budgets", "List, show, raise and reset budgets: what executions may spend."),
     "namespace": ("namespaces", "Bind logins of the database to one namespace each."),

@@ -21,8 +21,9 @@ from flowfabric.drawing.times import short, until
 app = typer.Typer(
     name="quota",
     no_args_is_help=True,
-    help="List, show and change quotas: how many executions run at once, and how many start.\n\n"
-    "A quota appears with the first app that declares it. Exit code 3 if there is no such quota.",
+    help="List, show and change quotas: how many executions run at once, and how many start in a "
+    "given time.\n\n"
+    "A quota appears when an app that declares it first connects. Exit code 3 if there is no such quota.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="QUOTA", help="The name of the quota.")]

@@ -1,4 +1,4 @@
-"""`flowfabric worker`: run the tasks of an app until a signal stops the worker."""
+"""`flowfabric worker`: run the tasks of an app until SIGTERM or SIGINT stops the worker."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def ls(
     database: Namespaces,
     printer: Printer,
     dead: bool = typer.Option(
-        False, "--dead", help="Also list workers that no longer count as alive."
+        False, "--dead", help="Also list dead workers that have not been removed yet."
     ),
 ) -> None:
     """List the live workers.

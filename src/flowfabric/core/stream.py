@@ -68,7 +68,11 @@ class OutgoingFrame:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive frames of one mode and position, for one call."""
+    """Consecutive frames that are stored as one row.
+
+    They have the same mode, the same ttl, and the same number of journal entries before them.
+    `first_no` is the number of the first frame.
+    """
 
     frames: list[OutgoingFrame]
     first_no: int

@@ -88,8 +88,8 @@ def stop(folder: Folder) -> None:
 def clear_leftovers(folder: Folder) -> bool:
     """Remove the leftovers of a killed server, which would prevent the next start.
 
-    Return False if the server is alive and about to listen. In this case only the process that
-    started it was killed.
+    Return False if the server turns out to be alive: then only the process that started it was
+    killed.
 
     PostgreSQL itself does not remove a leftover lock file if another process has the same id by
     now, which is common after a container restarts.

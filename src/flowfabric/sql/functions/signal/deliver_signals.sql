@@ -25,8 +25,9 @@
 -- wait still needs, not to later signals.
 --
 -- The answer is `busy` if another open transaction uses the same dedup key. It is also `busy` if an
--- earlier item of the call has the same name and the wait may take that item, so that the type of
--- this item is not known yet. Repeat such an item alone, with p_wait.
+-- earlier item of the call has the same execution and name, and an open wait expects another schema
+-- than p_schema_ids names for this item: perhaps the wait takes the earlier item, and this item is
+-- for a later wait. Repeat such an item alone, with p_wait.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
