@@ -184,16 +184,17 @@ async def cancel(
         help="Do not ask for confirmation. Required if there is no terminal.",
     ),
 ) -> int:  # fmt: skip
-    """Cancel flows. No further members start.
+    """Cancel flows. No further members start, except with flow_only.
 
-    A cancelled flow can be cancelled again with a stricter policy while members are unfinished. A
+    While members are unfinished, a cancelled flow can be cancelled again with a stricter policy. A
     flow whose members have all ended stays unchanged.
 
-    Without --wait, the command returns at once and the reconcilers cancel the members. They do so
-    even if the command is killed.
+    Without --wait, the command does not wait until the members have ended. If it is killed,
+    reconcilers cancel the members that are left.
 
-    Exit codes: 3: not found. 4: the flow was cancelled before or has ended, or its members have not
-    ended within --timeout. 5: no database, or members are locked by another transaction.
+    Exit codes: 3: not found. 4: the flow has ended, or was cancelled before with the same or a
+    stricter policy, or its members have not ended within --timeout. 5: no database, or members are
+    locked by another transaction.
     """
     patience = DEFAULT_WAIT if timeout is None else span(timeout, "--timeout")
     if timeout is not None and not wait:

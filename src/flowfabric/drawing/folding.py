@@ -83,7 +83,7 @@ def fold(
 
 
 def unfolded(picture: Picture) -> Picture:
-    """Return the picture box by box, or folded if it has too many boxes."""
+    """Return the picture unchanged, or folded if it has too many boxes or lines."""
     if _fits(picture, MOST_UNFOLDED_BOXES, MOST_UNFOLDED_LINES):
         return picture
     return fold(picture)

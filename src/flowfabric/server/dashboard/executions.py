@@ -179,17 +179,8 @@ async def preview(call: CurrentCall, request: Request, verb: str, where: str = "
     )
     found = await call.client.executions.list(filter, limit=PREVIEWED, partition=partition)
     shown = listed(found.executions, now, await lanes_of(call))
-    return _show_bulk(
-        request,
-        call,
-        now,
-        verb,
-        where,
-        total=total,
-        executions=shown,
-        done=None,
-        missing=total.missing,
-    )
+    facts = {"total": total, "executions": shown, "done": None, "missing": total.missing}
+    return _show_bulk(request, call, now, verb, where, **facts)
 
 
 @routes.post(PREFIX + "/bulk", Scope.OPERATE, is_form=True, include_in_schema=False)

@@ -12,8 +12,9 @@
 -- the lane if it does not exist. Options that an operator set override the declared ones. To remove
 -- the options of the operator, call with p_options null and without p_is_declared.
 --
--- The limit counts executions that start from now on, whenever they were submitted. Running
--- executions continue. Weights apply to executions that are submitted from now on.
+-- `concurrency` and `rate` also apply to executions that were submitted earlier. A change stops no
+-- running execution. An execution that was claimed while the lane had no limit is not counted until
+-- it is claimed again. Weights apply to executions that are submitted from now on.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF303 lane_not_found
