@@ -43,6 +43,7 @@ from flowfabric.core.signal import (
 )
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -53,6 +54,10 @@ Records: TypeAlias = list[SignalRecord]
 # The number of signals, or of suspended executions, in one page.
 PAGE = 1000
 _MAX_TYPES = 10_000
+
+_waitpoint = reader(PendingWaitpoint, functions.LIST_PENDING_WAITPOINTS)
+_key = reader(HmacKey, functions.LIST_HMAC_KEYS)
+_rotation = reader(Rotation, functions.ROTATE_HMAC_KEY)
 
 
 class JsonSignalArguments(TypedDict):
@@ -190,7 +195,7 @@ class Signals(Scoped):
             after=after,
             limit=limit,
         )
-        return [PendingWaitpoint(**dict(row)) for row in rows]
+        return [_waitpoint(row) for row in rows]
 
     async def asked(self, token: str) -> AskedWaitpoint:
         """Return what a waitpoint asks for, as the holder of its token sees it. Raise InvalidToken
@@ -238,7 +243,7 @@ class Signals(Scoped):
     async def keys(self) -> Sequence[HmacKey]:
         """Return the keys that verify tokens, the current one first."""
         rows = await self._database.call(functions.LIST_HMAC_KEYS)
-        return [HmacKey(**dict(row)) for row in rows]
+        return [_key(row) for row in rows]
 
     async def rotate_key(
         self,
@@ -254,7 +259,7 @@ class Signals(Scoped):
         rows = await self._database.call(
             functions.ROTATE_HMAC_KEY, kid=kid, grace=grace, secret=secret
         )
-        return Rotation(**dict(rows[0]))
+        return _rotation(rows[0])
 
     async def count_waitpoints(self) -> dict[str, int]:
         """Count the open waitpoints of all partitions by the key that signed their tokens."""

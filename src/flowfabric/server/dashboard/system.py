@@ -78,9 +78,19 @@ async def _facts_of(call: Call) -> dict[str, Any]:
     return {
         "schema": schema,
         "problem": schema.problem(),
-        "tables": [Table(**dict(row)) for row in rows],
+        "tables": [_table(row) for row in rows],
         "kept": Kept(DEFAULT_RETENTION, EVENT_FLOOR, lanes, oldest_at),
     }
+
+
+def _table(row: Any) -> Table:
+    return Table(
+        name=row["name"],
+        bytes=row["bytes"],
+        rows=row["rows"],
+        dead=row["dead"],
+        vacuumed_at=row["vacuumed_at"],
+    )
 
 
 @routes.post(PREFIX + "/system/examine", Scope.ADMIN, is_form=True, include_in_schema=False)
