@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import subprocess
 import sys
 from functools import cache
@@ -151,6 +152,35 @@ def test_tasks_handlers_and_worker_are_used_through_their_roots(user):
         if name.startswith(inner)
     }
     assert reached == set()
+
+
+# Private names of asyncio that code could read from a task, a future or a loop.
+PRIVATE = {
+    name
+    for kind in (asyncio.Task, asyncio.Future, asyncio.SelectorEventLoop)
+    for name in dir(kind)
+    if name.startswith("_") and not name.startswith("__")
+}
+
+
+def private_names_of_asyncio(text: str) -> set[str]:
+    """The private names of asyncio that a text reads from an object other than `self`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            found.add(node.attr)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            found.add(str(getattr(node.args[1], "value", "")))
+    return found & PRIVATE
+
+
+def test_private_names_of_asyncio_are_read_only_where_a_decision_says_so():
+    found = {
+        (str(file.relative_to(PACKAGE)), name)
+        for file in python_files()
+        for name in private_names_of_asyncio(file.read_text(encoding="utf-8"))
+    }
+    assert found == {("handlers/step_failures.py", "_log_traceback")}
 
 
 def test_every_module_belongs_to_a_layer():
