@@ -21,6 +21,7 @@ from flowfabric.cli.global_options import (
     NamespaceName,
     ServerUrl,
     accept_global_options,
+    output_option,
 )
 
 # The module of each command, and the first sentence of its help.
@@ -176,13 +177,7 @@ def flowfabric(
     context: typer.Context,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="table|json|...",
-            help="Print in this format. Default: table.",
-            show_default=False,
-        ),
+        output_option("Print in this format. Default: table.", metavar="table|json|..."),
     ] = None,
     namespace: NamespaceName = None,
     all_namespaces: AllNamespaces = False,
@@ -201,7 +196,7 @@ def flowfabric(
 ) -> None:
     """Durable execution for Python on PostgreSQL.
 
-    --output, --namespace, --all-namespaces and --database-url may come before or after a command
-    that accepts them. If an option is in both places, the value after the command counts.
+    --output, --namespace, --all-namespaces, --url and --database-url may come before or after a
+    command that accepts them. If an option is in both places, the value after the command counts.
     """
     accept_global_options(context)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.options import Actor, Change, DatabaseNamespace, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, say
 from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
@@ -32,7 +32,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the webho
 
 @command(app)
 async def add(
-    database: Namespace,
+    database: DatabaseNamespace,
     printer: Printer,
     actor: Actor,
     address: str = typer.Argument(metavar="URL", help="The URL to post to. Only https is allowed."),
@@ -109,7 +109,7 @@ async def rm(database: Namespace, name: Name) -> None:
 
 
 @command(app)
-async def test(database: Namespace, name: Name) -> int:
+async def test(database: DatabaseNamespace, name: Name) -> int:
     """Post a signed body of type `test` from here, and print the answer.
 
     The rules of a worker apply: FLOWFABRIC_WEBHOOK_HOSTS of this command must list the host, too.
