@@ -154,6 +154,24 @@ def test_tasks_handlers_and_worker_are_used_through_their_roots(user):
     assert reached == set()
 
 
+# The parts of db that an app needs: reach a database or a server, and install the schema.
+DB_FOR_APPS = {"flowfabric.db.connection", "flowfabric.db.http", "flowfabric.db.migrate"}
+
+
+def test_app_imports_no_internals():
+    """It uses the layers below through their roots. `core`, `drawing` and the single modules are
+    vocabulary, and have no internals."""
+    rooted = tuple(f"flowfabric.{name}." for name in ("client", "reconcilers", "embedded", "db"))
+    reached = {
+        f"{file.relative_to(PACKAGE)}: {name}"
+        for file in python_files()
+        if file.relative_to(PACKAGE).parts[0] == "app"
+        for name in imports_of(file) - DB_FOR_APPS
+        if name.startswith(rooted) or name == "flowfabric.db"
+    }
+    assert reached == set()
+
+
 # Private names of asyncio that code could read from a task, a future or a loop.
 PRIVATE = {
     name

@@ -13,7 +13,7 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from flowfabric.app.portal import ASYNC_FOR, in_turn
-from flowfabric.app.via import signal_via, signal_via_sync
+from flowfabric.client import signal_via, signal_via_sync
 from flowfabric.core.errors import (
     ExecutionCancelled,
     ExecutionExpired,

@@ -2,8 +2,8 @@
 
 Each engine function has one encoder (`arguments`, `json_arguments`, `flow_arguments`), and each
 kind of call has one plan (`submit_plan`, `submit_alike_plan`, `flow_plan`). A plan is a generator
-that yields the next action. `carry_out` performs the actions on our connection; `app.via` performs
-them on the caller's connection, with or without an event loop.
+that yields the next action. `carry_out` performs the actions on our connection; `via` performs them
+on the caller's connection, with or without an event loop.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import Alike, OnConflict, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, FlowSubmitted, Graph, Group
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, mint_many, uuid7_in
 from flowfabric.db import functions
 from flowfabric.db.functions import Function
+from flowfabric.db.partitions import KnownPartitions
 
 T = TypeVar("T")
 Answer: TypeAlias = Submitted | Exception | Busy
@@ -55,6 +56,31 @@ class Place:
 
     routes: Mapping[Route, int]
     database: str | None = None
+
+
+def spread_payloads(
+    payloads: list[bytes],
+    shared: Callable[[int], Submission],
+    partitions: KnownPartitions,
+    minted: int,
+) -> list[Alike]:
+    """Give each payload an id, and spread the payloads over the partitions: each batch goes to one.
+
+    `shared` returns the submission that all payloads in a partition share. `minted` is the number
+    of partitions for new ids.
+    """
+    if len(payloads) == 1:
+        partition = partitions.choose()
+        return [Alike(shared(partition), [uuid7_in(partition, minted)], payloads)]
+    if minted == 1:
+        return [Alike(shared(0), mint_many(len(payloads)), payloads)]
+    batches = []
+    for start in range(0, len(payloads), MAX_BATCH):
+        part = payloads[start : start + MAX_BATCH]
+        partition = partitions.choose(len(part))
+        uuids = mint_many(len(part), partition, minted)
+        batches.append(Alike(shared(partition), uuids, part))
+    return batches
 
 
 # Encode

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowfabric.client import FlowFabric
 from flowfabric.client.caller_connections import (
     AsyncConnection,
     Operation,
@@ -37,6 +36,9 @@ from flowfabric.core.flow import FlowSubmitted, Graph
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.signal import Delivered, Signal
 from flowfabric.db import functions
+
+if TYPE_CHECKING:
+    from flowfabric.client.facade import FlowFabric
 
 T = TypeVar("T")
 
