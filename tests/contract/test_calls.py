@@ -278,10 +278,17 @@ def is_row(node: ast.expr) -> bool:
     return ast.unparse(node) == "row"
 
 
+def is_copied(node: ast.AST) -> bool:
+    """Whether this is `dict(row)`: whoever gets it cannot know its columns."""
+    return isinstance(node, ast.Call) and is_row(node)
+
+
 @for_each("file", [file for file in python_files() if "drawing" not in file.parts])
 def test_no_row_is_taken_apart_by_position(file):
     tree = ast.parse(file.read_text(encoding="utf-8"))
     found = [ast.unparse(node) for node in ast.walk(tree) if by_position(node)]
+    if file.is_relative_to(PACKAGE / "client"):  # doctor and testing return rows of any query
+        found += [ast.unparse(node) for node in ast.walk(tree) if is_copied(node)]
     assert found == []
 
 

@@ -58,6 +58,20 @@ _MAX_TYPES = 10_000
 _waitpoint = reader(PendingWaitpoint, functions.LIST_PENDING_WAITPOINTS)
 _key = reader(HmacKey, functions.LIST_HMAC_KEYS)
 _rotation = reader(Rotation, functions.ROTATE_HMAC_KEY)
+_listed = reader(SignalRecord, functions.LIST_SIGNALS, given="id", unread="signal_id")
+_observed = reader(
+    SignalRecord,
+    functions.OBSERVE_SIGNALS,
+    given="id",
+    unread="signal_id",
+    default="noticed_at effect taken_at wait_name wait_occurrence waitpoint_id",
+)
+_from_feed = reader(
+    FeedSignal,
+    functions.READ_SIGNALS,
+    given="id execution_id",
+    unread="signal_id execution_id next_cursor",
+)
 
 
 class JsonSignalArguments(TypedDict):
@@ -400,7 +414,7 @@ class Signals(Scoped):
             limit=limit,
             signal_ids=None if signal_ids is None else [*signal_ids],
         )
-        return [_record(row) for row in rows]
+        return [_listed(row, row["signal_id"]) for row in rows]
 
     async def feed(
         self, cursor: str | None = None, *, limit: int = 500
@@ -443,7 +457,7 @@ class Signals(Scoped):
         rows = await self._database.call(
             functions.OBSERVE_SIGNALS, **lease_address(held, self._namespace)
         )
-        return [_record(row) for row in rows]
+        return [_observed(row, row["signal_id"]) for row in rows]
 
     async def suspended(
         self, *, after: Suspended | None = None, limit: int = 100
@@ -665,11 +679,6 @@ def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
     return answer
 
 
-def _record(row: Any) -> SignalRecord:
-    facts = dict(row)
-    return SignalRecord(id=facts.pop("signal_id"), **facts)
-
-
 def _join_feed(cursors: Mapping[int, str]) -> str:
     """Join the positions in all partitions into one cursor of the feed: `0=0.7:9:8/1=0.3:3:`."""
     return "/".join(f"{partition}={cursors[partition]}" for partition in sorted(cursors))
@@ -690,7 +699,4 @@ def _split_feed(cursor: str | None, partitions: int) -> dict[int, str]:
 
 
 def _feed_signal(partition: int, row: Any) -> FeedSignal:
-    facts = dict(row)
-    facts.pop("next_cursor")
-    id = ExecutionId.of(partition, facts.pop("execution_id"))
-    return FeedSignal(id=facts.pop("signal_id"), execution_id=id, **facts)
+    return _from_feed(row, row["signal_id"], ExecutionId.of(partition, row["execution_id"]))
