@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
-from tests.support.cases import for_each
 
 from flowfabric.core.execution import Claimed, Progress
 from flowfabric.db import functions
 from flowfabric.db.functions import SET_LANE, Function, Read, Statement
 from flowfabric.db.records import array_reader, reader
+from support.cases import for_each
 
 from .sources import PACKAGE, python_files
 

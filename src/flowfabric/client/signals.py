@@ -546,9 +546,9 @@ class Signals(Scoped):
         for row in rows:
             index = row["item"] - 1
             if row["outcome"] == "schema_required" and not is_again:
-                told = json.loads(row["detail"])
+                detail = json.loads(row["detail"])
                 try:
-                    self.check_type(batch[index][1], told["schema_id"], told["document"])
+                    self.check_type(batch[index][1], detail["schema_id"], detail["document"])
                 except InvalidInput as error:
                     found[index] = error
                 else:
@@ -668,10 +668,10 @@ def read_delivery(
 
 def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
     """Decode an answer of DELIVER_SIGNAL_JSON, or raise its refusal."""
-    told = json.loads(text)
-    detail = json.dumps(told.get("detail") or {})
-    signal_id = UUID(told["signal_id"]) if told.get("signal_id") else UUID(int=0)
-    answer = read_delivery(id, told["outcome"], signal_id, told.get("effect"), detail)
+    facts = json.loads(text)
+    detail = json.dumps(facts.get("detail") or {})
+    signal_id = UUID(facts["signal_id"]) if facts.get("signal_id") else UUID(int=0)
+    answer = read_delivery(id, facts["outcome"], signal_id, facts.get("effect"), detail)
     if answer is None:
         raise RetryExhausted(operation="deliver_signals")
     if isinstance(answer, FlowFabricError):

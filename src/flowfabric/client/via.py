@@ -124,10 +124,10 @@ def signal_via_sync(
 def _check_type(client: FlowFabric, signal: Signal, text: str) -> bool:
     """Check the value of the signal if the engine asks for a check; return whether to send the
     signal again."""
-    told = json.loads(text)
-    if told["outcome"] != "schema_required" or signal.schema_id == told["detail"]["schema_id"]:
+    answer = json.loads(text)
+    if answer["outcome"] != "schema_required" or signal.schema_id == answer["detail"]["schema_id"]:
         return False
-    client.signals.check_type(signal, told["detail"]["schema_id"], told["detail"]["document"])
+    client.signals.check_type(signal, answer["detail"]["schema_id"], answer["detail"]["document"])
     return True
 
 
