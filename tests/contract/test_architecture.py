@@ -206,3 +206,27 @@ def test_every_module_belongs_to_a_layer():
     assert {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in python_files()} <= (
         known
     )
+
+
+MOST_LINES = 80
+# Long by their signature and docstring alone.
+LONG_SIGNATURES = {"client/executions.py: claim"}
+
+
+def lengths(file: Path) -> list[tuple[str, int, int]]:
+    """The functions of a file: the lines of each, and the lines without signature and docstring."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            end = node.end_lineno or 0
+            inner = end - body[0].lineno + 1 if body else 0
+            name = f"{file.relative_to(PACKAGE).as_posix()}: {node.name}"
+            found.append((name, end - node.lineno + 1, inner))
+    return found
+
+
+def test_no_function_is_longer_than_eighty_lines():
+    found = [one for file in python_files() for one in lengths(file)]
+    assert {name for name, _, inner in found if inner > MOST_LINES} == set()
+    assert {name for name, whole, _ in found if whole > MOST_LINES} == LONG_SIGNATURES

@@ -22,6 +22,8 @@ from flowfabric.telemetry import install_logging
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
+    from flowfabric.server.application import Server
+    from flowfabric.server.protocol import BoundedProtocol
 
 
 class Auth(StrEnum):
@@ -73,8 +75,6 @@ def serve(
     Exit codes: 0: stopped by a signal. 2: wrong usage. 5: no database.
     """
     try:
-        import uvicorn
-
         from flowfabric.server import server
         from flowfabric.server.principals import is_loopback
         from flowfabric.server.protocol import BoundedProtocol
@@ -99,6 +99,13 @@ def serve(
     )
     if (address := metrics.serve(served.state.backend.metrics.serve)) is not None:
         logging.getLogger("flowfabric.server").info("serving metrics on %s", address)
+    _run(served, host, port, BoundedProtocol)
+
+
+def _run(served: Server, host: str, port: int, protocol: type[BoundedProtocol]) -> None:
+    """Run the server until a signal stops it."""
+    import uvicorn
+
     config = uvicorn.Config(
         served,
         host=host,
@@ -107,7 +114,7 @@ def serve(
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=10,
-        http=BoundedProtocol,
+        http=protocol,
     )
     # After it has stopped, uvicorn sends itself the signal again.
     for number in (signal.SIGTERM, signal.SIGINT):
