@@ -9,10 +9,11 @@ from typing import Any
 
 import typer
 
+from flowfabric.cli.global_options import GLOBAL_OPTIONS
 from flowfabric.cli.main import app
 
 # Options that many commands accept. The page describes them once.
-SHARED = ("output", "namespace", "all_namespaces", "database_url", "help")
+SHARED = (*GLOBAL_OPTIONS, "help")
 
 
 def cli_page(note: str) -> str:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from collections import defaultdict
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from cli.operating import full
-from flowfabric.cli.main import app
+from flowfabric import cli
+from flowfabric.cli.global_options import GLOBAL_OPTIONS
+from flowfabric.cli.main import app, flowfabric
+
+COMMANDS = Path(str(cli.__file__)).parent
+DEFINED_BY = ("typer.Option", "typer.Argument")
 
 
 def refused(*arguments: str) -> str:
@@ -64,6 +73,11 @@ async def test_a_pipe_gets_text_and_json_only_when_asked_for(ff, make, words):
         (["-n", "x", "worker", "shop:app"], "--namespace: does not apply to"),
         (["-o", "json", "init"], "--output: does not apply to"),
         (["--database-url", "x", "db", "sql"], "--database-url: does not apply to"),
+        (["--url", "https://x", "serve"], "--url: does not apply to"),
+        (["serve", "--url", "https://x"], "No such option: --url"),
+        (["token", "new", "ci", "-s", "read", "--url", "https://x"], "No such option: --url"),
+        (["webhook", "add", "https://y", "--url", "https://x"], "No such option: --url"),
+        (["webhook", "test", "y", "--url", "https://x"], "No such option: --url"),
         (["-o", "wide", "show", "x"], "'wide' is not one of 'table', 'json'"),
         (["-n", "x", "ls", "-A"], "--all-namespaces: cannot be combined with --namespace"),
         (["-n", "", "ls"], "namespace: must be 1 to 256 bytes"),
@@ -76,3 +90,38 @@ def test_a_global_option_that_does_not_apply_or_is_missing_is_refused(
 ):
     monkeypatch.chdir(tmp_path)
     assert told in refused(*arguments)
+
+
+def definitions() -> list[tuple[str, str, str]]:
+    """Every option and argument that the commands define: where, its longest name, its help."""
+    found = []
+    for file in sorted(COMMANDS.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in DEFINED_BY:
+                texts = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+                names = [text for text in texts if text.startswith("--")]
+                help = [ast.unparse(one.value) for one in node.keywords if one.arg == "help"]
+                where = f"{file.relative_to(COMMANDS)}:{node.lineno}"
+                found.append((where, max(names, key=len, default=""), "".join(help)))
+    return found
+
+
+def test_an_option_with_the_same_name_and_help_is_defined_once():
+    places = defaultdict(list)
+    for where, name, help in definitions():
+        places[name, help].append(where)
+    assert {key: found for key, found in places.items() if len(found) > 1 and key[0]} == {}
+
+
+def test_a_global_option_is_defined_in_one_place():
+    names = {f"--{name.replace('_', '-')}" for name in GLOBAL_OPTIONS} | {"--reason", "--actor"}
+    places = defaultdict(list)
+    for where, name, _ in definitions():
+        if name in names:
+            places[name].append(where)
+    assert {name: len(found) for name, found in places.items()} == dict.fromkeys(names, 1), places
+
+
+def test_the_help_of_the_root_names_all_global_options():
+    for name in GLOBAL_OPTIONS:
+        assert f"--{name.replace('_', '-')}" in str(flowfabric.__doc__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import subprocess
 import sys
 from functools import cache
@@ -153,8 +154,79 @@ def test_tasks_handlers_and_worker_are_used_through_their_roots(user):
     assert reached == set()
 
 
+# The parts of db that an app needs: reach a database or a server, and install the schema.
+DB_FOR_APPS = {"flowfabric.db.connection", "flowfabric.db.http", "flowfabric.db.migrate"}
+
+
+def test_app_imports_no_internals():
+    """It uses the layers below through their roots. `core`, `drawing` and the single modules are
+    vocabulary, and have no internals."""
+    rooted = tuple(f"flowfabric.{name}." for name in ("client", "reconcilers", "embedded", "db"))
+    reached = {
+        f"{file.relative_to(PACKAGE)}: {name}"
+        for file in python_files()
+        if file.relative_to(PACKAGE).parts[0] == "app"
+        for name in imports_of(file) - DB_FOR_APPS
+        if name.startswith(rooted) or name == "flowfabric.db"
+    }
+    assert reached == set()
+
+
+# Private names of asyncio that code could read from a task, a future or a loop.
+PRIVATE = {
+    name
+    for kind in (asyncio.Task, asyncio.Future, asyncio.SelectorEventLoop)
+    for name in dir(kind)
+    if name.startswith("_") and not name.startswith("__")
+}
+
+
+def private_names_of_asyncio(text: str) -> set[str]:
+    """The private names of asyncio that a text reads from an object other than `self`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            found.add(node.attr)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            found.add(str(getattr(node.args[1], "value", "")))
+    return found & PRIVATE
+
+
+def test_private_names_of_asyncio_are_read_only_where_a_decision_says_so():
+    found = {
+        (str(file.relative_to(PACKAGE)), name)
+        for file in python_files()
+        for name in private_names_of_asyncio(file.read_text(encoding="utf-8"))
+    }
+    assert found == {("handlers/step_failures.py", "_log_traceback")}
+
+
 def test_every_module_belongs_to_a_layer():
     known = set().union(*LAYERS) | {"__init__", "__main__", "sql"}
     assert {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in python_files()} <= (
         known
     )
+
+
+MOST_LINES = 80
+# Long by their signature and docstring alone.
+LONG_SIGNATURES = {"client/executions.py: claim"}
+
+
+def lengths(file: Path) -> list[tuple[str, int, int]]:
+    """The functions of a file: the lines of each, and the lines without signature and docstring."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            end = node.end_lineno or 0
+            inner = end - body[0].lineno + 1 if body else 0
+            name = f"{file.relative_to(PACKAGE).as_posix()}: {node.name}"
+            found.append((name, end - node.lineno + 1, inner))
+    return found
+
+
+def test_no_function_is_longer_than_eighty_lines():
+    found = [one for file in python_files() for one in lengths(file)]
+    assert {name for name, _, inner in found if inner > MOST_LINES} == set()
+    assert {name for name, whole, _ in found if whole > MOST_LINES} == LONG_SIGNATURES

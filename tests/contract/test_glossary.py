@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from enum import EnumMeta
 
 import flowfabric
 from flowfabric.core import states
+from support.cases import for_each
 
-from .sources import PACKAGE, ROOT
+from .sources import PACKAGE, ROOT, python_files
 
 # Words that mean in a name what they mean in any program.
 ORDINARY_TEXT = """
@@ -95,6 +97,23 @@ def test_public_names_are_made_of_the_words_of_the_glossary():
 
 def test_a_word_that_nobody_defined_would_be_found():
     assert not stems("unfurled") & (glossary() | ORDINARY)
+
+
+# Words that needed two readings, and were replaced.
+REPLACED_TEXT = """
+course caught fitting surroundings presence steering joining refusals errands departure heirs told
+untold
+"""
+REPLACED = frozenset(REPLACED_TEXT.split())
+
+
+@for_each("file", python_files())
+def test_no_name_brings_a_replaced_word_back(file):
+    names = {file.stem}
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        found = (getattr(node, part, None) for part in ("name", "id", "attr", "arg"))
+        names |= {name for name in found if isinstance(name, str)}
+    assert {name for name in names if words_of(name) & REPLACED} == set()
 
 
 def test_no_ordinary_word_is_listed_in_vain():

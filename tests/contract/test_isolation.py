@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from support.cases import for_each
 from support.cluster import VARIABLE as SERVER
 from support.isolation import KEPT, is_setting
 
@@ -50,3 +54,21 @@ def test_this_test_sees_nothing_of_where_it_was_started():
     assert not any(here.iterdir())
     assert not here.is_relative_to(TESTS.parent)
     assert {name for name in os.environ if is_setting(name)} <= set(KEPT)
+
+
+def sleeps_then_looks(tree: ast.AST) -> list[int]:
+    """The lines where a test sleeps and then asserts that a call is not done."""
+    return [
+        after.lineno
+        for node in ast.walk(tree)
+        if isinstance(body := getattr(node, "body", None), list)
+        for before, after in pairwise(body)
+        if ast.unparse(before).startswith("await asyncio.sleep(")
+        and re.match(r"assert not .*\.done\(\)", ast.unparse(after))
+    ]
+
+
+@for_each("file", sorted((TESTS / "sql").rglob("*.py")))
+def test_a_test_of_the_engine_waits_for_a_lock_and_does_not_sleep(file):
+    """`db.until_waiting(call)` sees in `pg_stat_activity` that the call waits."""
+    assert sleeps_then_looks(ast.parse(file.read_text(encoding="utf-8"))) == []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
-from .sources import PACKAGE, ROOT
+from .sources import PACKAGE, ROOT, python_files
 
 MOST = 6
 # Where a stored execution is read and shown: nothing that a submit passes.
@@ -28,3 +29,14 @@ def test_a_rare_field_of_a_submission_stands_in_six_files_and_the_page_names_the
     found = mentioning("task_version")
     assert found == named
     assert len(found) <= MOST
+
+
+def test_one_plan_looks_up_unknown_routes_again_for_all_kinds_of_submissions():
+    looks = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}"
+        for file in python_files()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Yield) and "Find(" in ast.unparse(node)
+        if "has_moved" not in ast.unparse(node)
+    ]
+    assert len(looks) == 1, looks

@@ -44,6 +44,30 @@ def test_every_hop_exists(file, function):
     assert name in {node.name for node in functions}
 
 
+STEPS = ("decode", "prepare", "call", "encode", "settle")
+
+
+def test_running_one_execution_is_a_pipeline_of_five_named_steps():
+    """Each step is a method, or the call that the step before it has prepared."""
+    assert f"run one execution: {', '.join(STEPS)} |" in (
+        ROOT / "docs" / "architecture.md"
+    ).read_text(encoding="utf-8")
+    runner = ast.parse((PACKAGE / "worker" / "runner.py").read_text(encoding="utf-8"))
+    (run,) = [
+        node
+        for node in ast.walk(runner)
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == "_run"
+    ]
+    taken = [
+        (node.lineno, node.col_offset, str(name).removeprefix("_"))
+        for node in ast.walk(run)
+        if (name := getattr(node, "attr", getattr(node, "id", None))) is not None
+        and isinstance(getattr(node, "ctx", None), ast.Load)
+    ]
+    assert tuple(name for _, _, name in sorted(taken) if name in STEPS) == STEPS
+    assert run.end_lineno - run.lineno < 50, "more than one screen"
+
+
 def test_the_page_lists_every_table():
     text = (ROOT / "docs" / "architecture.md").read_text()
     listed = {

@@ -79,6 +79,13 @@ _SPARES = 8
 _PATIENCE = 10.0
 
 
+# How many sessions of a database wait for a lock.
+WAITING = (
+    "select count(*) from pg_stat_activity "
+    "where datname = current_database() and wait_event_type = 'Lock'"
+)
+
+
 class _Connection(_Plain):
     """A connection that resets its whole state in one round trip."""
 
@@ -164,6 +171,14 @@ class Database:
             OURS,
         )
         return number
+
+    async def until_waiting(self, *calls: asyncio.Future[Any]) -> None:
+        """Wait until as many sessions wait for a lock as there are calls. A call that ends before
+        that did not wait, and is an error."""
+        async with asyncio.timeout(60):
+            while await self._keeper.fetchval(WAITING) != len(calls):
+                assert not any(call.done() for call in calls), "a call ended and did not wait"
+                await asyncio.sleep(0.005)
 
     def leave_broken(self, why: str) -> None:
         """Skip the check of the invariants, because the test breaks them on purpose."""

@@ -56,9 +56,13 @@ from flowfabric.app.schedules import (
 )
 from flowfabric.app.task import Task
 from flowfabric.app.webhooks import WebhookDelivery, is_installed
-from flowfabric.client import FlowFabric
-from flowfabric.client.consumer import SubscribedEvent, Subscription
-from flowfabric.client.subscriptions import Subscriptions, subscription
+from flowfabric.client import (
+    FlowFabric,
+    SubscribedEvent,
+    Subscription,
+    Subscriptions,
+    subscription,
+)
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 from flowfabric.core.code_version import CodeVersion
 from flowfabric.core.ended_execution import Ended
@@ -1012,7 +1016,7 @@ class App:
                 self._instruments = instruments.Instruments()
                 self.middleware(self._instruments.around)
         if self._instruments is not None:
-            self._instruments.listen(client.database)
+            self._instruments.listen(client)
 
     def _serve_webhooks(self, process: Process, client: FlowFabric) -> None:
         """Post the events of webhooks whose hosts are listed in the settings.

@@ -30,7 +30,7 @@ from flowfabric import tracing
 from flowfabric.app.flow_run import FlowRun, Member
 from flowfabric.app.nodes import After, Choice, Join, Node, Reference, Wiring, all_of, not_a_node
 from flowfabric.app.task import Task
-from flowfabric.app.via import submit_flow_via, submit_flow_via_sync
+from flowfabric.client import submit_flow_via, submit_flow_via_sync
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import MAX_NAME_BYTES, Submission, check_tags, check_text
 from flowfabric.core.flow import MAX_KIND_BYTES, Edge, FlowSubmitted, Graph, Group, Policy
@@ -50,7 +50,7 @@ from flowfabric.tasks import (
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.submissions import Find, Place
+    from flowfabric.client import Find, Place
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from flowfabric.client.hooks import HookDeclaration
+from flowfabric.client import HookDeclaration
 from flowfabric.core.ended_execution import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.ids import mint

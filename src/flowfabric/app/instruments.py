@@ -12,7 +12,7 @@ from typing import Any
 
 from opentelemetry import metrics
 
-from flowfabric.db.session import Database
+from flowfabric.client import FlowFabric
 from flowfabric.telemetry import COUNTED, OBSERVED, ROWS, SECONDS
 
 
@@ -38,12 +38,12 @@ class Instruments:
 
         self._counters = {name: meter.create_counter(name) for name in COUNTED}
         self._histograms = {name: _times(meter, name) for name in OBSERVED}
-        self._database: Database | None = None
+        self._client: FlowFabric | None = None
         meter.create_observable_gauge("flowfabric_pool_connections", [self._pool])
 
-    def listen(self, database: Database) -> None:
-        """Record every call to a database. A second `listen` changes nothing."""
-        self._database, meter = database, database.meter
+    def listen(self, client: FlowFabric) -> None:
+        """Record every call of a client. A second `listen` changes nothing."""
+        self._client, meter = client, client.database.meter
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)
             meter.counters.append(self._count)
@@ -57,7 +57,7 @@ class Instruments:
             self._histograms[name].record(value, labels)
 
     def _pool(self, _: Any) -> Iterable[metrics.Observation]:
-        busy, idle = (0, 0) if self._database is None else self._database.pool_use
+        busy, idle = (0, 0) if self._client is None else self._client.database.pool_use
         return [
             metrics.Observation(busy, {"state": "busy"}),
             metrics.Observation(idle, {"state": "idle"}),

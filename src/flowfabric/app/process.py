@@ -11,7 +11,7 @@ from flowfabric.app.schedules import Scheduler
 from flowfabric.app.webhooks import WebhookDelivery
 from flowfabric.client import FlowFabric
 from flowfabric.core.code_version import CodeVersion
-from flowfabric.reconcilers.loop import run_reconcilers
+from flowfabric.reconcilers import run_reconcilers
 from flowfabric.tasks import Extensions, TaskSpec
 from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registrations, Worker
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from flowfabric.app.portal import ASYNC_FOR, in_turn
-from flowfabric.app.via import signal_via, signal_via_sync
+from flowfabric.client import signal_via, signal_via_sync
 from flowfabric.core.errors import (
     ExecutionCancelled,
     ExecutionExpired,
@@ -209,8 +209,8 @@ class Run(Generic[T, S]):
 
         # A signal may have a longer name than a step may have, so cut the name.
         title = name.encode()[:200].decode(errors="ignore")
-        told = await handler_run.once(f"send {title} to {self.id.uuid}", send)
-        return Delivered(UUID(told["id"]), told["is_duplicate"], told["effect"])
+        sent_facts = await handler_run.once(f"send {title} to {self.id.uuid}", send)
+        return Delivered(UUID(sent_facts["id"]), sent_facts["is_duplicate"], sent_facts["effect"])
 
     async def _make_signal(
         self, client: FlowFabric, name: str, value: Any, key: str | None, by: str | None

@@ -13,8 +13,7 @@ from time import monotonic
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from flowfabric.app.task import Task
-from flowfabric.client import FlowFabric
-from flowfabric.client.schedules import Declaration, Declared, Fired
+from flowfabric.client import Declaration, Declared, Fired, FlowFabric, level_of
 from flowfabric.core.errors import FlowFabricError, InvalidInput, NotFound, Refused
 from flowfabric.core.execution import check_name
 from flowfabric.core.schedule import (
@@ -24,7 +23,6 @@ from flowfabric.core.schedule import (
     Rule,
 )
 from flowfabric.core.states import Misfire
-from flowfabric.db.outage import level_of
 from flowfabric.handlers import Context
 from flowfabric.telemetry import ENGINE_LOGGER
 

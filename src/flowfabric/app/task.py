@@ -14,8 +14,7 @@ from typing_extensions import TypeVar
 from flowfabric import tracing
 from flowfabric.app.hooks import HookDecorator
 from flowfabric.app.run import Run
-from flowfabric.app.via import find_again, submit_via, submit_via_sync
-from flowfabric.client.batching import MAX_BATCH
+from flowfabric.client import find_again, spread_payloads, submit_via, submit_via_sync
 from flowfabric.core.ended_execution import Ended
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
@@ -30,7 +29,7 @@ from flowfabric.core.execution import (
     check_tags,
     check_text,
 )
-from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_in, mint_many, uuid7_in
+from flowfabric.core.ids import AnyId, ExecutionId, mint, mint_in
 from flowfabric.core.limit import Budget, Key, Limit, check_key, several
 from flowfabric.core.states import HookKind, KeyScope
 from flowfabric.handlers import Context, async_only, context_of, current_run
@@ -38,8 +37,7 @@ from flowfabric.tasks import Limits, TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client.submissions import Find, Place
-    from flowfabric.db.partitions import KnownPartitions
+    from flowfabric.client import Find, Place
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
@@ -534,26 +532,9 @@ class Task(Generic[P, R, T, S]):
         client = await self._app.client()
         partitions = client.database.partitions
         minted = (await partitions.current()).minted
-        if len(payloads) == 1:
-            partition = partitions.choose()
-            one = uuid7_in(partition, minted)
-            batches = [Alike(self._shared(partition), [one], payloads)]
-        elif minted == 1:
-            batches = [Alike(self._shared(0), mint_many(len(payloads)), payloads)]
-        else:
-            batches = self._spread(payloads, partitions)
+        batches = spread_payloads(payloads, self._shared, partitions, minted)
         await client.executions.submit_alike(*batches)
         return self._new_runs(batches)
-
-    def _spread(self, payloads: list[bytes], partitions: KnownPartitions) -> list[Alike]:
-        """Spread submissions over the partitions: each batch goes to one partition."""
-        batches = []
-        for start in range(0, len(payloads), MAX_BATCH):
-            part = payloads[start : start + MAX_BATCH]
-            partition = partitions.choose(len(part))
-            uuids = mint_many(len(part), partition, partitions.numbers.minted)
-            batches.append(Alike(self._shared(partition), uuids, part))
-        return batches
 
     def _store_sync(self, submissions: list[Submission], verb: str) -> list[Submitted]:
         self._check_has_no_parent()

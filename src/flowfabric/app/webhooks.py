@@ -19,13 +19,11 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 from uuid import UUID
 
-from flowfabric.client import FlowFabric
-from flowfabric.client.webhooks import Signed, WebhookHold
+from flowfabric.client import FlowFabric, Signed, WebhookHold, level_of
 from flowfabric.core.errors import CursorExpired, FlowFabricError, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import uuid7
 from flowfabric.core.webhook import Address, Allowed, Blocked, parse_address, parse_webhook_url
-from flowfabric.db.outage import level_of
 from flowfabric.telemetry import ENGINE_LOGGER
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]

@@ -19,6 +19,7 @@ from uuid import UUID
 import typer
 
 from flowfabric.cli.executions import matching, unknown_tasks
+from flowfabric.cli.global_options import output_option
 from flowfabric.cli.ids import (
     OPTIONAL_IDS_ARGUMENT,
     PARTITION_OPTION,
@@ -89,13 +90,10 @@ class Report(Printer):
 
     output: Annotated[
         Form | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Print a line per execution (table), or a JSON object per line (json). On a "
-            f"terminal, if --where matches more than {LINES_SHOWN} executions, only refusals are "
-            "printed. Default: table.",
-            show_default=False,
+        output_option(
+            "Print a line per execution (table), or a JSON object per line (json). On a terminal, "
+            f"if --where matches more than {LINES_SHOWN} executions, only refusals are printed. "
+            "Default: table."
         ),
     ] = None
 

@@ -197,10 +197,10 @@ async def _answer(
         "is_duplicate": delivered.is_duplicate,
         "effect": delivered.effect,
     }
-    printer.record(facts, lambda: [_told(found, is_approved, delivered)])
+    printer.record(facts, lambda: [_report_line(found, is_approved, delivered)])
 
 
-def _told(id: ExecutionId, is_approved: bool, delivered: Delivered) -> str:
+def _report_line(id: ExecutionId, is_approved: bool, delivered: Delivered) -> str:
     done = "approved" if is_approved else "denied"
     if delivered.is_duplicate:
         return f"{id.uuid}  {done} before, nothing changed"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import aclosing
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from flowfabric.cli.global_options import output_option
 from flowfabric.cli.ids import complain_unreached, find_execution, parse_ids
-from flowfabric.cli.options import EXIT_CONFLICT, Endpoint
+from flowfabric.cli.options import EXIT_CONFLICT, KIND_OPTION, Endpoint
 from flowfabric.cli.output import complain
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import CursorExpired, InvalidInput
@@ -37,9 +38,7 @@ async def events(
     cursor: str | None = typer.Option(
         None, "--cursor", help="Start after this cursor. --since is then ignored."
     ),
-    kind: list[str] | None = typer.Option(
-        None, "--kind", help="Print only this kind; may be repeated."
-    ),
+    kind: Annotated[list[str] | None, KIND_OPTION] = None,
     feed: str | None = typer.Option(
         None, "--feed", help="Print only this feed: completion, lease or operator."
     ),
@@ -52,7 +51,9 @@ async def events(
     execution: list[str] | None = typer.Option(
         None, "--execution", help="Print only this execution; may be repeated."
     ),
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="Print text or JSON lines."),
+    output: Annotated[
+        Output, output_option("Print text or JSON lines. Default: text.")
+    ] = Output.TEXT,
 ) -> int:
     """Print events, oldest first. No event is missed.
 

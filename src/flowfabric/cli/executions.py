@@ -18,7 +18,7 @@ from flowfabric.cli.ids import (
     for_each,
     parse_ids,
 )
-from flowfabric.cli.options import TRACE_OPTION, WHERE_OPTION, Namespaces
+from flowfabric.cli.options import LIMIT_OPTION, TRACE_OPTION, WHERE_OPTION, Namespaces
 from flowfabric.cli.output import ListPrinter, Output, Printer, Progress, say, say_all, screen
 from flowfabric.client import FlowFabric
 from flowfabric.client.detail_reads import located, read_details
@@ -78,7 +78,7 @@ async def ls(
         None, "--since", show_default=False,
         help="List only executions created in the last 30s, 10m, 2h or 7d, or since an ISO time.",
     ),
-    limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
+    limit: Annotated[int, LIMIT_OPTION] = 50,
     count: bool = typer.Option(
         False, "--count", help="Print only the number of matches, exact up to 10000."
     ),

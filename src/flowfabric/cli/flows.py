@@ -24,6 +24,8 @@ from flowfabric.cli.ids import (
 from flowfabric.cli.options import (
     EXIT_CONFLICT,
     EXIT_UNREACHABLE,
+    LIMIT_OPTION,
+    YES_OPTION,
     Change,
     Namespaces,
     command,
@@ -77,7 +79,7 @@ async def ls(
         help="List only these states, for example running,failed.",
         show_default=False,
     ),
-    limit: int = typer.Option(50, "--limit", min=0, help="List at most this many; 0 lists all."),
+    limit: Annotated[int, LIMIT_OPTION] = 50,
     partition: Annotated[int | None, PARTITION_OPTION] = None,
 ) -> None:
     """List flows, newest first."""
@@ -177,12 +179,7 @@ async def cancel(
         show_default=False,
     ),
     dry_run: Annotated[bool, DRY_RUN_OPTION] = False,
-    yes: bool = typer.Option(
-        False,
-        "--yes",
-        "-y",
-        help="Do not ask for confirmation. Required if there is no terminal.",
-    ),
+    yes: Annotated[bool, YES_OPTION] = False,
 ) -> int:  # fmt: skip
     """Cancel flows. No further members start, except with flow_only.
 

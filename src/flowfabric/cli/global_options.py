@@ -43,6 +43,11 @@ AllNamespaces = Annotated[
 ]
 
 
+def output_option(help: str, *, metavar: str | None = None) -> Any:
+    """Define --output. The type of the parameter lists the formats that a command offers."""
+    return typer.Option("--output", "-o", metavar=metavar, help=help, show_default=False)
+
+
 def accept_global_options(context: typer.Context) -> None:
     """Use global options given before the command as defaults of the command's own options."""
     name = context.invoked_subcommand

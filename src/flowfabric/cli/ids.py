@@ -54,15 +54,15 @@ PARTITION_OPTION = typer.Option(
 )
 
 
-def complain_unreached(missing: Iterable[int], told: set[int] | None = None) -> None:
+def complain_unreached(missing: Iterable[int], named: set[int] | None = None) -> None:
     """Warn once that the output is incomplete, and name the partitions that could not be
     reached."""
-    new = sorted(set(missing) - (told or set()))
+    new = sorted(set(missing) - (named or set()))
     if new:
         names = ", ".join(map(str, new))
         complain(f"not everything is shown: no answer from partition {names}")
-        if told is not None:
-            told.update(new)
+        if named is not None:
+            named.update(new)
 
 
 def parse_ids(texts: Sequence[str]) -> list[str]:

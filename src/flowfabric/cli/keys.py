@@ -6,10 +6,11 @@ import os
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from flowfabric.cli.options import Database, command
+from flowfabric.cli.options import YES_OPTION, Database, command
 from flowfabric.cli.output import Printer, say
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.signal import HmacKey
@@ -55,12 +56,7 @@ async def rotate(
         "--grace",
         help="Keep tokens of the old key valid for this long, for example 12h or 7d.",
     ),
-    yes: bool = typer.Option(
-        False,
-        "--yes",
-        "-y",
-        help="Do not ask for confirmation. Required if there is no terminal.",
-    ),
+    yes: Annotated[bool, YES_OPTION] = False,
 ) -> int:
     """Sign new tokens with a new key, whose secret the database makes.
 

@@ -21,6 +21,7 @@ from flowfabric.cli.global_options import (
     NamespaceName,
     ServerUrl,
     accept_global_options,
+    output_option,
 )
 
 # The module of each command, and the first sentence of its help.
@@ -177,13 +178,7 @@ def flowfabric(
     context: typer.Context,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="table|json|...",
-            help="Print in this format. Default: table.",
-            show_default=False,
-        ),
+        output_option("Print in this format. Default: table.", metavar="table|json|..."),
     ] = None,
     namespace: NamespaceName = None,
     all_namespaces: AllNamespaces = False,

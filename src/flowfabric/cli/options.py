@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -66,6 +66,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 WHERE_OPTION = typer.Option(
     "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
+)
+KIND_OPTION = typer.Option("--kind", help="Print only this kind; may be repeated.")
+LIMIT_OPTION = typer.Option("--limit", min=0, help="List at most this many; 0 lists all.")
+REASON_OPTION = typer.Option("--reason", "-r", help="Reason, recorded with the change.")
+YES_OPTION = typer.Option(
+    "--yes", "-y", help="Do not ask for confirmation. Required if there is no terminal."
 )
 TRACE_OPTION = typer.Option(
     "--trace", help="Print all frames of a traceback, not only the frames of your code."
@@ -140,8 +146,8 @@ class Endpoint(Database):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Namespace(Endpoint):
-    """One namespace of a database, or the namespace of a token at a server."""
+class DatabaseNamespace(Database):
+    """One namespace of a database, for commands that cannot use a server."""
 
     namespace: NamespaceName = None
 
@@ -155,6 +161,11 @@ class Namespace(Endpoint):
     @property
     def named_space(self) -> str | None:
         return self.namespace or super().named_space
+
+
+@dataclass(frozen=True, kw_only=True)
+class Namespace(DatabaseNamespace, Endpoint):
+    """One namespace of a database, or the namespace of a token at a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +212,14 @@ class Actor:
 class Change(Actor):
     """Who makes a change, and why."""
 
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", "-r", help="Reason, recorded with the change."),
-    ] = None
+    reason: Annotated[str | None, REASON_OPTION] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedChange(Actor):
+    """Who makes a change, and why. The reason is required."""
+
+    reason: Annotated[str, REASON_OPTION]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +303,7 @@ def _runnable(function: Callable[..., Any]) -> Callable[..., None]:
         if name in groups:
             options = get_type_hints(groups[name], include_extras=True)
             parameters += [
-                _keyword(field.name, options[field.name], field.default)
+                _keyword(field.name, options[field.name], _default(field))
                 for field in fields(groups[name])
             ]
         else:
@@ -316,6 +331,10 @@ def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
     )
+
+
+def _default(field: Field[Any]) -> Any:
+    return inspect.Parameter.empty if field.default is MISSING else field.default
 
 
 def _refuse_unused_global_options(context: typer.Context) -> None:

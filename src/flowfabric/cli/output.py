@@ -20,6 +20,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
+from flowfabric.cli.global_options import output_option
 from flowfabric.core.ids import with_bare_ids
 from flowfabric.drawing.picture import SIGNS
 from flowfabric.drawing.plain import json_line
@@ -55,12 +56,7 @@ class Printer:
 
     output: Annotated[
         Form | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Print a table, or a JSON object per line (json). Default: table.",
-            show_default=False,
-        ),
+        output_option("Print a table, or a JSON object per line (json). Default: table."),
     ] = None
 
     @property
@@ -92,12 +88,9 @@ class ListPrinter:
 
     output: Annotated[
         Output | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Print a table, a table with more columns and no cuts (wide), a JSON object per "
-            "line (json), or only ids (id). Default: table.",
-            show_default=False,
+        output_option(
+            "Print a table, a table with more columns and no cuts (wide), a JSON object per "
+            "line (json), or only ids (id). Default: table."
         ),
     ] = None
 

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from flowfabric.cli.imports import load_app
-from flowfabric.cli.options import Namespace
-from flowfabric.cli.worker import split
+from flowfabric.cli.options import DatabaseNamespace
+from flowfabric.cli.worker import MetricsAddress, split
 from flowfabric.config import Settings
 from flowfabric.core.errors import InvalidInput
 from flowfabric.telemetry import install_logging
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.server.metrics import ServerMetrics
+    from flowfabric.server.application import Server
+    from flowfabric.server.protocol import BoundedProtocol
 
 
 class Auth(StrEnum):
@@ -33,7 +34,7 @@ class Auth(StrEnum):
 
 
 def serve(
-    database: Namespace,
+    database: DatabaseNamespace,
     app: str | None = typer.Argument(
         None,
         metavar="[MODULE:APP]",
@@ -66,26 +67,14 @@ def serve(
         help="Let pages of these origins call the server. Default: none.",
         show_default=False,
     ),
-    metrics_port: int | None = typer.Option(
-        None,
-        "--metrics-port",
-        min=0,
-        max=65535,
-        help="Serve the metrics of this process for Prometheus on this port, without a token. "
-        "Default: no metrics.",
-        show_default=False,
-    ),
-    metrics_host: str = typer.Option(
-        "127.0.0.1", "--metrics-host", help="Serve the metrics on this address."
-    ),
+    *,
+    metrics: MetricsAddress,
 ) -> None:
     """Serve the HTTP API until Ctrl-C or SIGTERM.
 
     Exit codes: 0: stopped by a signal. 2: wrong usage. 5: no database.
     """
     try:
-        import uvicorn
-
         from flowfabric.server import server
         from flowfabric.server.principals import is_loopback
         from flowfabric.server.protocol import BoundedProtocol
@@ -108,8 +97,15 @@ def serve(
         cors_origins=split(cors_origins) or (),
         closes_app=True,
     )
-    if metrics_port is not None:
-        _serve_metrics(served.state.backend.metrics, metrics_host, metrics_port)
+    if (address := metrics.serve(served.state.backend.metrics.serve)) is not None:
+        logging.getLogger("flowfabric.server").info("serving metrics on %s", address)
+    _run(served, host, port, BoundedProtocol)
+
+
+def _run(served: Server, host: str, port: int, protocol: type[BoundedProtocol]) -> None:
+    """Run the server until a signal stops it."""
+    import uvicorn
+
     config = uvicorn.Config(
         served,
         host=host,
@@ -118,7 +114,7 @@ def serve(
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=10,
-        http=BoundedProtocol,
+        http=protocol,
     )
     # After it has stopped, uvicorn sends itself the signal again.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -140,17 +136,7 @@ def _check_port(host: str, port: int) -> None:
         raise InvalidInput(field="--port", problem=problem) from None
 
 
-def _serve_metrics(metrics: ServerMetrics, host: str, port: int) -> None:
-    try:
-        found = metrics.serve(port, host)
-    except OSError as error:
-        raise InvalidInput(field="--metrics-port", problem=str(error)) from error
-    logging.getLogger("flowfabric.server").info(
-        "serving metrics on http://%s:%d/metrics", host, found
-    )
-
-
-def _app(database: Namespace, reference: str | None) -> App:
+def _app(database: DatabaseNamespace, reference: str | None) -> App:
     from flowfabric.app.app import App
 
     loaded = App(name="serve") if reference is None else load_app(reference)

@@ -7,7 +7,7 @@ import base64
 import inspect
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, NoReturn
@@ -55,6 +55,88 @@ TIMEOUT_OPTION = typer.Option(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """The options of a submission."""
+
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            help="Submit at most once under this key; a repeat returns the same execution.",
+        ),
+    ] = None
+    unique: Annotated[
+        Unique | None,
+        typer.Option(
+            "--unique",
+            help="Keep the key for a day after the submission (window), or until the execution has "
+            "ended (unfinished). Default: window.",
+            show_default=False,
+        ),
+    ] = None
+    on_conflict: Annotated[
+        OnConflict | None,
+        typer.Option(
+            "--on-conflict",
+            help="Choose what to do if this task was submitted with the same key and other "
+            "arguments: refuse (raise), or return the earlier execution (existing). Default: raise.",
+            show_default=False,
+        ),
+    ] = None
+    lane: Annotated[
+        str | None,
+        typer.Option("--lane", "-l", help="Submit to this lane. Default: the lane of the task."),
+    ] = None
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            "--priority",
+            "-p",
+            help="Set the priority, 0 to 9000, higher first. Default: the priority of the task.",
+        ),
+    ] = None
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay",
+            metavar="10m",
+            help="Start after 30s, 10m, 2h or 7d, or at an ISO time. Default: now.",
+        ),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline",
+            metavar="2h",
+            help="Expire the execution if it has not ended this long after the submission.",
+        ),
+    ] = None
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TEAM.NAME=VALUE", help="Add a tag; may be repeated."),
+    ] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `Task.using`."""
+        if self.unique is not None and self.key is None:
+            raise InvalidInput(field="--unique", problem="requires --key")
+        if self.on_conflict is not None and self.key is None:
+            raise InvalidInput(field="--on-conflict", problem="requires --key")
+        options: dict[str, Any] = {"key": self.key, "lane": self.lane, "priority": self.priority}
+        options["unique"] = None if self.unique is None else str(self.unique)
+        options["on_conflict"] = None if self.on_conflict is None else str(self.on_conflict)
+        if self.delay is not None:
+            moment = when(self.delay, "delay")
+            options["delayed_until" if isinstance(moment, datetime) else "delay"] = moment
+        if self.deadline is not None:
+            options["deadline"] = span(self.deadline, "deadline")
+        if self.tags:
+            options["tags"] = _tags(self.tags)
+        return options
+
+
 def submit(
     database: Endpoint,
     printer: Printer,
@@ -71,49 +153,8 @@ def submit(
         False, "--stream", help="With --wait, print on stderr what the execution streams."
     ),
     timeout: str | None = TIMEOUT_OPTION,
-    key: str | None = typer.Option(
-        None,
-        "--key",
-        help="Submit at most once under this key; a repeat returns the same execution.",
-    ),
-    unique: Unique | None = typer.Option(
-        None,
-        "--unique",
-        help="Keep the key for a day after the submission (window), or until the execution has "
-        "ended (unfinished). Default: window.",
-        show_default=False,
-    ),
-    on_conflict: OnConflict | None = typer.Option(
-        None,
-        "--on-conflict",
-        help="Choose what to do if this task was submitted with the same key and other arguments: "
-        "refuse (raise), or return the earlier execution (existing). Default: raise.",
-        show_default=False,
-    ),
-    lane: str | None = typer.Option(
-        None, "--lane", "-l", help="Submit to this lane. Default: the lane of the task."
-    ),
-    priority: int | None = typer.Option(
-        None,
-        "--priority",
-        "-p",
-        help="Set the priority, 0 to 9000, higher first. Default: the priority of the task.",
-    ),
-    delay: str | None = typer.Option(
-        None,
-        "--delay",
-        metavar="10m",
-        help="Start after 30s, 10m, 2h or 7d, or at an ISO time. Default: now.",
-    ),
-    deadline: str | None = typer.Option(
-        None,
-        "--deadline",
-        metavar="2h",
-        help="Expire the execution if it has not ended this long after the submission.",
-    ),
-    tags: list[str] | None = typer.Option(
-        None, "--tag", metavar="TEAM.NAME=VALUE", help="Add a tag; may be repeated."
-    ),
+    *,
+    options: SubmitOptions,
 ) -> int:
     """Submit an execution of a task and print its id, or with --wait its result.
 
@@ -124,7 +165,7 @@ def submit(
     seconds = _seconds(timeout, wait)
     if stream and not wait:
         raise InvalidInput(field="--stream", problem="requires --wait")
-    options = _options(key, unique, on_conflict, lane, priority, delay, deadline, tags)
+    chosen = options.arguments
     values = _values(arguments)
     loaded = load_task(task)
     args, kwargs = bind_arguments(loaded, values)
@@ -139,7 +180,7 @@ def submit(
         pass
     elif exists(loaded.app.project):
         loaded.app.settings = replace(loaded.app.settings, embedded=True)
-    configured = loaded.using(**options)
+    configured = loaded.using(**chosen)
     as_json = printer.output is Form.JSON
     return asyncio.run(
         _submit(configured, args, kwargs, wait, seconds, as_json, task, stream=stream)
@@ -257,33 +298,6 @@ def _json_problem(source: str, error: json.JSONDecodeError) -> str:
     elif "'" in source and '"' not in source:
         hint = "; texts and names need double quotes"
     return f"{error.msg.lower()} at {where}, near {printable(around)!r}{hint}"
-
-
-def _options(
-    key: str | None,
-    unique: Unique | None,
-    on_conflict: OnConflict | None,
-    lane: str | None,
-    priority: int | None,
-    delay: str | None,
-    deadline: str | None,
-    tags: list[str] | None,
-) -> dict[str, Any]:
-    if unique is not None and key is None:
-        raise InvalidInput(field="--unique", problem="requires --key")
-    if on_conflict is not None and key is None:
-        raise InvalidInput(field="--on-conflict", problem="requires --key")
-    options: dict[str, Any] = {"key": key, "lane": lane, "priority": priority}
-    options["unique"] = None if unique is None else str(unique)
-    options["on_conflict"] = None if on_conflict is None else str(on_conflict)
-    if delay is not None:
-        moment = when(delay, "delay")
-        options["delayed_until" if isinstance(moment, datetime) else "delay"] = moment
-    if deadline is not None:
-        options["deadline"] = span(deadline, "deadline")
-    if tags:
-        options["tags"] = _tags(tags)
-    return options
 
 
 def _tags(texts: list[str]) -> dict[str, str]:

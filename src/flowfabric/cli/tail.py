@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from flowfabric.cli.global_options import output_option
 from flowfabric.cli.ids import ID_ARGUMENT, find_execution
-from flowfabric.cli.options import Namespaces
+from flowfabric.cli.options import KIND_OPTION, Namespaces
 from flowfabric.cli.output import harmless, say, styled
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
@@ -37,9 +38,7 @@ async def tail(
         help="Start after the frame with this id.",
         show_default=False,
     ),
-    kind: list[str] | None = typer.Option(
-        None, "--kind", help="Print only this kind; may be repeated."
-    ),
+    kind: Annotated[list[str] | None, KIND_OPTION] = None,
     follow: bool = typer.Option(
         True,
         "--follow/--no-follow",
@@ -49,9 +48,9 @@ async def tail(
     summary: bool = typer.Option(
         False, "--summary", help="Print the summary as it is now, as JSON, and exit."
     ),
-    output: Output = typer.Option(
-        Output.TEXT, "-o", "--output", help="Print text, or one JSON object per frame (jsonl)."
-    ),
+    output: Annotated[
+        Output, output_option("Print text, or one JSON object per frame (jsonl). Default: text.")
+    ] = Output.TEXT,
 ) -> int:
     """Print what an execution streams, from its first frame to its end.
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.options import Actor, Change, DatabaseNamespace, Namespaces, command
 from flowfabric.cli.output import Printer
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.times import span
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @command(app)
 async def new(
-    database: Namespace,
+    database: DatabaseNamespace,
     printer: Printer,
     actor: Actor,
     name: str = typer.Argument(help="Who uses the token; a note for people."),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flowfabric.cli.ids import complain_unreached
-from flowfabric.cli.options import Actor, Change, Namespace, Namespaces, command
+from flowfabric.cli.options import Actor, Change, DatabaseNamespace, Namespace, Namespaces, command
 from flowfabric.cli.output import Printer, say
 from flowfabric.client import FlowFabric
 from flowfabric.config import Settings
@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the webho
 
 @command(app)
 async def add(
-    database: Namespace,
+    database: DatabaseNamespace,
     printer: Printer,
     actor: Actor,
     address: str = typer.Argument(metavar="URL", help="The URL to post to. Only https is allowed."),
@@ -111,7 +111,7 @@ async def rm(database: Namespace, name: Name) -> None:
 
 
 @command(app)
-async def test(database: Namespace, name: Name) -> int:
+async def test(database: DatabaseNamespace, name: Name) -> int:
     """Post a signed body of type `test` from this machine, and print the answer.
 
     As for a worker, FLOWFABRIC_WEBHOOK_HOSTS in the environment must list the host.

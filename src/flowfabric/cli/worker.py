@@ -8,9 +8,9 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,47 +26,89 @@ if TYPE_CHECKING:
     from flowfabric.worker import Worker
 
 
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What a worker runs, and how much at once."""
+
+    lanes: Annotated[
+        str | None,
+        typer.Option(
+            "--lanes",
+            "-l",
+            metavar="A,B",
+            help="Serve only these lanes. Default: all lanes of the app's tasks.",
+        ),
+    ] = None
+    concurrency: Annotated[
+        int,
+        typer.Option("--concurrency", "-c", min=1, help="Run this many executions at once."),
+    ] = 20
+    needs: Annotated[
+        str | None,
+        typer.Option(
+            "--needs",
+            metavar="GPU,...",
+            help="Offer these capabilities to tasks that need them. Default: none.",
+        ),
+    ] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `App.worker`."""
+        return {
+            "lanes": split(self.lanes),
+            "concurrency": self.concurrency,
+            "needs": split(self.needs) or [],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsAddress:
+    """Where a process serves its metrics."""
+
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            help="Serve the metrics of this process for Prometheus on this port, without a token. "
+            "Default: no metrics.",
+            show_default=False,
+        ),
+    ] = None
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="Serve the metrics on this address.")
+    ] = "127.0.0.1"
+
+    def serve(self, serve: Callable[[int, str], int]) -> str | None:
+        """Serve the metrics with `serve`, and return their address. Without a port, do nothing."""
+        if self.metrics_port is None:
+            return None
+        try:
+            found = serve(self.metrics_port, self.metrics_host)
+        except OSError as error:
+            raise InvalidInput(field="--metrics-port", problem=str(error)) from error
+        return f"http://{self.metrics_host}:{found}/metrics"
+
+
 def worker(
     database: Database,
+    capacity: Capacity,
     app: str = APP_ARGUMENT,
-    lanes: str | None = typer.Option(
-        None,
-        "--lanes",
-        "-l",
-        metavar="A,B",
-        help="Serve only these lanes. Default: all lanes of the app's tasks.",
-    ),
-    concurrency: int = typer.Option(
-        20, "--concurrency", "-c", min=1, help="Run this many executions at once."
-    ),
-    needs: str | None = typer.Option(
-        None,
-        "--needs",
-        metavar="GPU,...",
-        help="Offer these capabilities to tasks that need them. Default: none.",
-    ),
     worker_id: str | None = typer.Option(
         None, "--worker-id", help="Name the pool of this worker. Default: the host name."
     ),
     embedded: bool = typer.Option(
         False, "--embedded", help="Use a Postgres in .flowfabric/, and create it if there is none."
     ),
-    metrics_port: int | None = typer.Option(
-        None,
-        "--metrics-port",
-        min=0,
-        max=65535,
-        help="Serve metrics for Prometheus on this port. Default: none.",
-        show_default=False,
-    ),
-    metrics_host: str = typer.Option(
-        "127.0.0.1", "--metrics-host", help="Serve the metrics on this address."
-    ),
     finish_only: bool = typer.Option(
         False,
         "--finish-only",
         help="Finish executions that this code version has begun, and begin no new ones.",
     ),
+    *,
+    metrics: MetricsAddress,
 ) -> int:
     """Run the tasks of an app.
 
@@ -86,16 +128,14 @@ def worker(
         WORKER_LOGGER.warning("%s", sentence)
     loaded = load_app(app)
     loaded.settings = _chosen(loaded, database.database_url, is_embedded=embedded)
-    if metrics_port is not None:
-        _serve_metrics(loaded, metrics_host, metrics_port)
+    if metrics.metrics_port is not None:
+        _serve_metrics(loaded, metrics)
     try:
         asyncio.run(
             serve(
                 loaded,
                 signals,
-                lanes=split(lanes),
-                concurrency=concurrency,
-                needs=split(needs) or [],
+                **capacity.arguments,
                 worker_id=worker_id,
                 finish_only=finish_only,
             )
@@ -106,7 +146,7 @@ def worker(
     return signals.code
 
 
-def _serve_metrics(app: App, host: str, port: int) -> None:
+def _serve_metrics(app: App, address: MetricsAddress) -> None:
     try:
         from flowfabric.server.metrics import WorkerMetrics
     except ModuleNotFoundError as error:
@@ -114,11 +154,7 @@ def _serve_metrics(app: App, host: str, port: int) -> None:
             field="--metrics-port",
             problem=f"needs {error.name}; run: pip install 'flowfabric[server]'",
         ) from error
-    try:
-        found = WorkerMetrics(app).serve(port, host)
-    except OSError as error:
-        raise InvalidInput(field="--metrics-port", problem=str(error)) from error
-    WORKER_LOGGER.info("serving metrics on http://%s:%d/metrics", host, found)
+    WORKER_LOGGER.info("serving metrics on %s", address.serve(WorkerMetrics(app).serve))
 
 
 def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:

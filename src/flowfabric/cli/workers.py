@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
 from flowfabric.cli import worker
 from flowfabric.cli.imports import near
-from flowfabric.cli.options import EXIT_NOT_FOUND, Actor, Namespaces, command
+from flowfabric.cli.options import EXIT_NOT_FOUND, ExplainedChange, Namespaces, command
 from flowfabric.cli.output import Printer, complain
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
@@ -19,6 +20,8 @@ from flowfabric.drawing.text import Cell, Styled
 from flowfabric.drawing.times import short
 
 PAGE = 1000
+
+INSTANCE_ARGUMENT = typer.Argument(metavar="INSTANCE", help="Worker instance, as in `worker ls`.")
 
 
 class RunByDefault(TyperGroup):
@@ -69,9 +72,8 @@ async def ls(
 async def drain(
     database: Namespaces,
     printer: Printer,
-    actor: Actor,
-    instance: str = typer.Argument(metavar="INSTANCE", help="Worker instance, as in `worker ls`."),
-    reason: str = typer.Option(..., "--reason", "-r", help="Reason, recorded with the change."),
+    change: ExplainedChange,
+    instance: Annotated[str, INSTANCE_ARGUMENT],
 ) -> int:
     """Ask a worker to finish the executions that it runs, and to end.
 
@@ -89,7 +91,7 @@ async def drain(
             for space in await _spaces(client, instance)
             if (
                 outcome := await client.workers.drain(
-                    instance, reason, namespace=space, actor=actor.who
+                    instance, change.reason, namespace=space, actor=change.who
                 )
             )
             != "not_registered"
@@ -109,9 +111,8 @@ async def drain(
 async def mark_dead(
     database: Namespaces,
     printer: Printer,
-    actor: Actor,
-    instance: str = typer.Argument(metavar="INSTANCE", help="Worker instance, as in `worker ls`."),
-    reason: str = typer.Option(..., "--reason", "-r", help="Reason, recorded with the change."),
+    change: ExplainedChange,
+    instance: Annotated[str, INSTANCE_ARGUMENT],
     expire_leases: bool = typer.Option(
         False, "--expire-leases", help="Let other workers reclaim its executions at once."
     ),
@@ -128,7 +129,7 @@ async def mark_dead(
     if not instance:
         raise InvalidInput(field="INSTANCE", problem="must not be empty")
     async with database.client() as client:
-        marked_in = await _mark(client, instance, reason, actor.who, expire_leases)
+        marked_in = await _mark(client, instance, change.reason, change.who, expire_leases)
     for space in marked_in:
         facts = {"namespace": space, "worker_instance_id": instance, "outcome": "marked_dead"}
         printer.record(facts, lambda: [f"{instance}  marked dead"])

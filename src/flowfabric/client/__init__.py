@@ -2,6 +2,45 @@
 
 from __future__ import annotations
 
+from flowfabric.client.consumer import SubscribedEvent, Subscription
 from flowfabric.client.facade import FlowFabric
+from flowfabric.client.hooks import HookDeclaration
+from flowfabric.client.schedules import Declaration, Declared, Fired
+from flowfabric.client.submissions import Find, Place, spread_payloads
+from flowfabric.client.subscriptions import Subscriptions, subscription
+from flowfabric.client.via import (
+    find_again,
+    signal_via,
+    signal_via_sync,
+    submit_flow_via,
+    submit_flow_via_sync,
+    submit_via,
+    submit_via_sync,
+)
+from flowfabric.client.webhooks import Signed, WebhookHold
+from flowfabric.db.outage import level_of
 
-__all__ = ["FlowFabric"]
+__all__ = [
+    "Declaration",
+    "Declared",
+    "Find",
+    "Fired",
+    "FlowFabric",
+    "HookDeclaration",
+    "Place",
+    "Signed",
+    "SubscribedEvent",
+    "Subscription",
+    "Subscriptions",
+    "WebhookHold",
+    "find_again",
+    "level_of",
+    "signal_via",
+    "signal_via_sync",
+    "spread_payloads",
+    "submit_flow_via",
+    "submit_flow_via_sync",
+    "submit_via",
+    "submit_via_sync",
+    "subscription",
+]

@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import repeat
 from typing import Any, TypeVar
 from uuid import UUID
 
 from flowfabric.core.execution import Claimed
+from flowfabric.db.functions import CLAIM_EXECUTIONS
+from flowfabric.db.records import array_reader
 
 T = TypeVar("T")
-
-
-def claimed_of(row: Any, partition: int, claim_id: UUID) -> list[Claimed]:
-    """Build the records of one claim, in the order of the claim.
-
-    The row is read by position. An array that is null means that every execution has the usual
-    value (`ff.claim_executions` lists the usual values).
-    """
-    ids, route_nos, namespaces, lanes, tasks, kinds, ranks, order_ats, epochs, indexes = row[:10]
-    attempt_ids, attempt_types, lease_ends, attempt_ends, deadlines, retries = row[10:16]
-    encodings, payloads, replays, traces, crashes, generations = row[16:]
-    attempts = repeat(1) if indexes is None else [index + 1 for index in indexes]
-    # Use map, which is fast: a worker builds one record for every execution.
-    return list(
-        map(
-            Claimed,
-            ids,
-            _of_routes(namespaces, route_nos),
-            _of_routes(lanes, route_nos),
-            _of_routes(tasks, route_nos),
-            _each(kinds, "fresh"),
-            ranks,
-            order_ats,
-            _each(epochs, 1),
-            attempts,
-            _each(attempt_ids, claim_id),
-            _each(attempt_types, "initial"),
-            lease_ends if len(lease_ends) == len(ids) else repeat(lease_ends[0]),
-            _each(attempt_ends, None),
-            _each(deadlines, None),
-            _each(retries, 0),
-            _each(encodings, None),
-            payloads,
-            _each(replays, 0),
-            _each(traces, None),
-            _each(crashes, 0),
-            _each(generations, 0),
-            repeat(partition),
-            repeat(claim_id),
-        )
-    )
 
 
 def waits_of(
@@ -72,9 +33,48 @@ def waits_of(
     return waits
 
 
-def _each(values: Sequence[T] | None, usual: T) -> Iterable[T]:
+def _each(usual: T) -> Callable[[Sequence[T] | None], Iterable[T]]:
+    """Return a function that returns the values of an array, or the usual value if it is null."""
+    return lambda values: repeat(usual) if values is None else values
+
+
+def _each_or(values: Sequence[T] | None, usual: T) -> Iterable[T]:
     return repeat(usual) if values is None else values
 
 
 def _of_routes(names: Sequence[Any], route_nos: Sequence[int] | None) -> Iterable[Any]:
     return repeat(names[0]) if route_nos is None else [names[no - 1] for no in route_nos]
+
+
+def _attempts(indexes: Sequence[int] | None) -> Iterable[int]:
+    return repeat(1) if indexes is None else [index + 1 for index in indexes]
+
+
+def _lease_ends(ends: Sequence[T], ids: Sequence[UUID]) -> Iterable[T]:
+    return ends if len(ends) == len(ids) else repeat(ends[0])
+
+
+# Build the records of one claim, in the order of the claim. An array that is null means that every
+# execution has the usual value (`ff.claim_executions` lists the usual values).
+claimed_of = array_reader(
+    Claimed,
+    CLAIM_EXECUTIONS,
+    given="partition_key lease_id",
+    namespace=(_of_routes, "namespaces route_nos"),
+    lane=(_of_routes, "lanes route_nos"),
+    task=(_of_routes, "tasks route_nos"),
+    claim_kind=(_each("fresh"), "claim_kinds"),
+    epoch=(_each(1), "epochs"),
+    attempt=(_attempts, "attempt_indexes"),
+    attempt_id=(_each_or, "attempt_ids lease_id"),
+    attempt_type=(_each("initial"), "attempt_types"),
+    lease_expires_at=(_lease_ends, "lease_expires_ats execution_ids"),
+    attempt_deadline_at=(_each(None), "attempt_deadline_ats"),
+    deadline_at=(_each(None), "deadline_ats"),
+    retry_count=(_each(0), "retry_counts"),
+    payload_encoding=(_each(None), "payload_encodings"),
+    replay_count=(_each(0), "replay_counts"),
+    trace_context=(_each(None), "trace_contexts"),
+    crash_count=(_each(0), "crash_counts"),
+    generation=(_each(0), "generations"),
+)

@@ -428,7 +428,7 @@ class Subscription:
         holder_id = uuid7()
         cursor: str | None = None
         hold: Hold | None = None
-        is_told = False
+        is_logged = False
         while True:
             try:
                 if hold is not None and hold.outcome == "unknown":
@@ -446,7 +446,7 @@ class Subscription:
             except (Unavailable, RetryExhausted) as error:
                 # If the database is down, the first call of a consumer raises at once. A consumer
                 # that has read, or has waited for its turn, waits until the database is back.
-                if is_first and not is_told:
+                if is_first and not is_logged:
                     raise
                 subscriptions.check_open()
                 ENGINE_LOGGER.log(level_of(error), "subscription not held: %s", error)
@@ -463,9 +463,9 @@ class Subscription:
                 raise SubscriptionHeld.explained(
                     {"subscription": self.name, "held_by": hold.held_by}
                 )
-            if not is_told:
+            if not is_logged:
                 ENGINE_LOGGER.info(
                     "waiting for subscription %s: held by %s", self.name, hold.held_by
                 )
-                is_told = True
+                is_logged = True
             await asyncio.sleep(BUSY_SECONDS)

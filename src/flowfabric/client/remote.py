@@ -75,9 +75,9 @@ async def _look_until(
     await asyncio.sleep(GATHER_SECONDS)
     changed.clear()
     began = monotonic()
-    told = asyncio.create_task(_told(changed))
+    waiting_for_change = asyncio.create_task(_wait_for_change(changed))
     looking = asyncio.create_task(look())
-    await _first({told, looking})
+    await _first({waiting_for_change, looking})
     if not changed.is_set() and monotonic() - began < GATHER_SECONDS:
         try:
             async with asyncio.timeout(LEAST_SECONDS):
@@ -86,7 +86,7 @@ async def _look_until(
             return
 
 
-async def _told(changed: asyncio.Event) -> None:
+async def _wait_for_change(changed: asyncio.Event) -> None:
     await changed.wait()
 
 

@@ -43,6 +43,7 @@ from flowfabric.core.signal import (
 )
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
+from flowfabric.db.records import reader
 from flowfabric.db.session import Database
 from flowfabric.telemetry import ENGINE_LOGGER
 
@@ -53,6 +54,24 @@ Records: TypeAlias = list[SignalRecord]
 # The number of signals, or of suspended executions, in one page.
 PAGE = 1000
 _MAX_TYPES = 10_000
+
+_waitpoint = reader(PendingWaitpoint, functions.LIST_PENDING_WAITPOINTS)
+_key = reader(HmacKey, functions.LIST_HMAC_KEYS)
+_rotation = reader(Rotation, functions.ROTATE_HMAC_KEY)
+_listed = reader(SignalRecord, functions.LIST_SIGNALS, given="id", unread="signal_id")
+_observed = reader(
+    SignalRecord,
+    functions.OBSERVE_SIGNALS,
+    given="id",
+    unread="signal_id",
+    default="noticed_at effect taken_at wait_name wait_occurrence waitpoint_id",
+)
+_from_feed = reader(
+    FeedSignal,
+    functions.READ_SIGNALS,
+    given="id execution_id",
+    unread="signal_id execution_id next_cursor",
+)
 
 
 class JsonSignalArguments(TypedDict):
@@ -190,7 +209,7 @@ class Signals(Scoped):
             after=after,
             limit=limit,
         )
-        return [PendingWaitpoint(**dict(row)) for row in rows]
+        return [_waitpoint(row) for row in rows]
 
     async def asked(self, token: str) -> AskedWaitpoint:
         """Return what a waitpoint asks for, as the holder of its token sees it. Raise InvalidToken
@@ -238,7 +257,7 @@ class Signals(Scoped):
     async def keys(self) -> Sequence[HmacKey]:
         """Return the keys that verify tokens, the current one first."""
         rows = await self._database.call(functions.LIST_HMAC_KEYS)
-        return [HmacKey(**dict(row)) for row in rows]
+        return [_key(row) for row in rows]
 
     async def rotate_key(
         self,
@@ -254,7 +273,7 @@ class Signals(Scoped):
         rows = await self._database.call(
             functions.ROTATE_HMAC_KEY, kid=kid, grace=grace, secret=secret
         )
-        return Rotation(**dict(rows[0]))
+        return _rotation(rows[0])
 
     async def count_waitpoints(self) -> dict[str, int]:
         """Count the open waitpoints of all partitions by the key that signed their tokens."""
@@ -395,7 +414,7 @@ class Signals(Scoped):
             limit=limit,
             signal_ids=None if signal_ids is None else [*signal_ids],
         )
-        return [_record(row) for row in rows]
+        return [_listed(row, row["signal_id"]) for row in rows]
 
     async def feed(
         self, cursor: str | None = None, *, limit: int = 500
@@ -438,7 +457,7 @@ class Signals(Scoped):
         rows = await self._database.call(
             functions.OBSERVE_SIGNALS, **lease_address(held, self._namespace)
         )
-        return [_record(row) for row in rows]
+        return [_observed(row, row["signal_id"]) for row in rows]
 
     async def suspended(
         self, *, after: Suspended | None = None, limit: int = 100
@@ -527,9 +546,9 @@ class Signals(Scoped):
         for row in rows:
             index = row["item"] - 1
             if row["outcome"] == "schema_required" and not is_again:
-                told = json.loads(row["detail"])
+                detail = json.loads(row["detail"])
                 try:
-                    self.check_type(batch[index][1], told["schema_id"], told["document"])
+                    self.check_type(batch[index][1], detail["schema_id"], detail["document"])
                 except InvalidInput as error:
                     found[index] = error
                 else:
@@ -649,20 +668,15 @@ def read_delivery(
 
 def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
     """Decode an answer of DELIVER_SIGNAL_JSON, or raise its refusal."""
-    told = json.loads(text)
-    detail = json.dumps(told.get("detail") or {})
-    signal_id = UUID(told["signal_id"]) if told.get("signal_id") else UUID(int=0)
-    answer = read_delivery(id, told["outcome"], signal_id, told.get("effect"), detail)
+    facts = json.loads(text)
+    detail = json.dumps(facts.get("detail") or {})
+    signal_id = UUID(facts["signal_id"]) if facts.get("signal_id") else UUID(int=0)
+    answer = read_delivery(id, facts["outcome"], signal_id, facts.get("effect"), detail)
     if answer is None:
         raise RetryExhausted(operation="deliver_signals")
     if isinstance(answer, FlowFabricError):
         raise answer
     return answer
-
-
-def _record(row: Any) -> SignalRecord:
-    facts = dict(row)
-    return SignalRecord(id=facts.pop("signal_id"), **facts)
 
 
 def _join_feed(cursors: Mapping[int, str]) -> str:
@@ -685,7 +699,4 @@ def _split_feed(cursor: str | None, partitions: int) -> dict[int, str]:
 
 
 def _feed_signal(partition: int, row: Any) -> FeedSignal:
-    facts = dict(row)
-    facts.pop("next_cursor")
-    id = ExecutionId.of(partition, facts.pop("execution_id"))
-    return FeedSignal(id=facts.pop("signal_id"), execution_id=id, **facts)
+    return _from_feed(row, row["signal_id"], ExecutionId.of(partition, row["execution_id"]))

@@ -2,8 +2,8 @@
 
 Each engine function has one encoder (`arguments`, `json_arguments`, `flow_arguments`), and each
 kind of call has one plan (`submit_plan`, `submit_alike_plan`, `flow_plan`). A plan is a generator
-that yields the next action. `carry_out` performs the actions on our connection; `app.via` performs
-them on the caller's connection, with or without an event loop.
+that yields the next action. `carry_out` performs the actions on our connection; `via` performs them
+on the caller's connection, with or without an event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from flowfabric.client.batching import BUSY, MAX_BATCH, Busy, busy_pauses
@@ -30,11 +30,13 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import Alike, OnConflict, Route, Submission, Submitted
 from flowfabric.core.flow import Edge, FlowSubmitted, Graph, Group
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, mint_many, uuid7_in
 from flowfabric.db import functions
 from flowfabric.db.functions import Function
+from flowfabric.db.partitions import KnownPartitions
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Answer: TypeAlias = Submitted | Exception | Busy
 
 # A placeholder for an unknown route. No route has a negative id, so the engine answers
@@ -55,6 +57,31 @@ class Place:
 
     routes: Mapping[Route, int]
     database: str | None = None
+
+
+def spread_payloads(
+    payloads: list[bytes],
+    shared: Callable[[int], Submission],
+    partitions: KnownPartitions,
+    minted: int,
+) -> list[Alike]:
+    """Give each payload an id, and spread the payloads over the partitions: each batch goes to one.
+
+    `shared` returns the submission that all payloads in a partition share. `minted` is the number
+    of partitions for new ids.
+    """
+    if len(payloads) == 1:
+        partition = partitions.choose()
+        return [Alike(shared(partition), [uuid7_in(partition, minted)], payloads)]
+    if minted == 1:
+        return [Alike(shared(0), mint_many(len(payloads)), payloads)]
+    batches = []
+    for start in range(0, len(payloads), MAX_BATCH):
+        part = payloads[start : start + MAX_BATCH]
+        partition = partitions.choose(len(part))
+        uuids = mint_many(len(part), partition, minted)
+        batches.append(Alike(shared(partition), uuids, part))
+    return batches
 
 
 # Encode
@@ -193,8 +220,9 @@ def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
     )
 
 
-def flow_arguments(place: Place, graph: Graph) -> FlowArguments:
-    """Encode a graph. Its nodes are sorted: upstream before downstream."""
+def flow_arguments(place: Place, graphs: Sequence[Graph]) -> FlowArguments:
+    """Encode one graph. Its nodes are sorted: upstream before downstream."""
+    (graph,) = graphs
     graph = graph.in_order()
     flow: dict[str, Any] = {
         "flow_id": str(graph.id.uuid),
@@ -290,13 +318,14 @@ def read_json(text: str, batch: Sequence[Submission]) -> list[Answer]:
     ]
 
 
-def read_flow(text: str, graph: Graph) -> FlowSubmitted | FlowFabricError:
-    """Return the answer of SUBMIT_FLOW, or the error to raise."""
+def read_flow(text: str, graphs: Sequence[Graph]) -> list[FlowSubmitted | Exception | Busy]:
+    """Return the answer of SUBMIT_FLOW for one graph, or the error to raise."""
+    (graph,) = graphs
     row = json.loads(text)
     outcome = row["outcome"]
     if outcome in ("created", "duplicate"):
-        return FlowSubmitted(graph.id, is_duplicate=outcome == "duplicate")
-    return _error(outcome, row["detail"] or {})
+        return [FlowSubmitted(graph.id, is_duplicate=outcome == "duplicate")]
+    return [_error(outcome, row["detail"] or {})]
 
 
 def _answer(item: Submission, outcome: str, id: UUID, detail: dict[str, Any]) -> Answer:
@@ -359,27 +388,36 @@ Plan: TypeAlias = Generator[Find | Ask | Pause, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """An engine function that stores submissions, with its encoder and decoder."""
+class Form(Generic[Item, T]):
+    """An engine function that stores submissions or a flow, with its encoder and decoder."""
 
     function: Function
-    write: Callable[[Place, Sequence[Submission]], Mapping[str, Any]]
-    read: Callable[[Any, Sequence[Submission]], list[Answer]]
+    write: Callable[[Place, Sequence[Item]], Mapping[str, Any]]
+    read: Callable[[Any, Sequence[Item]], list[T | Exception | Busy]]
+    submissions: Callable[[Item], Sequence[Submission]]
 
 
-ARRAYS = Form(functions.SUBMIT_EXECUTIONS, arguments, read_rows)
-JSON = Form(functions.SUBMIT_JSON, json_arguments, read_json)
+Submit: TypeAlias = Form[Submission, Submitted]
+
+ARRAYS = Form(functions.SUBMIT_EXECUTIONS, arguments, read_rows, lambda one: [one])
+JSON = Form(functions.SUBMIT_JSON, json_arguments, read_json, lambda one: [one])
+FLOW = Form(
+    functions.SUBMIT_FLOW,
+    flow_arguments,
+    read_flow,
+    lambda graph: [node.submission for node in graph.nodes],
+)
 
 
 def submit_plan(
-    form: Form, batch: Sequence[Submission], place: Place, *, waits: bool = True
-) -> Plan[list[Answer]]:
-    """Plan to store submissions of one partition and one namespace; return one answer for each.
+    form: Form[Item, T], batch: Sequence[Item], place: Place, *, waits: bool = True
+) -> Plan[list[T | Exception | Busy]]:
+    """Plan to store items of one partition and one namespace; return one answer for each.
 
     Items with an unknown route are sent once more after the route is registered. With `waits`, busy
     items are sent again for two seconds; after that their answer is RetryExhausted.
     """
-    found: list[Answer] = [BUSY] * len(batch)
+    found: list[T | Exception | Busy] = [BUSY] * len(batch)
     left = list(range(len(batch)))
     pauses = busy_pauses() if waits else iter(())
     has_looked = False
@@ -391,7 +429,7 @@ def submit_plan(
         unknown = [index for index in left if isinstance(found[index], UnknownRoute | UnknownGate)]
         if unknown and not has_looked:
             has_looked = True
-            place = yield Find(batch)
+            place = yield Find([one for item in batch for one in form.submissions(item)])
             left = unknown + [index for index in left if found[index] is BUSY]
             continue
         left = [index for index in left if found[index] is BUSY]
@@ -399,13 +437,13 @@ def submit_plan(
             return found
         if (pause := next(pauses, None)) is None:
             for index in left:
-                found[index] = _held(batch[index])
+                found[index] = _held(form.submissions(batch[index])[0])
             return found
         yield Pause(pause)
 
 
 def submit_each_plan(
-    form: Form, submissions: Sequence[Submission], place: Place
+    form: Submit, submissions: Sequence[Submission], place: Place
 ) -> Plan[list[Submitted | Exception]]:
     """Plan to store any submissions, 500 per call; return one answer or error for each.
 
@@ -424,7 +462,7 @@ def submit_each_plan(
 
 
 def _submit_some(
-    form: Form,
+    form: Submit,
     submissions: Sequence[Submission],
     place: Place,
     some: Iterable[int],
@@ -448,7 +486,7 @@ def _submit_some(
 
 
 def submit_all_plan(
-    form: Form, submissions: Sequence[Submission], place: Place
+    form: Submit, submissions: Sequence[Submission], place: Place
 ) -> Plan[list[Submitted]]:
     """Plan to store any submissions, 500 per call.
 
@@ -483,16 +521,11 @@ def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
 
 def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
     """Plan to store a whole flow, or nothing."""
-    has_looked = False
-    while True:
-        reply = yield Ask(functions.SUBMIT_FLOW, flow_arguments(place, graph))
-        answer = read_flow(reply, graph)
-        if isinstance(answer, FlowSubmitted):
-            return answer
-        if has_looked or not isinstance(answer, UnknownRoute | UnknownGate):
-            raise answer
-        has_looked = True
-        place = yield Find([node.submission for node in graph.nodes])
+    (answer,) = yield from submit_plan(FLOW, [graph], place)
+    if isinstance(answer, FlowSubmitted):
+        return answer
+    assert isinstance(answer, Exception)
+    raise answer
 
 
 def group_of(submission: Submission) -> tuple[int, str, bool]:

@@ -1,6 +1,6 @@
 """Find the target database and the routes for a submit inside the caller's transaction.
 
-`submissions` encodes the submit, and `app.via` sends it on the caller's connection.
+`submissions` encodes the submit, and `via` sends it on the caller's connection.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from flowfabric.db.functions import OPEN_CURSOR, READ_EVENTS
 
 if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
+    from flowfabric.db.functions import Statement
 
 Rows: TypeAlias = list[asyncpg.Record]
 
@@ -158,7 +159,8 @@ async def open_cursor(connection: Connection, partition: int, since: Any) -> str
     """Open a cursor at the end of the events of a partition. With `since`, open it before the first
     event since that time.
     """
-    return str((await _engine(connection, OPEN_CURSOR, partition, since, None))[0][0])
+    rows = await _engine(connection, OPEN_CURSOR, partition_key=partition, since=since, grace=None)
+    return str(rows[0]["open_cursor"])
 
 
 async def changed_since(
@@ -170,7 +172,17 @@ async def changed_since(
     number = 0
     while True:
         rows = await _engine(
-            connection, READ_EVENTS, partition, None, cursor, PAGE, None, None, None, None, None
+            connection,
+            READ_EVENTS,
+            partition_key=partition,
+            namespace=None,
+            cursor=cursor,
+            limit=PAGE,
+            kinds=None,
+            lanes=None,
+            tasks=None,
+            execution_ids=None,
+            instance_tags=None,
         )
         ids.update(row["execution_id"] for row in rows[:-1])
         number += len(rows) - 1
@@ -179,9 +191,9 @@ async def changed_since(
             return ids, number, cursor
 
 
-async def _engine(connection: Connection, statement: Any, *args: Any) -> Sequence[Any]:
+async def _engine(connection: Connection, statement: Statement, **arguments: Any) -> Sequence[Any]:
     try:
-        return await call.invoke(connection, statement, args)
+        return await call.invoke(connection, statement, statement.bind(arguments))
     except Exception as error:
         if call.lost(error):
             raise ConnectionLost(f"Lost the connection to the database: {error}") from error

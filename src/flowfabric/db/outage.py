@@ -62,5 +62,5 @@ def level_of(error: BaseException) -> int:
 
     The level is debug if the database is lost, because `Outage` already logs that.
     """
-    is_told = isinstance(error, ConnectionLost) or lost(error)
-    return logging.DEBUG if is_told else logging.WARNING
+    is_logged = isinstance(error, ConnectionLost) or lost(error)
+    return logging.DEBUG if is_logged else logging.WARNING

@@ -204,7 +204,7 @@ class Database:
             open_connection(self.url, statement_cache_size=0) as connection,
             _answering(connection),
         ):
-            await connection.fetch(HINT.text, channel, payload)
+            await connection.fetch(HINT.text, *HINT.bind({"channel": channel, "payload": payload}))
 
     def _connection_options(self, name: str) -> dict[str, Any]:
         return {

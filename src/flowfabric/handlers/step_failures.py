@@ -46,7 +46,8 @@ class StepFailure:
 def is_exception_retrieved(task: asyncio.Task[Any]) -> bool:
     """Tell whether any code has retrieved the exception of a finished task.
 
-    asyncio keeps this in a private attribute and offers no public way to ask: a call of
-    `exception()` would itself retrieve it. tests/unit/test_step_failures.py pins the attribute.
+    asyncio keeps this in a private attribute and offers no public way to ask (decision 0074): a
+    call of `exception()` would itself retrieve it. tests/unit/test_step_failures.py pins the
+    attribute.
     """
     return not getattr(task, "_log_traceback", False)

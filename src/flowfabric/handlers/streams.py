@@ -194,8 +194,8 @@ class _LogLines:
         try:
             if self._dropped and self._put({"dropped": self._dropped}):
                 self._dropped = 0
-            told = {"level": record.levelname, "logger": record.name[:_MAX_NAME], "message": line}
-            if not self._put(told):
+            facts = {"level": record.levelname, "logger": record.name[:_MAX_NAME], "message": line}
+            if not self._put(facts):
                 self._dropped += 1
         except (FlowFabricError, RuntimeError, HandlerPaused, asyncio.CancelledError):
             # The lease is lost or the handler is ending. Logging must not raise; the handler's next

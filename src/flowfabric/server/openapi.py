@@ -72,12 +72,12 @@ def _complete(operation: dict[str, Any], method: str, route: GuardedRoute, shape
     # A route that answers a browser with a page also refuses with a page.
     for answered in answers.values():
         problem |= {name: one for name, one in answered["content"].items() if name == "text/html"}
-    for status in sorted(_refusals(operation, method, route)):
+    for status in sorted(_refusal_statuses(operation, method, route)):
         answers[str(status)] = {"description": responses[status], "content": problem}
     operation["responses"] = answers
 
 
-def _refusals(operation: dict[str, Any], method: str, route: GuardedRoute) -> set[int]:
+def _refusal_statuses(operation: dict[str, Any], method: str, route: GuardedRoute) -> set[int]:
     """Return the statuses with which a route can refuse a request.
 
     Some follow from the scope, the method and the parameters of the route. The route declares the

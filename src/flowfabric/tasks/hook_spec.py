@@ -81,33 +81,33 @@ class HookSpec(TaskSpec):
 
     def fill_inputs(self, payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
         """Put the results of other nodes of the flow into the arguments of the ended node."""
-        told = _read(self.name, payload)
-        told["arguments"] = from_json(fill_inputs(to_json(told["arguments"]), inputs))
-        return to_json(told)
+        facts = _read(self.name, payload)
+        facts["arguments"] = from_json(fill_inputs(to_json(facts["arguments"]), inputs))
+        return to_json(facts)
 
-    def _ended(self, told: Mapping[str, Any]) -> Ended[Any]:
-        task = self.find_task(told["task"])
-        outcome = Outcome(told["outcome"])
+    def _ended(self, facts: Mapping[str, Any]) -> Ended[Any]:
+        task = self.find_task(facts["task"])
+        outcome = Outcome(facts["outcome"])
         return Ended(
-            id=ExecutionId.parse(told["execution_id"]),
-            task=told["task"],
+            id=ExecutionId.parse(facts["execution_id"]),
+            task=facts["task"],
             outcome=outcome,
-            ended_at=datetime.fromisoformat(told["ended_at"]),
-            arguments=_arguments(task, told["arguments"]),
-            result=_result(task, told["result"]) if outcome is Outcome.SUCCESS else None,
-            error=_error(told.get("error")),
-            reason=told.get("reason"),
-            attempts=told["attempts"],
-            replay_count=told["replay_count"],
+            ended_at=datetime.fromisoformat(facts["ended_at"]),
+            arguments=_arguments(task, facts["arguments"]),
+            result=_result(task, facts["result"]) if outcome is Outcome.SUCCESS else None,
+            error=_error(facts.get("error")),
+            reason=facts.get("reason"),
+            attempts=facts["attempts"],
+            replay_count=facts["replay_count"],
         )
 
 
 def _read(name: str, payload: bytes | None) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = from_json(payload or b"{}")
-        if "execution_id" not in told:
+        facts: dict[str, Any] = from_json(payload or b"{}")
+        if "execution_id" not in facts:
             _refuse(name, "it does not describe the end of an execution")
-        return told
+        return facts
     except ValueError as error:
         _refuse(name, str(error))
 

@@ -46,7 +46,7 @@ class Driver:
         self._slice_seconds = slice_seconds
         self._loop = asyncio.get_running_loop()
         self._context = Context()
-        self._task: asyncio.Task[None] | None = None
+        self._task: _Task | None = None
 
     @property
     def is_running(self) -> bool:
@@ -57,7 +57,7 @@ class Driver:
         """Start a task that runs coroutines until none is left, unless such a task exists."""
         if not self.is_running:
             # Do not use `create_task`: with an eager task factory, it would run the task at once.
-            self._task = asyncio.Task(self._run(), loop=self._loop, context=self._context)
+            self._task = _Task(self._run(), loop=self._loop, context=self._context)
 
     async def _run(self) -> None:
         task = self._task
@@ -97,7 +97,21 @@ class Driver:
         self._on_task_kept(has_suspended)
 
 
-def _fingerprint(task: asyncio.Task[None]) -> tuple[object, ...]:
+class _Task(asyncio.Task[None]):
+    """A task that counts how often it was asked to cancel.
+
+    `cancelling()` does not tell: after `uncancel()` it is 0 again, but before Python 3.13 the next
+    await is still cancelled.
+    """
+
+    cancels = 0
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        self.cancels += 1
+        return super().cancel(msg)
+
+
+def _fingerprint(task: _Task) -> tuple[object, ...]:
     """Return a fingerprint of an asyncio task.
 
     It changes if a coroutine leaves something on the task: a reference, a callback, a cancellation
@@ -107,9 +121,7 @@ def _fingerprint(task: asyncio.Task[None]) -> tuple[object, ...]:
         # Code that keeps a reference to the task can cancel it later.
         getrefcount(task),
         getweakrefcount(task),
-        task.cancelling(),
-        # Before Python 3.13 this stays true after `uncancel()`, and the next await is cancelled.
-        task._must_cancel,  # type: ignore[attr-defined]
+        task.cancels,
         # Counts callbacks and attributes.
         len(gc.get_referents(task)),
         task.get_name(),

@@ -163,7 +163,8 @@ class Runner:
                 if claimed.payload_encoding in UNFILLED_ENCODINGS:
                     payload = await self._fill_inputs(run)
                 args, kwargs = self._decode(run, payload)
-                value = await self._prepare(run, args, kwargs)
+                call = self._prepare(run, args, kwargs)
+                value = await call
                 if claimed.epoch > 1 or run.has_step_failures:
                     await run.check_journal()
                 result = self._encode(run, value)
@@ -174,8 +175,7 @@ class Runner:
             if isinstance(error, KeyboardInterrupt | GeneratorExit):
                 raise
         else:
-            if not run.is_pausing:
-                self._settlement.complete(claimed, result)
+            self._settle(run, result)
         finally:
             ended_at = monotonic()
             self.pace.end(ended_at - started_at, ended_at)
@@ -217,8 +217,8 @@ class Runner:
                 run_in_thread=functools.partial(self._run_in_thread, run.claimed),
             )
         if spec.is_async:
-            call: Awaitable[Any] = spec.function(*args, **kwargs)
-            return call
+            handler: Awaitable[Any] = spec.function(*args, **kwargs)
+            return handler
         return self._run_in_thread(run.claimed, functools.partial(spec.function, *args, **kwargs))
 
     def _encode(self, run: HandlerRun, value: Any) -> bytes:
@@ -228,6 +228,11 @@ class Runner:
         except BaseException:
             run.failure_class = FailureClass.PERMANENT
             raise
+
+    def _settle(self, run: HandlerRun, result: bytes) -> None:
+        """Complete an execution whose handler returned, unless it was asked to pause."""
+        if not run.is_pausing:
+            self._settlement.complete(run.claimed, result)
 
     def _settle_error(self, run: HandlerRun, error: BaseException) -> None:
         """Settle an execution whose handler did not return a result."""

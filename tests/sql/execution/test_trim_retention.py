@@ -331,8 +331,7 @@ async def test_a_replay_that_comes_second_finds_nothing(db, clock, engine, make)
     await transaction.start()
     assert await trim(engine) == 1
     replay = asyncio.ensure_future(other.replay(execution.id))
-    await asyncio.sleep(0.05)
-    assert not replay.done()
+    await db.until_waiting(replay)
     await transaction.commit()
     with refused("WF301"):
         await replay

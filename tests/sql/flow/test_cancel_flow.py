@@ -924,8 +924,7 @@ async def test_who_is_added_before_the_header_ends_with_the_flow_who_comes_later
     async with other.engine.connection.transaction():
         assert await add(other, early.id) == "added"
         waiting = asyncio.create_task(header(flow))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
+        await db.until_waiting(waiting)
     assert (await waiting)["open_count"] == 2
     with refused("WF215"):
         await add(flow, late.id)

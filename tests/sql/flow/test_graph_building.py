@@ -487,8 +487,7 @@ async def test_a_policy_waits_for_a_stage_that_is_not_committed(db, graphs):
     async with db.conn.transaction():
         await flow.stage("a", "b")
         task = asyncio.create_task(other.policy("b", "any_of"))
-        await asyncio.sleep(0.1)
-        assert not task.done()
+        await db.until_waiting(task)
     with refused("WF001", field="policy"):
         await task
 

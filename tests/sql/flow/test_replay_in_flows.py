@@ -659,8 +659,7 @@ async def test_a_replay_waits_for_a_descendant_that_is_busy_for_a_moment(db: Dat
         "select from ff.execution where execution_id = $1 for no key update", flow["b"]
     )
     replay = asyncio.create_task(flow.engine.replay(flow["a"]))
-    await asyncio.sleep(0.1)
-    assert not replay.done()
+    await db.until_waiting(replay)
     await transaction.rollback()
     assert (await replay).word == "replayed"
     assert await flow.state("b") == "waiting_children"
@@ -717,8 +716,7 @@ async def test_a_header_that_came_while_a_replay_was_on_its_way_sees_the_member(
     async with other.connection.transaction():
         await other.replay(flow["a"])
         waiting = asyncio.create_task(header(flow))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
+        await db.until_waiting(waiting)
     assert (await waiting)["open_count"] == 2
     await cancel(flow)
     assert set((await flow.states()).values()) == {"cancelled"}

@@ -13,7 +13,6 @@ import pytest
 from support.database import partitions
 from support.factories import Engine, new_id
 from support.graphs import Graphs
-from worker.waiting import eventually
 
 
 @pytest.fixture
@@ -27,16 +26,6 @@ async def stored(db):
         await db.fetchval(f"select count(*) from ff.{table}")
         for table in ("flow", "execution", "execution_body", "event", "edge", "edge_group")
     ]
-
-
-async def until_one_waits(connection):
-    """Until another connection to this database waits for a lock."""
-    await eventually(
-        lambda: connection.fetchval(
-            "select count(*) > 0 from pg_stat_activity "
-            "where datname = current_database() and wait_event_type = 'Lock'"
-        )
-    )
 
 
 def named(document, *names):
@@ -470,7 +459,7 @@ async def test_an_id_that_is_taken_at_the_same_moment_is_a_conflict(db, engine, 
     async with other.connection.transaction():
         await other.submit(id=named(document, "b")[0])
         task = asyncio.create_task(graphs.submit(document))
-        await until_one_waits(other.connection)
+        await db.until_waiting(task)
     with pytest.raises(asyncpg.SerializationError):
         await task
     assert (await stored(db))[:2] == [0, 1]

@@ -104,19 +104,6 @@ async def test_two_claims_with_gates_in_other_orders_meet_no_deadlock(db, admiss
     assert sum(found) == 120
 
 
-async def waiting(connection, number):
-    """Wait until so many sessions of this database wait for a lock."""
-    async with asyncio.timeout(60):
-        while True:
-            found = await connection.fetchval(
-                "select count(*) from pg_stat_activity "
-                "where datname = current_database() and wait_event_type = 'Lock'"
-            )
-            if found == number:
-                return
-            await asyncio.sleep(0.01)
-
-
 async def test_a_change_of_two_quotas_and_a_claim_meet_no_deadlock(db, admission, engine):
     """The quota that comes first by name has the gate that comes last by id."""
     names = [f"q{n}" for n in range(9)]
@@ -126,7 +113,7 @@ async def test_a_change_of_two_quotas_and_a_claim_meet_no_deadlock(db, admission
         await admission.quota(name, concurrency=5)
     await admission.submit(1, quotas=sorted([ids[first], ids[last]]))
     changing = Admission(Engine(await db.connect()))
-    claiming, keeping, looking = Engine(await db.connect()), await db.connect(), await db.connect()
+    claiming, keeping = Engine(await db.connect()), await db.connect()
     async with keeping.transaction():
         await keeping.execute("select from ff.quota where quota = $1 for update", last)
         change = asyncio.create_task(
@@ -134,7 +121,7 @@ async def test_a_change_of_two_quotas_and_a_claim_meet_no_deadlock(db, admission
                 *({"kind": "quota", "name": name, "concurrency": 6} for name in (first, last))
             )
         )
-        await waiting(looking, 1)
+        await db.until_waiting(change)
         claim = asyncio.create_task(claiming.claim(1))
         # It takes its gates, or waits for one of them.
         await asyncio.wait({claim}, timeout=0.2)

@@ -263,8 +263,7 @@ async def test_a_row_that_is_locked_is_busy_and_the_rest_is_recorded(db, engine,
         answers = await engine.record_many([(one.lease, Step()), (two.lease, Step())])
         assert [answer.word for answer in answers] == ["busy", "recorded"]
         waiting = asyncio.create_task(engine.record_many([(one.lease, Step())], wait=True))
-        await asyncio.sleep(0.2)
-        assert not waiting.done()
+        await db.until_waiting(waiting)
     assert [answer.word for answer in await waiting] == ["recorded"]
 
 
@@ -277,8 +276,7 @@ async def test_a_zombie_that_waits_for_the_row_is_judged_after_the_wait(db, engi
     late = asyncio.create_task(
         engine.record_many([(execution.last_lease, Step(value=b"x"))], wait=True)
     )
-    await asyncio.sleep(0.1)
-    assert not late.done()
+    await db.until_waiting(late)
     await transaction.commit()
     assert [answer.word for answer in await late] == ["lease_revoked"]
     assert await engine.steps(execution.id) == []

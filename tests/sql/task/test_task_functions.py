@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from support.database import Database
 from support.factories import NAMESPACE, TASK, Engine, Item, new_id, refused
 
 TENANT = {"kind": "quota", "name": "tenant", "is_keyed": True, "argument": "tenant"}
@@ -154,23 +153,12 @@ async def test_a_route_learns_of_limits_whichever_comes_first(engine):
         assert (await engine.submit(route=route)).word == word
 
 
-async def waits_for_lock(db: Database) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            if await db.fetchval(
-                "select count(*) from pg_stat_activity"
-                " where wait_event = 'advisory' and datname = current_database()"
-            ):
-                return
-            await asyncio.sleep(0.01)
-
-
 async def test_a_new_route_and_a_change_of_limits_wait_for_each_other(db, engine):
     other = Engine(await db.connect())
     async with engine.connection.transaction():
         await engine.register(lane="new")
         waiting = asyncio.create_task(register(other, TENANT))
-        await waits_for_lock(db)
+        await db.until_waiting(waiting)
     assert await waiting == ["registered"]
     assert (await engine.submit(route=await engine.register(lane="new"))).word == "invalid"
 

@@ -245,8 +245,7 @@ async def test_a_parent_cannot_end_past_a_child_that_is_being_stored(db, engine,
     await transaction.start()
     kid = (await other.submit(route=route, parent=parent.id, with_parent=True)).id
     ending = asyncio.create_task(engine.complete(parent.lease, wait=True))
-    await asyncio.sleep(0.2)
-    assert not ending.done()
+    await db.until_waiting(ending)
     await transaction.commit()
     assert (await ending).word == "completed"
     assert await states(engine, [kid]) == ["cancelled"]

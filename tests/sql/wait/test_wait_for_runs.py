@@ -462,8 +462,7 @@ async def test_it_waits_for_a_target_that_is_ending_and_counts_it(db, engine, ma
     await transaction.start()
     await other.complete(kid.last_lease)
     waiting = asyncio.create_task(engine.wait_for(waiter.lease, [kid.id]))
-    await asyncio.sleep(0.2)
-    assert not waiting.done()
+    await db.until_waiting(waiting)
     await transaction.commit()
     assert (await waiting).open == 0
     assert await state(engine, waiter.id) == ("eligible_now", None)
@@ -478,8 +477,7 @@ async def test_an_end_that_meets_a_wait_half_done_is_seen(db, engine, make):
     await other.wait_for(waiter.last_lease, [kid.id])
     assert (await engine.complete(kid.lease)).word == "busy"
     ending = asyncio.create_task(engine.complete(kid.lease, wait=True))
-    await asyncio.sleep(0.2)
-    assert not ending.done()
+    await db.until_waiting(ending)
     await transaction.commit()
     assert (await ending).word == "completed"
     assert await state(engine, waiter.id) == ("eligible_now", None)

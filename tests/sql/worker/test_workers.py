@@ -228,8 +228,7 @@ async def test_whoever_registers_second_waits_for_the_first_and_then_sees_it(db)
     await transaction.start()
     assert await first.register(worker_id="first") == "registered"
     waiting = asyncio.ensure_future(second.register(worker_id="second"))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
+    await db.until_waiting(waiting)
     await transaction.commit()
     with refused("WF001", field="worker_instance_id"):
         await waiting

@@ -23,7 +23,7 @@ from flowfabric.cli.dev.watch import Watch
 from flowfabric.cli.imports import APP_ARGUMENT, APP_HINT, check_app_reference
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, EXIT_INTERRUPTED, Database
 from flowfabric.cli.output import complain, has_colour
-from flowfabric.cli.worker import split
+from flowfabric.cli.worker import Capacity
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import Unavailable
 from flowfabric.db import migrate as schema
@@ -54,25 +54,10 @@ main()
 
 def dev(
     database: Database,
+    capacity: Capacity,
     app: str = APP_ARGUMENT,
     yes: bool = typer.Option(
         False, "--yes", help="Migrate the database even if it is not the embedded one."
-    ),
-    concurrency: int = typer.Option(
-        20, "--concurrency", "-c", min=1, help="Run this many executions at once."
-    ),
-    lanes: str | None = typer.Option(
-        None,
-        "--lanes",
-        "-l",
-        metavar="A,B",
-        help="Serve only these lanes. Default: all lanes of the app's tasks.",
-    ),
-    needs: str | None = typer.Option(
-        None,
-        "--needs",
-        metavar="GPU,...",
-        help="Offer these capabilities to tasks that need them. Default: none.",
     ),
     port: int = typer.Option(
         PORT,
@@ -101,11 +86,7 @@ def dev(
             "app": app,
             "log_format": settings.log_format,
             "log_level": settings.log_level,
-            "options": {
-                "concurrency": concurrency,
-                "lanes": split(lanes),
-                "needs": split(needs) or [],
-            },
+            "options": capacity.arguments,
         },
     )
     return asyncio.run(session.run())

@@ -102,7 +102,7 @@ async def _around_list(call: Call, where: str) -> tuple[dict[str, Any], Sequence
     known, lanes, tasks = await _now(call)
     return {
         "where": where,
-        "verbs": _fitting(where),
+        "verbs": _verbs_for(where),
         "suggestions": [*SUGGESTIONS, *_values(lanes, tasks)],
         "counts": _views(where, known),
         "has_counts": _is_only_state(where),
@@ -141,7 +141,7 @@ def _views(
     return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
 
 
-def _fitting(where: str) -> dict[str, str]:
+def _verbs_for(where: str) -> dict[str, str]:
     """Return the acts that fit at least one state of a filter, with their labels."""
     try:
         states = parse(where).states

@@ -26,7 +26,9 @@ routes = Routes("dashboard")
 FINDINGS_SHOWN = 100
 # The largest tables are shown.
 TABLES_SHOWN = 20
-UNTOLD = "It names no execution. An operator of the database sees it with: flowfabric doctor"
+HIDDEN_PROBLEM = (
+    "It names no execution. An operator of the database sees it with: flowfabric doctor"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,19 @@ async def _facts_of(call: Call) -> dict[str, Any]:
     return {
         "schema": schema,
         "problem": schema.problem(),
-        "tables": [Table(**dict(row)) for row in rows],
+        "tables": [_table(row) for row in rows],
         "kept": Kept(DEFAULT_RETENTION, EVENT_FLOOR, lanes, oldest_at),
     }
+
+
+def _table(row: Any) -> Table:
+    return Table(
+        name=row["name"],
+        bytes=row["bytes"],
+        rows=row["rows"],
+        dead=row["dead"],
+        vacuumed_at=row["vacuumed_at"],
+    )
 
 
 @routes.post(PREFIX + "/system/examine", Scope.ADMIN, is_form=True, include_in_schema=False)
@@ -125,7 +137,7 @@ async def _ours(call: Call, report: Report) -> Sequence[Finding]:
     """
     is_alone = isinstance(call.backend.authenticate, NoAuth)
     return [
-        one if is_alone or one.execution is not None else replace(one, problem=UNTOLD)
+        one if is_alone or one.execution is not None else replace(one, problem=HIDDEN_PROBLEM)
         for one in report.findings[:FINDINGS_SHOWN]
         if one.execution is None or await call.client.executions.state(one.execution) is not None
     ]

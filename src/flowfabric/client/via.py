@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowfabric.client import FlowFabric
 from flowfabric.client.caller_connections import (
     AsyncConnection,
     Operation,
@@ -37,6 +36,9 @@ from flowfabric.core.flow import FlowSubmitted, Graph
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.signal import Delivered, Signal
 from flowfabric.db import functions
+
+if TYPE_CHECKING:
+    from flowfabric.client.facade import FlowFabric
 
 T = TypeVar("T")
 
@@ -122,10 +124,10 @@ def signal_via_sync(
 def _check_type(client: FlowFabric, signal: Signal, text: str) -> bool:
     """Check the value of the signal if the engine asks for a check; return whether to send the
     signal again."""
-    told = json.loads(text)
-    if told["outcome"] != "schema_required" or signal.schema_id == told["detail"]["schema_id"]:
+    answer = json.loads(text)
+    if answer["outcome"] != "schema_required" or signal.schema_id == answer["detail"]["schema_id"]:
         return False
-    client.signals.check_type(signal, told["detail"]["schema_id"], told["detail"]["document"])
+    client.signals.check_type(signal, answer["detail"]["schema_id"], answer["detail"]["document"])
     return True
 
 
