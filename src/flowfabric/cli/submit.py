@@ -80,7 +80,8 @@ class SubmitOptions:
         typer.Option(
             "--on-conflict",
             help="Choose what to do if this task was submitted with the same key and other "
-            "arguments: refuse (raise), or return the earlier execution (existing). Default: raise.",
+            "arguments: refuse (raise), or return the earlier execution (existing). "
+            "Default: raise.",
             show_default=False,
         ),
     ] = None
