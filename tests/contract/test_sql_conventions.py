@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -21,6 +22,10 @@ HELPERS = helpers()
 VIEWS = sql_files("views")
 LIBRARY = (*FUNCTIONS, *VIEWS)
 EVERY = (*LIBRARY, *sql_files("schema"))
+FORMS = {file.name: [] for file in FUNCTIONS}
+for _file in FUNCTIONS:
+    FORMS[_file.name].append(_file)
+CALLED = re.compile(r"\bff\.(\w+)\(")
 
 
 def each(files):
@@ -72,24 +77,58 @@ def test_a_helper_is_shared_only_if_several_rooms_call_it():
     assert [name for name in shared if len(rooms[name]) < 2 and "shared" not in rooms[name]] == []
 
 
+CHANGES = re.compile(
+    r"\b(?:insert\s+into|update\s+(?:only\s+)?ff\.|delete\s+from|merge\s+into|truncate)\b"
+)
+LOCKS = re.compile(
+    r"\bfor (?:no key update|update|key share|share)\b|\bpg_(?:try_)?advisory_|\block table\b"
+)
+RAISES = re.compile(r"\bff\._refuse\(|\braise\b")
+
+
+@cache
+def reached_by(name: str) -> tuple[SqlFile, ...]:
+    """The function and all that it calls, directly or not, in both forms."""
+    seen = {name}
+    files = []
+    ahead = [name]
+    while ahead:
+        for file in FORMS[ahead.pop()]:
+            files.append(file)
+            new = {called for called in CALLED.findall(file.code) if called in FORMS} - seen
+            seen |= new
+            ahead += new
+    return tuple(files)
+
+
 @each(HELPERS)
 def test_the_verb_of_a_helper_says_what_it_does(file):
-    """The verbs are explained in sql/README.md."""
+    """The verbs are explained in sql/README.md. They hold for all that the helper calls."""
     returns = re.search(r"\breturns ([\w.]+(?:\[\])?)", file.code)[1]
-    code = body(file)
+
+    def does(action):
+        return [part.name for part in reached_by(file.name) if action.search(body(part))]
+
     if file.name.startswith("_check_"):
         assert returns == "void"
-        assert "ff._refuse(" in code
-    elif file.name.startswith("_is_"):
-        assert returns == "boolean"
-    elif file.name.endswith("_problem"):
-        assert returns in ("text", "text[]")
-    elif file.name.startswith("_judge_"):
-        assert returns in ("ff.verdict[]", "text", "record")
+        assert RAISES.search(body(file))
+        assert (does(CHANGES), does(LOCKS)) == ([], [])
     elif file.name.startswith("_lock_"):
-        assert re.search(r"\bfor (no key update|update|key share|share)\b", code)
-    elif file.name.startswith("_read_"):
-        assert not re.search(r"\b(insert|update|delete)\b", code)
+        assert LOCKS.search(body(file))
+        assert does(CHANGES) == []
+        assert not does(RAISES) or returns in {f"ff.{table}" for table in PARTITIONED | GLOBAL}
+    elif file.name.startswith(("_judge_", "_is_", "_read_")) or file.name.endswith("_problem"):
+        assert (does(CHANGES), does(LOCKS), does(RAISES)) == ([], [], [])
+        if file.name.startswith("_judge_"):
+            assert returns in ("ff.verdict[]", "record")
+        elif file.name.startswith("_is_"):
+            assert returns == "boolean"
+        elif file.name.endswith("_problem"):
+            assert returns in ("text", "text[]")
+    else:
+        header = " ".join(file.header)
+        assert "efuse" in header or "ff._refuse(" not in body(file)
+        assert "40001" in header or "raise exception" not in body(file) or file.name == "_refuse"
 
 
 @each(FUNCTIONS)
@@ -290,7 +329,7 @@ HOT = (
     "_read_claimed",
     "_fail_over_reclaim_limit",
     "_expire_leases",
-    "_judge_leases",
+    "_enforce_leases",
     "_lease_executions",
 )
 HOT_SETTINGS = {
@@ -441,7 +480,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
             # several rows are waited for in one place, in id order
             alone = file.name in (
                 "_reserve_keys",
-                "_lock_generation",
+                "_enter_generation",
                 "_raise_generation",
                 "_lock_execution",
                 "_lock_executions",
@@ -457,7 +496,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
                 "_make_gate",
                 "_lock_budget",
                 "revoke_api_token",
-                "_lock_budgets",
+                "_refresh_budgets",
                 "_declare_budget",
                 "_lock_subscription",
             )

@@ -38,7 +38,7 @@ def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> 
 
 
 _COMPLETE = "functions/execution/complete_executions.sql"
-_JUDGE = "functions/lease/_judge_leases.sql"
+_JUDGE = "functions/lease/_enforce_leases.sql"
 _LEASE = "functions/lease/_lease_executions.sql"
 _FRESH = "functions/execution/_claim_fresh.sql"
 _END = "shared/_end_executions.sql"
@@ -421,7 +421,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the cursor stands at the end of the snapshot",
-        "functions/event/_read_events.sql",
+        "functions/event/_deliver_events.sql",
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         (
@@ -431,27 +431,27 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an older generation is judged by the snapshot",
-        "functions/event/_read_events.sql",
+        "functions/event/_deliver_events.sql",
         "tests/events/test_generations.py::test_a_reader_goes_on_after_a_move[500-1000000]",
         ("v_is_old := v_generation < v_cursor.current;", "v_is_old := false;"),
     ),
     _mutant(
         "the first writer on another node goes on in the old generation",
-        "functions/event/_lock_generation.sql",
+        "functions/event/_enter_generation.sql",
         "tests/events/test_generations.py::"
         "test_the_first_on_another_node_raises_the_generation[writer]",
         ("if v_node_id = v_here then", "if true then"),
     ),
     _mutant(
         "a trim mark is compared without its generation",
-        "functions/event/_read_cursor.sql",
+        "functions/event/_parse_cursor.sql",
         "tests/events/test_generations.py::"
         "test_what_is_trimmed_in_an_old_generation_expires_only_cursors_before_it",
         ("(generation, last_xid) < (v_gone, v_gone_to)", "last_xid < v_gone_to"),
     ),
     _mutant(
         "a transaction without events expires the position of a subscription",
-        "functions/event/_read_cursor.sql",
+        "functions/event/_parse_cursor.sql",
         "tests/subscriptions/test_trimming.py::"
         "test_a_long_transaction_that_writes_no_event_expires_no_subscription",
         ("or not v_is_kept and exists (", "or exists ("),
@@ -630,7 +630,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a parent that has ended takes more children",
-        "functions/execution/_lock_parents.sql",
+        "functions/execution/_bind_to_parents.sql",
         "tests/sql/wait/test_children.py::test_a_parent_that_has_ended_takes_no_more_children",
         (" filter (where l.phase <> 'terminal')", ""),
     ),
@@ -642,7 +642,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an attempt is timed out after its parent ended it",
-        "functions/execution/_settle_overdue.sql",
+        "functions/execution/_settle_overdue_executions.sql",
         "tests/model/test_found.py::"
         "test_an_attempt_out_of_time_is_not_settled_after_its_parent_ended_it",
         ("      where x.phase = 'active');", "      where true);"),
@@ -895,14 +895,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/waitpoint/_close_waitpoints.sql",
         f"{_WAITPOINT}::test_a_suspension_that_nobody_can_end_any_more_times_out",
         (
-            """perform ff._time_out_unanswerable(
+            """perform ff._time_out_unanswerable_waits(
     p_partition_key, p_execution_id, p_waitpoint_ids, p_now);""",
             "null;",
         ),
     ),
     _mutant(
         "a signal by name answers an approval",
-        "functions/signal/_read_candidate.sql",
+        "functions/signal/_read_matching_signals.sql",
         f"{_APPROVE}::test_a_signal_by_name_never_answers_an_approval",
         (
             "= any (v_points) and x.closed_at is null and x.approval_id is null",
@@ -939,7 +939,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a signal by name answers several waitpoints",
-        "functions/signal/_read_candidate.sql",
+        "functions/signal/_read_matching_signals.sql",
         f"{_WAITPOINT}::test_a_signal_by_name_answers_one_of_several_waitpoints",
         ("w.key = g.name and w.turn = g.turn", "w.key = g.name"),
     ),
@@ -1077,7 +1077,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the general claim does not look whether there is room",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_ADMIT}::test_no_more_run_than_the_limit",
         (
             "elsif v_rooms[v_nth] <= (v_reserved[v_nth] <> v_row.id is true)::integer then",
@@ -1116,25 +1116,25 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "nothing is reserved for an execution that is refused again and again",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_an_execution_under_three_gates_starts_under_a_steady_load",
         ("::integer >= 5 then", "::integer >= 5000 then"),
     ),
     _mutant(
         "anybody gets a reserved slot",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_a_reserved_slot_goes_to_nobody_else",
         ("<= (v_reserved[v_nth] <> v_row.id is true)::integer", "<= 0"),
     ),
     _mutant(
         "slots are reserved above the awaited gate",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_only_slots_below_the_awaited_gate_are_reserved",
         ("if v_gate < v_refuser and not v_is_slow", "if v_gate <> v_refuser and not v_is_slow"),
     ),
     _mutant(
         "a reserved start goes to others",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_a_reserved_start_goes_to_nobody_else_and_the_rate_goes_on",
         (
             "v_starts[v_nth] <= (v_keeping[v_nth] <> v_row.id is true)::integer",
@@ -1143,7 +1143,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an execution that waits for a slot keeps no start",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_a_start_is_reserved_while_another_quota_has_no_slot",
         ("          v_keeping[v_nth] := v_row.id;", "          null;"),
     ),
@@ -1186,7 +1186,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim with a grant passes the limit of its lane",
-        "functions/quota/_check_admitted.sql",
+        "functions/quota/_admit_with_grant.sql",
         f"{_LANE}::test_a_grant_takes_a_slot_of_the_lane_or_is_refused",
         ("if v_gate is not null then", "if false then"),
     ),
