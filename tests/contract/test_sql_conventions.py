@@ -13,7 +13,7 @@ from flowfabric.db.inspection import in_partition
 from support.cases import for_each
 from support.citus_stand_in import Memory, StandIn
 
-from .sources import HEADER_FIELDS, PACKAGE, SqlFile, helpers, public_functions, sql_files
+from .sources import HEADER_FIELDS, PACKAGE, SQL, SqlFile, helpers, public_functions, sql_files
 from .tables import ACROSS, COORDINATOR, GLOBAL, ON_EVERY_NODE, PARTITIONED
 
 FUNCTIONS = sql_files("shared", "functions")
@@ -65,16 +65,69 @@ def test_only_helpers_and_the_clock_are_shared():
     assert shared - {file.name for file in HELPERS} == {"now"}
 
 
-def test_a_helper_is_shared_only_if_several_rooms_call_it():
-    """A helper that one noun uses stands beside it; one that a shared helper calls is shared."""
-    rooms = {file.name: set() for file in HELPERS}
-    for caller in FUNCTIONS:
-        for name in set(re.findall(r"\bff\.(_\w+)\(", caller.code)) - {caller.name}:
-            rooms[name].add(caller.room)
-    # by hand, and when the tables are distributed
-    assert [name for name, callers in rooms.items() if not callers] == ["_raise_generation"]
-    shared = {file.name for file in HELPERS if file.room == "shared"}
-    assert [name for name in shared if len(rooms[name]) < 2 and "shared" not in rooms[name]] == []
+README = (SQL / "README.md").read_text(encoding="utf-8")
+WORDS = {
+    word: noun
+    for noun, words in re.findall(
+        r"^\| (\w+) \| ([a-z, ]+) \|$",
+        README.partition("| noun | words |")[2].partition("\n\n")[0],
+        re.MULTILINE,
+    )
+    for word in words.split(", ")
+}
+NOUNS = {path.name: path.name for path in (SQL / "functions").iterdir()} | WORDS
+NAMED = re.compile(
+    rf"(?<=_)({'|'.join(sorted(NOUNS, key=len, reverse=True))})s?(?=_|$)",
+)
+CALLERS = {file.name: set() for file in HELPERS}
+for _file in FUNCTIONS:
+    for _name in set(CALLED.findall(_file.code)) & CALLERS.keys() - {_file.name}:
+        CALLERS[_name].add(_file.room)
+
+
+def room_of(name: str, callers: set[str]) -> str:
+    """The folder of a helper, by the rule of sql/README.md."""
+    if len(callers) == 1 and callers != {"shared"}:
+        return next(iter(callers))
+    named = NAMED.findall(name)
+    return NOUNS[named[-1]] if named else "shared"
+
+
+@pytest.mark.parametrize(
+    ("name", "callers", "room"),
+    [
+        ("_keep_result", {"execution"}, "execution"),
+        ("_reopen_edges", {"execution"}, "execution"),
+        ("_reopen_edges", {"execution", "lease"}, "flow"),
+        ("_resolve_edges", {"shared"}, "flow"),
+        ("_write_execution_audit", {"execution", "lease"}, "audit"),
+        ("_check_api_token", {"api_token", "worker"}, "api_token"),
+        ("_propagate_end", {"execution", "flow"}, "shared"),
+        ("_propagate_end", {"shared"}, "shared"),
+        ("_raise_generation", set(), "event"),
+    ],
+)
+def test_the_folder_of_a_helper_follows_from_its_callers_and_its_name(name, callers, room):
+    assert room_of(name, callers) == room
+
+
+@each(HELPERS)
+def test_a_helper_is_in_the_folder_that_the_readme_names(file):
+    callers = CALLERS[file.name]
+    room = room_of(file.name, callers)
+    assert file.room == room, f"called from {sorted(callers)}, so it belongs in {room}"
+
+
+def test_every_helper_is_called_except_one_for_moved_partitions():
+    """It is called by hand, and when the tables are distributed."""
+    assert [name for name, callers in CALLERS.items() if not callers] == ["_raise_generation"]
+
+
+def test_every_word_that_names_a_noun_places_a_helper():
+    assert WORDS.keys() & NOUNS.values() == set()
+    assert set(WORDS.values()) <= {file.room for file in PUBLIC}
+    by_name = [name for name, rooms in CALLERS.items() if len(rooms) != 1 or rooms == {"shared"}]
+    assert WORDS.keys() <= {named[-1] for name in by_name if (named := NAMED.findall(name))}
 
 
 CHANGES = re.compile(
