@@ -27,7 +27,7 @@ def test_every_function_that_ends_a_lease_gives_its_slots_back():
         "_end_executions",
         "_expire_leases",
         "_interrupt_executions",
-        "_settle_overdue",
+        "_settle_overdue_executions",
         "complete_executions",
         "fail_executions",
         "revoke_lease",
@@ -45,7 +45,7 @@ def test_every_function_that_leases_admits_first():
     }
     assert leasing == {"_lease_executions", "_claim_fresh"}
     assert calling("_take_slots") == {"_claim_fresh"}
-    admitting = calling("_check_admitted") | calling("_admit_candidates")
+    admitting = calling("_admit_with_grant") | calling("_admit_to_gates")
     assert calling("_lease_executions") <= admitting
 
 
@@ -57,7 +57,7 @@ def test_few_functions_lock_gates():
     }
     assert locking == {"_lock_gates", "_lock_quota_gates"}
     lock_first = {
-        "_admit_candidates",
+        "_admit_to_gates",
         "_fold_releases",
         "_park_more",
         "balance_gates",
@@ -78,10 +78,10 @@ def test_few_functions_lock_gates():
 
 def test_a_claim_reads_budgets_and_never_locks_them():
     for name in (
-        "_admit_candidates",
+        "_admit_to_gates",
         "_fold_releases",
         "_park_more",
-        "_park_refused",
+        "_park_in_lines",
         "_take_slots",
     ):
         assert not re.search(r"ff\.budget\b[^;]*?\bfor (no key )?(update|share)", FUNCTIONS[name])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -12,7 +13,7 @@ from flowfabric.db.inspection import in_partition
 from support.cases import for_each
 from support.citus_stand_in import Memory, StandIn
 
-from .sources import HEADER_FIELDS, PACKAGE, SqlFile, helpers, public_functions, sql_files
+from .sources import HEADER_FIELDS, PACKAGE, SQL, SqlFile, helpers, public_functions, sql_files
 from .tables import ACROSS, COORDINATOR, GLOBAL, ON_EVERY_NODE, PARTITIONED
 
 FUNCTIONS = sql_files("shared", "functions")
@@ -21,6 +22,10 @@ HELPERS = helpers()
 VIEWS = sql_files("views")
 LIBRARY = (*FUNCTIONS, *VIEWS)
 EVERY = (*LIBRARY, *sql_files("schema"))
+FORMS = {file.name: [] for file in FUNCTIONS}
+for _file in FUNCTIONS:
+    FORMS[_file.name].append(_file)
+CALLED = re.compile(r"\bff\.(\w+)\(")
 
 
 def each(files):
@@ -60,36 +65,123 @@ def test_only_helpers_and_the_clock_are_shared():
     assert shared - {file.name for file in HELPERS} == {"now"}
 
 
-def test_a_helper_is_shared_only_if_several_rooms_call_it():
-    """A helper that one noun uses stands beside it; one that a shared helper calls is shared."""
-    rooms = {file.name: set() for file in HELPERS}
-    for caller in FUNCTIONS:
-        for name in set(re.findall(r"\bff\.(_\w+)\(", caller.code)) - {caller.name}:
-            rooms[name].add(caller.room)
-    # by hand, and when the tables are distributed
-    assert [name for name, callers in rooms.items() if not callers] == ["_raise_generation"]
-    shared = {file.name for file in HELPERS if file.room == "shared"}
-    assert [name for name in shared if len(rooms[name]) < 2 and "shared" not in rooms[name]] == []
+README = (SQL / "README.md").read_text(encoding="utf-8")
+WORDS = {
+    word: noun
+    for noun, words in re.findall(
+        r"^\| (\w+) \| ([a-z, ]+) \|$",
+        README.partition("| noun | words |")[2].partition("\n\n")[0],
+        re.MULTILINE,
+    )
+    for word in words.split(", ")
+}
+NOUNS = {path.name: path.name for path in (SQL / "functions").iterdir()} | WORDS
+NAMED = re.compile(
+    rf"(?<=_)({'|'.join(sorted(NOUNS, key=len, reverse=True))})s?(?=_|$)",
+)
+CALLERS = {file.name: set() for file in HELPERS}
+for _file in FUNCTIONS:
+    for _name in set(CALLED.findall(_file.code)) & CALLERS.keys() - {_file.name}:
+        CALLERS[_name].add(_file.room)
+
+
+def room_of(name: str, callers: set[str]) -> str:
+    """The folder of a helper, by the rule of sql/README.md."""
+    if len(callers) == 1 and callers != {"shared"}:
+        return next(iter(callers))
+    named = NAMED.findall(name)
+    return NOUNS[named[-1]] if named else "shared"
+
+
+@pytest.mark.parametrize(
+    ("name", "callers", "room"),
+    [
+        ("_keep_result", {"execution"}, "execution"),
+        ("_reopen_edges", {"execution"}, "execution"),
+        ("_reopen_edges", {"execution", "lease"}, "flow"),
+        ("_resolve_edges", {"shared"}, "flow"),
+        ("_write_execution_audit", {"execution", "lease"}, "audit"),
+        ("_check_api_token", {"api_token", "worker"}, "api_token"),
+        ("_propagate_end", {"execution", "flow"}, "shared"),
+        ("_propagate_end", {"shared"}, "shared"),
+        ("_raise_generation", set(), "event"),
+    ],
+)
+def test_the_folder_of_a_helper_follows_from_its_callers_and_its_name(name, callers, room):
+    assert room_of(name, callers) == room
+
+
+@each(HELPERS)
+def test_a_helper_is_in_the_folder_that_the_readme_names(file):
+    callers = CALLERS[file.name]
+    room = room_of(file.name, callers)
+    assert file.room == room, f"called from {sorted(callers)}, so it belongs in {room}"
+
+
+def test_every_helper_is_called_except_one_for_moved_partitions():
+    """It is called by hand, and when the tables are distributed."""
+    assert [name for name, callers in CALLERS.items() if not callers] == ["_raise_generation"]
+
+
+def test_every_word_that_names_a_noun_places_a_helper():
+    assert WORDS.keys() & NOUNS.values() == set()
+    assert set(WORDS.values()) <= {file.room for file in PUBLIC}
+    by_name = [name for name, rooms in CALLERS.items() if len(rooms) != 1 or rooms == {"shared"}]
+    assert WORDS.keys() <= {named[-1] for name in by_name if (named := NAMED.findall(name))}
+
+
+CHANGES = re.compile(
+    r"\b(?:insert\s+into|update\s+(?:only\s+)?ff\.|delete\s+from|merge\s+into|truncate)\b"
+)
+LOCKS = re.compile(
+    r"\bfor (?:no key update|update|key share|share)\b|\bpg_(?:try_)?advisory_|\block table\b"
+)
+RAISES = re.compile(r"\bff\._refuse\(|\braise\b")
+
+
+@cache
+def reached_by(name: str) -> tuple[SqlFile, ...]:
+    """The function and all that it calls, directly or not, in both forms."""
+    seen = {name}
+    files = []
+    ahead = [name]
+    while ahead:
+        for file in FORMS[ahead.pop()]:
+            files.append(file)
+            new = {called for called in CALLED.findall(file.code) if called in FORMS} - seen
+            seen |= new
+            ahead += new
+    return tuple(files)
 
 
 @each(HELPERS)
 def test_the_verb_of_a_helper_says_what_it_does(file):
-    """The verbs are explained in sql/README.md."""
+    """The verbs are explained in sql/README.md. They hold for all that the helper calls."""
     returns = re.search(r"\breturns ([\w.]+(?:\[\])?)", file.code)[1]
-    code = body(file)
+
+    def does(action):
+        return [part.name for part in reached_by(file.name) if action.search(body(part))]
+
     if file.name.startswith("_check_"):
         assert returns == "void"
-        assert "ff._refuse(" in code
-    elif file.name.startswith("_is_"):
-        assert returns == "boolean"
-    elif file.name.endswith("_problem"):
-        assert returns in ("text", "text[]")
-    elif file.name.startswith("_judge_"):
-        assert returns in ("ff.verdict[]", "text", "record")
+        assert RAISES.search(body(file))
+        assert (does(CHANGES), does(LOCKS)) == ([], [])
     elif file.name.startswith("_lock_"):
-        assert re.search(r"\bfor (no key update|update|key share|share)\b", code)
-    elif file.name.startswith("_read_"):
-        assert not re.search(r"\b(insert|update|delete)\b", code)
+        assert LOCKS.search(body(file))
+        assert does(CHANGES) == []
+        assert not does(RAISES) or returns in {f"ff.{table}" for table in PARTITIONED | GLOBAL}
+    elif file.name.startswith(("_judge_", "_is_", "_read_")) or file.name.endswith("_problem"):
+        assert (does(CHANGES), does(LOCKS), does(RAISES)) == ([], [], [])
+        if file.name.startswith("_judge_"):
+            assert returns in ("ff.verdict[]", "record")
+        elif file.name.startswith("_is_"):
+            assert returns == "boolean"
+        elif file.name.endswith("_problem"):
+            assert returns in ("text", "text[]")
+    else:
+        header = " ".join(file.header)
+        assert "efuse" in header or "ff._refuse(" not in body(file)
+        assert "40001" in header or "raise exception" not in body(file) or file.name == "_refuse"
 
 
 @each(FUNCTIONS)
@@ -290,7 +382,7 @@ HOT = (
     "_read_claimed",
     "_fail_over_reclaim_limit",
     "_expire_leases",
-    "_judge_leases",
+    "_enforce_leases",
     "_lease_executions",
 )
 HOT_SETTINGS = {
@@ -441,7 +533,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
             # several rows are waited for in one place, in id order
             alone = file.name in (
                 "_reserve_keys",
-                "_lock_generation",
+                "_enter_generation",
                 "_raise_generation",
                 "_lock_execution",
                 "_lock_executions",
@@ -457,7 +549,7 @@ def test_rows_are_never_awaited_in_a_batch(file):
                 "_make_gate",
                 "_lock_budget",
                 "revoke_api_token",
-                "_lock_budgets",
+                "_refresh_budgets",
                 "_declare_budget",
                 "_lock_subscription",
             )

@@ -146,7 +146,7 @@ def test_all_movers_are_recognised():
         "_escalate_suspensions",
         "_expire_leases",
         "_lease_executions",
-        "_park_refused",
+        "_park_in_lines",
         "_pause_members",
         "_resolve_edges",
         "_write_replays",
@@ -156,7 +156,7 @@ def test_all_movers_are_recognised():
         "block_execution_for_admission",
         "change_priority",
         "complete_executions",
-        "_settle_overdue",
+        "_settle_overdue_executions",
         "fail_executions",
         "promote_delayed",
         "revoke_lease",
@@ -187,7 +187,7 @@ async def test_the_moves_of_a_header_are_made_and_all_are_named(catalogue, file:
     for part in (file, *helpers_of(file)):
         # What is leased is what the caller found open: a grant is for one of the moves only.
         # A refused grant rolls back: it puts nobody into line.
-        narrowed = part.name in ("_lease_executions", "_park_refused") and file.room == "grant"
+        narrowed = part.name in ("_lease_executions", "_park_in_lines") and file.room == "grant"
         for cause in causes_written(part):
             numbers = {row["number"] for row in rows if row["cause"] == cause}
             assert narrowed or numbers & named, f"the header does not name {cause} ({numbers})"

@@ -44,7 +44,7 @@ returns void
 language plpgsql
 as $$
 declare
-  v_generation constant integer := ff._lock_generation(p_partition);
+  v_generation constant integer := ff._enter_generation(p_partition);
 begin
   with moved as (
     insert into t.execution as x (execution_id, name, version)

@@ -459,7 +459,7 @@ def test_public_functions_of_a_partition_are_delegated_and_no_others():
     found = citus.functions(package_source().library(distributed=True))
 
     assert found["claim_executions"] is found["read_events"] is found["submit_json"] is True
-    assert found["list_lanes"] is found["register_routes"] is found["_judge_leases"] is False
+    assert found["list_lanes"] is found["register_routes"] is found["_enforce_leases"] is False
     assert set(found) >= citus.FORCED_FUNCTIONS
     assert all(found[name] for name in citus.FORCED_FUNCTIONS)
 

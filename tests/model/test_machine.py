@@ -312,7 +312,7 @@ def test_limits_do_what_the_model_says_for_long(bench, sized):
 # its place.
 MUTANTS = {
     "no check of the epoch": (
-        "_judge_leases",
+        "_enforce_leases",
         "when s.epoch <> s.row_epoch or s.attempt_id <> s.row_attempt_id",
         "when s.attempt_id <> s.row_attempt_id",
     ),
@@ -323,7 +323,7 @@ MUTANTS = {
     ),
     "one retry too many": ("_retry_delay", "p_retry_count >=", "p_retry_count >"),
     "one reclaim too many": (
-        "_judge_reclaim",
+        "_prepare_reclaim",
         "e.reclaim_count - e.company_count >= e.max_reclaims",
         "e.reclaim_count - e.company_count > e.max_reclaims",
     ),
@@ -414,7 +414,7 @@ MUTANTS = {
         "if false then",
     ),
     "a gate admits one too many": (
-        "_admit_candidates",
+        "_admit_to_gates",
         "v_rooms[v_nth] <= (v_reserved",
         "v_rooms[v_nth] < (v_reserved",
     ),

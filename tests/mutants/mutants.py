@@ -38,10 +38,10 @@ def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> 
 
 
 _COMPLETE = "functions/execution/complete_executions.sql"
-_JUDGE = "functions/lease/_judge_leases.sql"
-_LEASE = "functions/lease/_lease_executions.sql"
+_JUDGE = "functions/lease/_enforce_leases.sql"
+_LEASE = "functions/execution/_lease_executions.sql"
 _FRESH = "functions/execution/_claim_fresh.sql"
-_END = "shared/_end_executions.sql"
+_END = "functions/execution/_end_executions.sql"
 _RESOLVE = "functions/flow/_resolve_edges.sql"
 _GRAPHS = "tests/flows/test_random_graphs.py"
 _RESOLUTION = "tests/sql/flow/test_resolution.py"
@@ -245,7 +245,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim takes from a lane that is closed",
-        "functions/execution/_read_covered_routes.sql",
+        "functions/lane/_read_covered_routes.sql",
         "tests/sql/execution/test_claim_executions.py::test_the_state_of_the_lane_decides",
         (
             "\n        and (l.state in ('active', 'draining') or l.resumes_at <= p_now)\n"
@@ -396,13 +396,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an operator of one namespace reaches another",
-        "shared/_lock_execution.sql",
+        "functions/execution/_lock_execution.sql",
         "tests/sql/execution/test_cancel_execution.py::test_a_foreign_namespace_finds_nothing",
         ("and case when p_namespace is null then true else e.namespace = p_namespace end", ""),
     ),
     _mutant(
         "the row is read before it is locked",
-        "shared/_lock_execution.sql",
+        "functions/execution/_lock_execution.sql",
         "tests/races/test_operators.py::"
         "test_the_second_waits_and_sees_what_the_first_did[complete-cancel]",
         (
@@ -421,7 +421,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the cursor stands at the end of the snapshot",
-        "functions/event/_read_events.sql",
+        "functions/event/_deliver_events.sql",
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         (
@@ -431,27 +431,27 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an older generation is judged by the snapshot",
-        "functions/event/_read_events.sql",
+        "functions/event/_deliver_events.sql",
         "tests/events/test_generations.py::test_a_reader_goes_on_after_a_move[500-1000000]",
         ("v_is_old := v_generation < v_cursor.current;", "v_is_old := false;"),
     ),
     _mutant(
         "the first writer on another node goes on in the old generation",
-        "functions/event/_lock_generation.sql",
+        "functions/event/_enter_generation.sql",
         "tests/events/test_generations.py::"
         "test_the_first_on_another_node_raises_the_generation[writer]",
         ("if v_node_id = v_here then", "if true then"),
     ),
     _mutant(
         "a trim mark is compared without its generation",
-        "functions/event/_read_cursor.sql",
+        "functions/event/_parse_cursor.sql",
         "tests/events/test_generations.py::"
         "test_what_is_trimmed_in_an_old_generation_expires_only_cursors_before_it",
         ("(generation, last_xid) < (v_gone, v_gone_to)", "last_xid < v_gone_to"),
     ),
     _mutant(
         "a transaction without events expires the position of a subscription",
-        "functions/event/_read_cursor.sql",
+        "functions/event/_parse_cursor.sql",
         "tests/subscriptions/test_trimming.py::"
         "test_a_long_transaction_that_writes_no_event_expires_no_subscription",
         ("or not v_is_kept and exists (", "or exists ("),
@@ -485,7 +485,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an item lends its body to another with its id",
-        "shared/_store_executions.sql",
+        "functions/execution/_store_executions.sql",
         "tests/sql/execution/test_submit_executions.py",
         (" and i.n <> all (seconds)", ""),
     ),
@@ -521,7 +521,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Code versions
     _mutant(
         "every worker claims what another version began",
-        "functions/execution/_read_covered_routes.sql",
+        "functions/lane/_read_covered_routes.sql",
         f"{VERSIONS}::test_only_workers_that_serve_the_version_claim_it_from_then_on",
         (
             "x.task = any (p_tasks) and x.namespace = p_namespace and x.code_version is null",
@@ -530,7 +530,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a worker that comes back does not end the takeover",
-        "functions/execution/_read_unserved.sql",
+        "functions/lane/_read_unserved.sql",
         f"{VERSIONS}::test_a_worker_that_comes_back_ends_the_takeover_at_once",
         ("w.liveness_ttl > p_now", "w.liveness_ttl > p_now + interval '1 day'"),
     ),
@@ -542,7 +542,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an execution without steps belongs to a version",
-        "functions/step/_move_to_versions.sql",
+        "shared/_move_to_versions.sql",
         f"{VERSIONS}::test_a_step_that_is_not_recorded_moves_nothing",
         ("(u.version is not null) = exists (", "(u.version is not null) or exists ("),
     ),
@@ -623,14 +623,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a waiter that ends leaves its waits behind",
-        "shared/_end_executions.sql",
+        "functions/execution/_end_executions.sql",
         "tests/sql/wait/test_wait_for_runs.py::"
         "test_a_waiter_that_is_cancelled_leaves_no_wait_behind",
         ("if v_idlers is not null then", "if false then"),
     ),
     _mutant(
         "a parent that has ended takes more children",
-        "functions/execution/_lock_parents.sql",
+        "functions/execution/_bind_to_parents.sql",
         "tests/sql/wait/test_children.py::test_a_parent_that_has_ended_takes_no_more_children",
         (" filter (where l.phase <> 'terminal')", ""),
     ),
@@ -642,7 +642,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an attempt is timed out after its parent ended it",
-        "functions/execution/_settle_overdue.sql",
+        "functions/execution/_settle_overdue_executions.sql",
         "tests/model/test_found.py::"
         "test_an_attempt_out_of_time_is_not_settled_after_its_parent_ended_it",
         ("      where x.phase = 'active');", "      where true);"),
@@ -689,13 +689,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an end of a replayed execution takes the hook of its first end",
-        "shared/_submit_hooks.sql",
+        "functions/execution/_submit_hooks.sql",
         "tests/sql/hook/test_hook_functions.py::test_every_end_of_a_replayed_execution_has_its_own_hook",
         ("d.execution_id, d.replay_count, h.name)", "d.execution_id, 0, h.name)"),
     ),
     _mutant(
         "the end of a hook calls hooks",
-        "shared/_submit_hooks.sql",
+        "functions/execution/_submit_hooks.sql",
         "tests/sql/hook/test_hook_functions.py::test_the_end_of_a_hook_calls_no_hooks",
         ("      where not exists (\n", "      where true or not exists (\n"),
     ),
@@ -805,7 +805,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a replay leaves closed what its end had closed",
-        "functions/flow/_reopen_edges.sql",
+        "functions/execution/_reopen_edges.sql",
         f"{_REPLAY}::test_a_chain_of_skipped_members_is_replayed_to_its_end",
         (
             "resolution = 'unsatisfied', outcome = null, resolved_at = null\n"
@@ -895,14 +895,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/waitpoint/_close_waitpoints.sql",
         f"{_WAITPOINT}::test_a_suspension_that_nobody_can_end_any_more_times_out",
         (
-            """perform ff._time_out_unanswerable(
+            """perform ff._time_out_unanswerable_waits(
     p_partition_key, p_execution_id, p_waitpoint_ids, p_now);""",
             "null;",
         ),
     ),
     _mutant(
         "a signal by name answers an approval",
-        "functions/signal/_read_candidate.sql",
+        "functions/signal/_read_matching_signals.sql",
         f"{_APPROVE}::test_a_signal_by_name_never_answers_an_approval",
         (
             "= any (v_points) and x.closed_at is null and x.approval_id is null",
@@ -939,7 +939,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a signal by name answers several waitpoints",
-        "functions/signal/_read_candidate.sql",
+        "functions/signal/_read_matching_signals.sql",
         f"{_WAITPOINT}::test_a_signal_by_name_answers_one_of_several_waitpoints",
         ("w.key = g.name and w.turn = g.turn", "w.key = g.name"),
     ),
@@ -1065,19 +1065,19 @@ MUTANTS: tuple[Mutant, ...] = (
     # Limits
     _mutant(
         "a claim does not look whether there is room",
-        "functions/quota/_take_slots.sql",
+        "functions/execution/_take_slots.sql",
         f"{_ADMIT}::test_no_more_run_than_the_limit",
         ("where k.running > coalesce(k.max_running, 1000)", "where false"),
     ),
     _mutant(
         "a claim that finds no room keeps the slots",
-        "functions/quota/_take_slots.sql",
+        "functions/execution/_take_slots.sql",
         f"{_ADMIT}::test_no_more_run_than_the_limit",
         ("set running = g.running - t.asked", "set running = g.running"),
     ),
     _mutant(
         "the general claim does not look whether there is room",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_ADMIT}::test_no_more_run_than_the_limit",
         (
             "elsif v_rooms[v_nth] <= (v_reserved[v_nth] <> v_row.id is true)::integer then",
@@ -1116,25 +1116,25 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "nothing is reserved for an execution that is refused again and again",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_an_execution_under_three_gates_starts_under_a_steady_load",
         ("::integer >= 5 then", "::integer >= 5000 then"),
     ),
     _mutant(
         "anybody gets a reserved slot",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_a_reserved_slot_goes_to_nobody_else",
         ("<= (v_reserved[v_nth] <> v_row.id is true)::integer", "<= 0"),
     ),
     _mutant(
         "slots are reserved above the awaited gate",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_only_slots_below_the_awaited_gate_are_reserved",
         ("if v_gate < v_refuser and not v_is_slow", "if v_gate <> v_refuser and not v_is_slow"),
     ),
     _mutant(
         "a reserved start goes to others",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_a_reserved_start_goes_to_nobody_else_and_the_rate_goes_on",
         (
             "v_starts[v_nth] <= (v_keeping[v_nth] <> v_row.id is true)::integer",
@@ -1143,13 +1143,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "an execution that waits for a slot keeps no start",
-        "functions/quota/_admit_candidates.sql",
+        "functions/quota/_admit_to_gates.sql",
         f"{_RESERVE}::test_a_start_is_reserved_while_another_quota_has_no_slot",
         ("          v_keeping[v_nth] := v_row.id;", "          null;"),
     ),
     _mutant(
         "a quota refuses by the share of one partition",
-        "shared/_judge_gates.sql",
+        "functions/quota/_judge_gates.sql",
         "tests/partitions/test_shares.py::test_a_quota_refuses_only_if_no_partition_has_room",
         (
             "if ff._is_used_up(\n           p_partition_key, v_refusing[v_nth], "
@@ -1165,13 +1165,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a missing gate lets first attempts start",
-        "functions/quota/_take_slots.sql",
+        "functions/execution/_take_slots.sql",
         f"{_CLOSED}::test_a_first_attempt_that_cannot_be_judged_does_not_start",
         ("or v_locked <> v_quotas", "or false"),
     ),
     _mutant(
         "a missing budget lets executions start",
-        "functions/quota/_take_slots.sql",
+        "functions/execution/_take_slots.sql",
         f"{_CLOSED}::test_a_first_attempt_that_cannot_be_judged_does_not_start",
         (
             "and not b.is_shut)\n     < cardinality(p_gate_ids) - v_quotas then",
@@ -1186,13 +1186,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a claim with a grant passes the limit of its lane",
-        "functions/quota/_check_admitted.sql",
+        "functions/grant/_admit_with_grant.sql",
         f"{_LANE}::test_a_grant_takes_a_slot_of_the_lane_or_is_refused",
         ("if v_gate is not null then", "if false then"),
     ),
     _mutant(
         "weights change no turns",
-        "shared/_order_fairly.sql",
+        "functions/execution/_order_fairly.sql",
         f"{_LANE}::test_a_key_with_a_weight_gets_more_turns",
         ("/ coalesce(v_group.weight, 1)", ""),
     ),
@@ -1219,7 +1219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "what a hard limit refused does not count",
-        "shared/_shut_budget.sql",
+        "functions/budget/_shut_budget.sql",
         "tests/sql/budget/test_budgets.py::test_what_is_refused_shuts_the_budget",
         ("d.usage::numeric + d.refused", "d.usage::numeric"),
     ),

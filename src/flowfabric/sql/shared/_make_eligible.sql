@@ -22,7 +22,7 @@ set jit = off
 as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_route      bigint;
 begin
   v_route := (

@@ -24,7 +24,7 @@ set jit = off
 as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_until      constant timestamptz := case when p_delay > interval '0' then p_now + p_delay end;
   v_routes     bigint[];
 begin

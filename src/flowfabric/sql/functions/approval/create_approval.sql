@@ -63,7 +63,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', v_problem[1], 'problem', v_problem[2]));
   end if;
-  v_verdict := (ff._judge_leases(
+  v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, null, array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], true))[1];
   if v_verdict.word <> 'held' then
@@ -78,7 +78,7 @@ begin
     return;
   end if;
   v_now := ff.now();
-  v_kid := ff._read_signing_key();
+  v_kid := ff._require_token_key();
   insert into ff.approval (
     partition_key, execution_id, approval_id, question, details, details_encoding, need_count,
     deny_count, created_at)

@@ -112,7 +112,7 @@ begin
         'must be given: %s approvals ask %s: %s', cardinality(v_approvals), v_approver,
         array_to_string(v_approvals, ', '))));
   end if;
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
   v_xid := pg_current_xact_id();
   -- Repeat this if the approver answers with the token at the same moment.
   loop
@@ -156,7 +156,7 @@ begin
   end loop;
   perform ff._notice_signals(p_partition_key, array[p_execution_id], v_now);
   effect := 'buffered';
-  if cardinality(ff._wake_ready(p_partition_key, array[p_execution_id], v_now)) > 0 then
+  if cardinality(ff._wake_ready_suspensions(p_partition_key, array[p_execution_id], v_now)) > 0 then
     effect := 'woken';
     update ff.signal g set effect = 'woken'
     where g.partition_key = p_partition_key and g.execution_id = p_execution_id

@@ -35,7 +35,7 @@ begin
                        jsonb_build_object('field', v_problem[1], 'problem', v_problem[2]));
   end if;
   v_budget := ff._lock_budget(p_namespace, p_budget, coalesce(p_key, ''));
-  perform ff._lock_budgets(array[v_budget.budget_id]);
+  perform ff._refresh_budgets(array[v_budget.budget_id]);
   v_now := ff.now();
   v_answer := ff._charge_budgets(
     array[v_budget.budget_id], v_usage, p_dedup_key, p_execution_id, v_now);

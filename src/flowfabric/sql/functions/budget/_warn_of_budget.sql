@@ -12,7 +12,7 @@ language plpgsql
 as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
 begin
   with warned as (
     update ff.execution e set

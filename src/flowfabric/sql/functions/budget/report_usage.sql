@@ -69,7 +69,7 @@ begin
       array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
       array_lower(p_usages, 1), array_ndims(p_usages),
       array_lower(p_dedup_keys, 1), array_ndims(p_dedup_keys)]);
-  v_judged := ff._judge_leases(
+  v_judged := ff._enforce_leases(
     p_partition_key, p_namespace, 'release', p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
     p_wait);
   v_budgets := array(
@@ -81,7 +81,7 @@ begin
     cross join lateral unnest(x.budget_ids) b(id)
     where j.word = 'held'
     order by b.id);
-  perform ff._lock_budgets(v_budgets);
+  perform ff._refresh_budgets(v_budgets);
   v_now := ff.now();
   foreach v_verdict in array v_judged loop
     item := v_verdict.item;

@@ -21,6 +21,6 @@ begin
   if v_node_id = ff._node_id() then
     return v_generation;
   end if;
-  return ff._lock_generation(p_partition_key);
+  return ff._enter_generation(p_partition_key);
 end;
 $$;

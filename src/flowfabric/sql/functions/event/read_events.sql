@@ -65,7 +65,8 @@ begin
   select e.event_id, e.execution_id, e.version, e.kind, e.occurred_at, e.attempt_index, e.lease_id,
          e.epoch, e.worker_instance_id, e.outcome, e.flow_id, e.namespace, e.lane, e.task,
          e.instance_tag, e.actor, e.detail, e.next_cursor, e.has_more
-  from ff._read_events(p_partition_key, p_namespace, p_cursor, p_limit, p_kinds, p_lanes, p_tasks,
-                       p_execution_ids, p_instance_tags) e;
+  from ff._deliver_events(
+    p_partition_key, p_namespace, p_cursor, p_limit, p_kinds, p_lanes, p_tasks, p_execution_ids,
+    p_instance_tags) e;
 end;
 $$;

@@ -14,7 +14,7 @@
 --    are locked one by one. So the call leaves at most twice p_limit rows locked, not counting the
 --    rows that it puts into line.
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
---    picked rows under quotas or budgets are admitted, or put into line (_admit_candidates).
+--    picked rows under quotas or budgets are admitted, or put into line (_admit_to_gates).
 --    When a gate refuses a row, up to 1 000 more rows of this gate and of other full gates are put
 --    into line (_park_more), and later rounds skip the rows of these gates. If a gate has free
 --    slots and only its rate has no room, rows that resume their attempt are not skipped.
@@ -167,7 +167,7 @@ begin
         p_partition_key, v_round.picked, p_limited, p_lane_gates) or v_round.is_gated;
     end if;
     if v_round.is_gated and v_round.picked <> '{}' then
-      v_admission := ff._admit_candidates(
+      v_admission := ff._admit_to_gates(
         p_partition_key, v_round.picked, v_picked, v_gates, v_now);
       v_gates := v_admission.held;
       v_round.picked := v_admission.admitted;
@@ -215,7 +215,7 @@ begin
         where e.partition_key = p_partition_key and e.execution_id = u.id
         offset 0) x
       where x.deadline_at <= v_now);
-    perform ff._settle_overdue(p_partition_key, v_left, null, v_now);
+    perform ff._settle_overdue_executions(p_partition_key, v_left, null, v_now);
     perform ff._fail_over_reclaim_limit(p_partition_key, v_capped, v_now);
     -- Picked rows may be children of the ended executions, and may have ended with them.
     v_left := v_picked;

@@ -1,6 +1,6 @@
 -- Check that the parents of new executions exist. The verdict on an execution is parent_ended if
 -- its parent does not exist in this namespace, for example because the parent was trimmed. The
--- parent must have been stored by an earlier call. ff._lock_parents checks whether a parent has
+-- parent must have been stored by an earlier call. ff._bind_to_parents checks whether a parent has
 -- ended.
 drop function if exists ff._judge_parents;
 create function ff._judge_parents(

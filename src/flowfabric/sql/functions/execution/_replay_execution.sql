@@ -95,7 +95,7 @@ begin
   perform ff._write_replays(
     p_partition_key, array[p_row.execution_id], true, v_now, p_actor, v_detail || p_detail);
   if v_ids is not null then
-    perform ff._copy_results_to_payloads(p_partition_key, v_ids, v_groups, v_now);
+    perform ff._copy_results_to_members(p_partition_key, v_ids, v_groups, v_now);
   end if;
   select e.public_state into v_state from ff.execution e
   where e.partition_key = p_partition_key and e.execution_id = p_row.execution_id;

@@ -1,4 +1,5 @@
--- Find the newest executions that match a filter, reading a bounded number of rows.
+-- Find the newest executions that match a filter, reading a bounded number of rows. Refuse the call
+-- if the states, the tags or the cursor are not valid.
 --
 -- The filter decides which index is used. A key and a parent have indexes of their own. States that
 -- need attention (delayed, failed, cancelled …) share one index, which is read for one state after

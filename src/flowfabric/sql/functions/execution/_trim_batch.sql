@@ -99,7 +99,7 @@ begin
     next_after := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
   end if;
 
-  v_locked := ff._lock_flows_to_trim(p_partition_key, v_locked, v_now);
+  v_locked := ff._mark_trimmed_flows(p_partition_key, v_locked, v_now);
   if cardinality(v_locked) > 0 then
     perform ff._delete_executions(p_partition_key, v_locked, p_event_floor, v_now);
   end if;

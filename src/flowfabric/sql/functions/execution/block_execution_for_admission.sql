@@ -77,7 +77,7 @@ begin
   v_now := ff.now();
   v_now := greatest(v_now, v_row.transitioned_at);
   v_xid := pg_current_xact_id();
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
   with blocked as (
     update ff.execution e set
       eligibility = v_to,

@@ -73,8 +73,9 @@ begin
                      when 3 then 'fence_required' else 'partial_fence_triple' end,
         'hint', 'give lease_id, epoch and attempt_id, or cancel as operator_override'));
     end if;
-    v_verdict := (ff._judge_leases(p_partition_key, p_namespace, 'cancel', array[p_execution_id],
-                                   array[p_lease_id], array[p_epoch], array[p_attempt_id], false))[1];
+    v_verdict := (ff._enforce_leases(
+      p_partition_key, p_namespace, 'cancel', array[p_execution_id], array[p_lease_id],
+      array[p_epoch], array[p_attempt_id], false))[1];
     if v_verdict.word <> 'held' then
       -- Read the row again: the lease may have been marked expired. If the holder of a cancelled
       -- lease calls again after a replay, it gets `cancelled` again.

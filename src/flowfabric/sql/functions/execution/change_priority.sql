@@ -57,7 +57,7 @@ begin
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
   v_change := jsonb_build_object('old_priority', 9000 - v_row.rank, 'new_priority', 9000 - v_rank);
   with changed as (
     update ff.execution e set

@@ -205,7 +205,7 @@ begin
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
         v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id, coalesce(p_reports_starts, false),
-        case when v_is_raised then ff._lock_generation(p_partition_key) else 0 end,
+        case when v_is_raised then ff._enter_generation(p_partition_key) else 0 end,
         v_lane_gates[1]);
       if v_fresh.execution_ids is not null then
         perform ff._write_claim_slot(

@@ -93,7 +93,7 @@ begin
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
     -- If two items are for the same execution, only the first counts, even if it is refused.
@@ -237,7 +237,7 @@ begin
 
   v_rest := array(
     select n from generate_subscripts(p_execution_ids, 1) n where n <> all (coalesce(v_done, '{}')));
-  v_judged := ff._judge_leases(
+  v_judged := ff._enforce_leases(
     p_partition_key, p_namespace, 'complete',
     array(select p_execution_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
     array(select coalesce(p_lease_ids[n], p_lease_id)
@@ -346,7 +346,7 @@ begin
   end if;
   v_now := ff.now();
   v_xid := pg_current_xact_id();
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
   if (select count(distinct u.id) from unnest(p_execution_ids) u(id))
      < cardinality(p_execution_ids) then
     -- If two items are for the same execution, only the first counts, even if it is refused.
@@ -493,7 +493,7 @@ begin
 
   v_rest := array(
     select n from generate_subscripts(p_execution_ids, 1) n where n <> all (coalesce(v_done, '{}')));
-  v_judged := ff._judge_leases(
+  v_judged := ff._enforce_leases(
     p_partition_key, p_namespace, 'complete',
     array(select p_execution_ids[n] from unnest(v_rest) with ordinality r(n, o) order by o),
     array(select coalesce(p_lease_ids[n], p_lease_id)

@@ -51,7 +51,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'payload_encoding', 'problem', 'must be at most 64 bytes'));
   end if;
-  v_verdict := (ff._judge_leases(
+  v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, 'continue', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], true))[1];
   if v_verdict.word = 'repeat' then

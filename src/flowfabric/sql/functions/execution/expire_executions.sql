@@ -7,8 +7,8 @@
 -- the execution is cancelled. If both times have passed, the deadline counts.
 --
 -- If the holder of an overdue execution makes a call first, that call settles the execution in the
--- same way (_judge_leases). So a late result never counts. due_in is the time until the next timer
--- of any execution is due.
+-- same way (_enforce_leases). So a late result never counts. due_in is the time until the next
+-- timer of any execution is due.
 --
 -- Moves:    any unfinished state -> terminal expired (T24) · active -> runnable delayed (T24) ·
 --           active -> terminal cancelled (T23); propagation: runnable blocked or suspended ->
@@ -54,7 +54,7 @@ begin
     for no key update skip locked
   ) d;
 
-  v_count := ff._settle_overdue(p_partition_key, v_ended, v_late, v_now);
+  v_count := ff._settle_overdue_executions(p_partition_key, v_ended, v_late, v_now);
   return query
   select v_count,
          (select e.due_at - v_now from ff.execution e

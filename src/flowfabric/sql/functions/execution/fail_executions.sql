@@ -98,11 +98,11 @@ begin
       array_lower(p_retry_delays, 1), array_ndims(p_retry_delays),
       array_lower(p_retry_ats, 1), array_ndims(p_retry_ats),
       array_lower(p_places, 1), array_ndims(p_places)]);
-  v_judged := ff._judge_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
-                               p_epochs, p_attempt_ids, p_wait);
+  v_judged := ff._enforce_leases(p_partition_key, p_namespace, 'fail', p_execution_ids, p_lease_ids,
+                                 p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
   v_xid := pg_current_xact_id();
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
 
   -- Decide before the rows change, and keep the answers in arrays. The outermost statement inserts
   -- the events, so it cannot return the answers.

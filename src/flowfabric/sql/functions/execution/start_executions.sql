@@ -63,8 +63,8 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'alones', 'problem', 'say true or false for every execution'));
   end if;
-  v_judged := ff._judge_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
-                               p_epochs, p_attempt_ids, p_wait);
+  v_judged := ff._enforce_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
+                                 p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
 
   update ff.execution e set

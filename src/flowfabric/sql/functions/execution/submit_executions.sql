@@ -184,7 +184,7 @@ begin
       v_skip := array(select r.item from unnest(v_refused) r);
     end if;
     if v_is_bound and v_is_child then
-      v_refused := v_refused || ff._lock_parents(
+      v_refused := v_refused || ff._bind_to_parents(
         p_partition_key, p_namespace, v_skip, p_execution_ids, v_options);
       v_skip := array(select r.item from unnest(v_refused) r);
     end if;

@@ -40,7 +40,7 @@ declare
   v_open    integer;
 begin
   perform ff._check_namespace(p_namespace);
-  v_verdict := (ff._judge_leases(
+  v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, 'wait_children', array[p_execution_id], array[p_lease_id], array[p_epoch],
     array[p_attempt_id], true))[1];
   if v_verdict.word <> 'held' then

@@ -83,7 +83,7 @@ begin
     offset 0) e on true;
   perform ff._hint_ready(p_partition_key, v_ready);
 
-  v_verdict := (ff._judge_leases(
+  v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, 'wait_for_runs', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], false))[1];
   if v_verdict.word = 'repeat' then

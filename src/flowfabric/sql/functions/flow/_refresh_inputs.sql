@@ -72,7 +72,7 @@ begin
         and case when z.state = 'satisfied' then true else false end
       offset 0) y;
     if v_ids is not null then
-      perform ff._copy_results_to_payloads(p_partition_key, v_ids, v_groups, p_now);
+      perform ff._copy_results_to_members(p_partition_key, v_ids, v_groups, p_now);
     end if;
 
     with item as materialized (

@@ -224,7 +224,7 @@ begin
     v_ended := v_ended || v_skip.members;
   end loop;
 
-  perform ff._copy_results_to_payloads(p_partition_key, v_ids, v_groups, p_now);
+  perform ff._copy_results_to_members(p_partition_key, v_ids, v_groups, p_now);
   with item as materialized (
     select distinct p_partition_key as pk, u.id
     from unnest(v_ids, v_states) u(id, state)

@@ -77,7 +77,7 @@ begin
   if v_edge.applied_at is null then
     perform ff._check_graph_open(v_flow);
     if v_row.phase = 'active' and p_lease_id is not null then
-      v_verdict := (ff._judge_leases(
+      v_verdict := (ff._enforce_leases(
         p_partition_key, p_namespace, 'wait_children', array[p_downstream_id], array[p_lease_id],
         array[p_epoch], array[p_attempt_id], false))[1];
       if v_verdict.word <> 'held' then

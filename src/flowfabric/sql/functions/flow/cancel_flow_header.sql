@@ -109,7 +109,7 @@ begin
     v_now := ff.now();
     v_now := greatest(v_now, v_flow.mutated_at);
     v_xid := pg_current_xact_id();
-    v_generation := ff._lock_generation(p_partition_key);
+    v_generation := ff._enter_generation(p_partition_key);
     v_flow.cancel_reason := coalesce(p_reason, v_flow.cancel_reason);
     v_flow.cancelled_by := coalesce(p_actor, v_flow.cancelled_by);
     -- A flow has no version column: count its cancel events.

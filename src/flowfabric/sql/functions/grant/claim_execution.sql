@@ -100,7 +100,7 @@ begin
   elsif v_word <> 'good' then
     perform ff._refuse('WF406', 'invalid_grant');
   end if;
-  perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
+  perform ff._admit_with_grant(p_partition_key, p_execution_id, v_now);
   return query select * from ff._lease_executions(
     p_partition_key, array[p_execution_id], v_row.total_attempt_count > 0, p_claim_id, p_worker_id,
     p_worker_instance_id, p_lease_ttl, v_now);

@@ -96,7 +96,7 @@ begin
     perform ff._refuse('WF405', 'grant_exists', jsonb_build_object(
       'worker_id', v_grant.worker_id, 'expires_at', v_grant.expires_at));
   end if;
-  perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
+  perform ff._admit_with_grant(p_partition_key, p_execution_id, v_now);
   return query select * from ff._lease_executions(
     p_partition_key, array[p_execution_id], v_row.total_attempt_count > 0, p_claim_id, p_worker_id,
     p_worker_instance_id, p_lease_ttl, v_now);

@@ -65,7 +65,7 @@ begin
     return;
   end if;
 
-  v_word := ff._judge_reclaim(p_partition_key, v_row, v_now);
+  v_word := ff._prepare_reclaim(p_partition_key, v_row, v_now);
   if v_word is not null then
     return query select v_word, null::text, null::timestamptz, jsonb_build_object(
       'phase', v_row.phase, 'ownership', v_row.ownership, 'reclaim_count', v_row.reclaim_count,

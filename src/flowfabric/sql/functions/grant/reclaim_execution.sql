@@ -85,7 +85,7 @@ begin
     return;
   end if;
 
-  v_word := ff._judge_reclaim(p_partition_key, v_row, v_now);
+  v_word := ff._prepare_reclaim(p_partition_key, v_row, v_now);
   if v_word is null then
     perform ff._check_lane_open(v_row.route_id, v_now);
     perform ff._check_new_lease(p_partition_key, p_execution_id, p_claim_id, array[
@@ -105,7 +105,7 @@ begin
     return next;
     return;
   end if;
-  perform ff._check_admitted(p_partition_key, p_execution_id, v_now);
+  perform ff._admit_with_grant(p_partition_key, p_execution_id, v_now);
   return query select l.*, 'reclaimed', null::jsonb
   from ff._lease_executions(
     p_partition_key, array[p_execution_id], true, p_claim_id, p_worker_id, p_worker_instance_id,

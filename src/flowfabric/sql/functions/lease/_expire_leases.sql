@@ -25,7 +25,7 @@ set jit = off
 as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_streaming  uuid[];
 begin
   v_streaming := ff._release_gates(p_partition_key, p_execution_ids);

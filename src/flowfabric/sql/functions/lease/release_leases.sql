@@ -55,8 +55,8 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'cause', 'problem', 'must be at most 256 bytes without control characters'));
   end if;
-  v_judged := ff._judge_leases(p_partition_key, p_namespace, 'release', p_execution_ids,
-                               p_lease_ids, p_epochs, p_attempt_ids, p_wait);
+  v_judged := ff._enforce_leases(p_partition_key, p_namespace, 'release', p_execution_ids,
+                                 p_lease_ids, p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
   v_held := array(select j.execution_id from unnest(v_judged) j where j.word = 'held');
   if cardinality(v_held) > 0 then

@@ -53,8 +53,8 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'lease_ttl', 'problem', 'must be between one second and one day'));
   end if;
-  v_judged := ff._judge_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
-                               p_epochs, p_attempt_ids, false);
+  v_judged := ff._enforce_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
+                                 p_epochs, p_attempt_ids, false);
   v_now := ff.now();
 
   update ff.execution e set

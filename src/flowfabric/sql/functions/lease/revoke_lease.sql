@@ -62,7 +62,7 @@ begin
   end if;
 
   v_xid := pg_current_xact_id();
-  v_generation := ff._lock_generation(p_partition_key);
+  v_generation := ff._enter_generation(p_partition_key);
   with revoked as (
     update ff.execution e set
       ownership = 'lease_revoked',

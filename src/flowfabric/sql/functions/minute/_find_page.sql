@@ -6,7 +6,7 @@
 --
 -- The page may have an event of an execution but lack an earlier event of that execution, if the
 -- earlier event was written by a transaction after cut. A reader needs both events, in order, so
--- ff._read_events extends its page. For counting, the order does not matter.
+-- ff._deliver_events extends its page. For counting, the order does not matter.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,
@@ -39,7 +39,7 @@ declare
   v_end    xid8;
   v_anchor record;
 begin
-  v_cursor := ff._read_cursor(p_partition_key, p_cursor, p_refuses => false);
+  v_cursor := ff._parse_cursor(p_partition_key, p_cursor, p_refuses => false);
   is_lost := v_cursor.is_lost;
   if is_lost then
     return;

@@ -89,7 +89,7 @@ begin
   end if;
   -- Events trimmed during this call may not have been counted: check the cursor again.
   if ff._read_trim_mark(p_partition_key) is distinct from v_page.trimmed then
-    perform ff._read_cursor(p_partition_key, v_cursor);
+    perform ff._parse_cursor(p_partition_key, v_cursor);
   end if;
   -- Delete the oldest hour of each length, so that a pass stays short after a long pause.
   delete from ff.minute m

@@ -2,7 +2,8 @@
 -- force; with several partitions, only this partition's share of them. To create a gate, the call
 -- locks the quota, and waits for the lock.
 --
--- Refuse the call with route_collision if another gate has the same id.
+-- Refuse the call with route_collision if another gate has the same id. If the number of partitions
+-- was raised meanwhile, the call fails with SQLSTATE 40001 and can be repeated.
 drop function if exists ff._make_gate;
 create function ff._make_gate(
   p_partition_key smallint,

@@ -101,7 +101,7 @@ begin
       array_lower(p_takes, 1), array_ndims(p_takes),
       array_lower(p_follows, 1), array_ndims(p_follows),
       array_lower(p_code_versions, 1), array_ndims(p_code_versions)]);
-  v_judged := ff._judge_fences(
+  v_judged := ff._enforce_fences(
     p_partition_key, p_namespace, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_wait);
   if p_code_versions is not null then
     -- There is one verdict per item, so an item and its verdict have the same number.
@@ -186,14 +186,14 @@ begin
         p_partition_key, v_verdict.execution_id, v_waitpoints, v_condition, v_at);
     end if;
     if v_step.taken_as is null then
-      v_signal := ff._read_candidate(
+      v_signal := ff._read_matching_signals(
         p_partition_key, v_verdict.execution_id, v_step.condition);
       if v_signal.signal_ids is null and exists (
            select from ff.waitpoint w
            where w.partition_key = p_partition_key and w.execution_id = v_verdict.execution_id
              and w.waitpoint_id = any (v_waitpoints) and w.closed_at is not null
            offset 0) then
-        perform ff._time_out_unanswerable(
+        perform ff._time_out_unanswerable_waits(
           p_partition_key, v_verdict.execution_id, v_waitpoints, v_at);
         select s.* into v_step from ff.step s
         where s.partition_key = p_partition_key and s.execution_id = v_verdict.execution_id

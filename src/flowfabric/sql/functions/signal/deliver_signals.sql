@@ -74,7 +74,7 @@ as $$
 #variable_conflict use_column
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_now    timestamptz;
   v_locked uuid[] := '{}';
   v_words  text[];
@@ -296,7 +296,7 @@ begin
 
   if cardinality(v_locked) > 0 then
     perform ff._notice_signals(p_partition_key, v_locked, v_now);
-    v_woken := ff._wake_ready(p_partition_key, v_locked, v_now);
+    v_woken := ff._wake_ready_suspensions(p_partition_key, v_locked, v_now);
     if cardinality(v_woken) > 0 then
       v_waking := array(
         select (jsonb_array_elements_text(s.woken_by -> 'signal_ids'))::uuid

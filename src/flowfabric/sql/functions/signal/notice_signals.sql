@@ -55,7 +55,7 @@ begin
       where b.partition_key = p_partition_key and b.execution_id = u.id offset 0)
     order by u.n);
   perform ff._notice_signals(p_partition_key, v_locked, v_now);
-  perform ff._wake_ready(p_partition_key, v_locked, v_now);
+  perform ff._wake_ready_suspensions(p_partition_key, v_locked, v_now);
 
   -- The execution was trimmed while a sender stored the signal.
   v_gone := array(

@@ -115,7 +115,7 @@ begin
 
   if cardinality(p_execution_ids) = 1 then
     v_fences := array[1];
-    v_judged := ff._judge_leases(
+    v_judged := ff._enforce_leases(
       p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids,
       p_wait);
   else
@@ -124,7 +124,7 @@ begin
     v_fences := array(
       select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
       group by u.id order by 1);
-    v_judged := ff._judge_leases(
+    v_judged := ff._enforce_leases(
       p_partition_key, p_namespace, null,
       array(select p_execution_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
       array(select p_lease_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),

@@ -184,7 +184,7 @@ begin
       offset 0)
     order by f.n);
   if v_new <> '{}' then
-    v_judged := ff._judge_leases(
+    v_judged := ff._enforce_leases(
       p_partition_key, p_namespace, null,
       array(select p_execution_ids[u.n] from unnest(v_new) with ordinality u(n, o) order by u.o),
       array(select p_lease_ids[u.n] from unnest(v_new) with ordinality u(n, o) order by u.o),

@@ -37,7 +37,7 @@ begin
       return jsonb_build_object('by', v_wait.taken_as, 'wait', v_wait.name,
                                 'occurrence', v_wait.occurrence);
     end if;
-    v_signal := ff._read_candidate(p_partition_key, p_execution_id, v_wait.condition);
+    v_signal := ff._read_matching_signals(p_partition_key, p_execution_id, v_wait.condition);
     if v_signal.signal_ids is not null then
       return jsonb_build_object('by', 'signals', 'wait', v_wait.name,
                                 'occurrence', v_wait.occurrence,

@@ -53,7 +53,7 @@ begin
     ) l
     order by a.n);
   perform ff._notice_signals(p_partition_key, v_locked, v_now);
-  perform ff._wake_ready(p_partition_key, v_locked, v_now);
+  perform ff._wake_ready_suspensions(p_partition_key, v_locked, v_now);
   -- Judge again under the lock, and before each behaviour: the end of one execution may have woken
   -- or ended another.
   foreach v_behavior in array array['auto_resume', 'escalate', 'fail', 'cancel', 'expire'] loop

@@ -86,7 +86,7 @@ begin
     perform ff._lock_executions(
       p_partition_key, p_namespace, array_append(v_targets, p_execution_id));
   end if;
-  v_verdict := (ff._judge_leases(
+  v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, 'suspend', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], cardinality(v_targets) = 0))[1];
   if v_verdict.word <> 'held' then

@@ -27,7 +27,7 @@ begin
   if not found then
     return false;
   end if;
-  perform ff._time_out_unanswerable(
+  perform ff._time_out_unanswerable_waits(
     p_partition_key, p_execution_id, p_waitpoint_ids, p_now);
   return true;
 end;

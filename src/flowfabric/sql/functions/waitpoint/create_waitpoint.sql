@@ -64,7 +64,7 @@ begin
       'field', 'expires_in',
       'problem', 'must be between 0 and a hundred years, in days or smaller units'));
   end if;
-  v_verdict := (ff._judge_leases(
+  v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, null, array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], true))[1];
   if v_verdict.word <> 'held' then
@@ -80,7 +80,7 @@ begin
     return;
   end if;
   v_now := ff.now();
-  v_kid := ff._read_signing_key();
+  v_kid := ff._require_token_key();
   insert into ff.waitpoint (
     partition_key, execution_id, waitpoint_id, key, attempt_index, kid, created_at, expires_at,
     step_name, step_occurrence)

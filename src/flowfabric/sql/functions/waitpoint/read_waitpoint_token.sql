@@ -39,7 +39,7 @@ begin
     where k.is_active or (k.kid = v_kid and k.lapses_at >= v_now)
     order by k.is_active
     limit 1;
-    v_kid := coalesce(v_kid, ff._read_signing_key());
+    v_kid := coalesce(v_kid, ff._require_token_key());
     return query
     select ff._sign_waitpoint(v_kid, p_partition_key, p_execution_id, p_waitpoint_id);
   end if;

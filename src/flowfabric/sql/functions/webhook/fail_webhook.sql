@@ -84,7 +84,7 @@ begin
     v_notice_id := left(v_digits, 12) || '8' || substr(v_digits, 13, 3) || 'a'
                    || substr(v_digits, 16, 15);
     v_xid := pg_current_xact_id();
-    v_generation := ff._lock_generation(p_partition_key);
+    v_generation := ff._enter_generation(p_partition_key);
     insert into ff.event_trim (partition_key, due_at, execution_id)
     values (p_partition_key, v_now + interval '30 days', v_notice_id)
     on conflict do nothing;

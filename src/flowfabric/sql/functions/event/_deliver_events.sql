@@ -1,7 +1,7 @@
--- Read the next events after a cursor, as ff.read_events describes. The caller has checked that the
+-- Deliver the next events after a cursor, as ff.read_events describes. The caller has checked that the
 -- login may read the namespace.
-drop function if exists ff._read_events;
-create function ff._read_events(
+drop function if exists ff._deliver_events;
+create function ff._deliver_events(
   p_partition_key  smallint,
   p_namespace      text,
   p_cursor         text,
@@ -59,7 +59,7 @@ declare
 begin
   perform ff._check_limit(p_limit);
   perform ff._check_primary();
-  v_cursor := ff._read_cursor(p_partition_key, p_cursor);
+  v_cursor := ff._parse_cursor(p_partition_key, p_cursor);
   v_generation := v_cursor.generation;
   v_last := v_cursor.last_xid;
   v_unfinished := v_cursor.unfinished;
@@ -209,7 +209,7 @@ begin
 
   -- Events trimmed during this call may be missing from the page: check the cursor again.
   if ff._read_trim_mark(p_partition_key) is distinct from v_cursor.trimmed then
-    perform ff._read_cursor(p_partition_key, p_cursor);
+    perform ff._parse_cursor(p_partition_key, p_cursor);
   end if;
   event_id := null; execution_id := null; version := null; kind := null; occurred_at := null;
   attempt_index := null; lease_id := null; epoch := null; worker_instance_id := null;

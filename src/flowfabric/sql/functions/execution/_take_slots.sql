@@ -56,7 +56,7 @@ begin
          bool_or(k.is_reserved), count(*)
     into v_full, v_rated, v_is_out, v_locked
   from took k;
-  -- A gate with a reservation is left to _admit_candidates. A missing gate admits nothing.
+  -- A gate with a reservation is left to _admit_to_gates. A missing gate admits nothing.
   v_is_out := coalesce(v_is_out, false) or v_locked <> v_quotas;
   if v_full is not null then
     with given_back as (

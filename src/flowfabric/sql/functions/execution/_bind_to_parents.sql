@@ -1,12 +1,12 @@
--- Lock the parents of bound children, in id order and without waiting. Returns verdicts on the
--- items that must be refused.
+-- Bind new executions to their parents. Lock the parents in id order, without waiting, and mark
+-- them (is_awaited), so that their ends are propagated. Return verdicts on the items that must be
+-- refused.
 --
 -- If another transaction has locked a parent, that transaction may be ending the parent. In that
 -- case the verdict on its children is busy. If a parent has ended or is gone, the verdict on its
--- children is parent_ended. All other parents are marked (is_awaited), so that their ends are
--- propagated.
-drop function if exists ff._lock_parents;
-create function ff._lock_parents(
+-- children is parent_ended, and the parent is not marked.
+drop function if exists ff._bind_to_parents;
+create function ff._bind_to_parents(
   p_partition_key smallint,
   p_namespace     text,
   p_skip          integer[],

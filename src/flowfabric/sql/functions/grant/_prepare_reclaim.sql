@@ -1,11 +1,12 @@
--- Return null if an execution can be reclaimed, else not_reclaimable or reclaim_cap_exceeded. A
--- member of a cancelled flow is not reclaimable. The caller has locked the execution.
+-- Prepare the reclaim of an execution. Return null if it can be reclaimed, else not_reclaimable or
+-- reclaim_cap_exceeded. A member of a cancelled flow is not reclaimable. The caller has locked the
+-- execution.
 --
 -- The call may change the execution. An expired lease is marked (T19). An execution ends (T22) if
 -- it exceeds the limit of reclaims, or the limit of crashes while it ran alone. A later call gets
 -- the same answer.
-drop function if exists ff._judge_reclaim;
-create function ff._judge_reclaim(
+drop function if exists ff._prepare_reclaim;
+create function ff._prepare_reclaim(
   p_partition_key smallint,
   p_row           ff.execution,
   p_now           timestamptz

@@ -45,7 +45,7 @@ declare
     array['policy', 'tags', 'creator', 'trace_context', 'task_version'];
   v_now           constant timestamptz := ff.now();
   v_xid           constant xid8 := pg_current_xact_id();
-  v_generation    constant integer := ff._lock_generation(p_partition_key);
+  v_generation    constant integer := ff._enter_generation(p_partition_key);
   -- values that apply to all items; null if the items differ
   v_route_id      constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
   v_payload       constant bytea := case when cardinality(p_payloads) = 1 then p_payloads[1] end;
@@ -347,7 +347,7 @@ declare
     array['policy', 'tags', 'creator', 'trace_context', 'task_version'];
   v_now           constant timestamptz := ff.now();
   v_xid           constant xid8 := pg_current_xact_id();
-  v_generation    constant integer := ff._lock_generation(p_partition_key);
+  v_generation    constant integer := ff._enter_generation(p_partition_key);
   -- values that apply to all items; null if the items differ
   v_route_id      constant bigint := case when cardinality(p_route_ids) = 1 then p_route_ids[1] end;
   v_payload       constant bytea := case when cardinality(p_payloads) = 1 then p_payloads[1] end;

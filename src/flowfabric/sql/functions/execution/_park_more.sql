@@ -12,7 +12,7 @@
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
 -- and budgets that refused a candidate. p_filled are the entries of p_closed that also refuse
--- executions that resume (ff._admit_candidates). p_held are the gates that this transaction has
+-- executions that resume (ff._admit_to_gates). p_held are the gates that this transaction has
 -- locked, or null.
 --
 -- The executions that are read may have other gates without a free slot. The call locks these
@@ -126,6 +126,6 @@ begin
               then true else false end
       for no key update skip locked) k
     limit 1000) l;
-  perform ff._park_refused(p_partition_key, coalesce(v_ids, '{}'), v_whys, p_now);
+  perform ff._park_in_lines(p_partition_key, coalesce(v_ids, '{}'), v_whys, p_now);
 end;
 $$;

@@ -4,8 +4,8 @@
 -- their attempt timeout. If the stored policy of a late execution allows no retry, the execution
 -- expires (T24). If the policy allows a retry, the execution is retried (T24); but if its flow is
 -- cancelled, the execution is cancelled instead (T23). The caller holds the row locks.
-drop function if exists ff._settle_overdue;
-create function ff._settle_overdue(
+drop function if exists ff._settle_overdue_executions;
+create function ff._settle_overdue_executions(
   p_partition_key smallint,
   p_over          uuid[],
   p_late          uuid[],
@@ -72,7 +72,7 @@ begin
 
   if cardinality(v_late) > 0 then
     v_xid := pg_current_xact_id();
-    v_generation := ff._lock_generation(p_partition_key);
+    v_generation := ff._enter_generation(p_partition_key);
     select coalesce(array_agg(u.id) filter (
              where x.ownership = 'leased' and x.quota_ids is not null), '{}'),
            array_agg(u.id) filter (where x.has_stream)

@@ -1,13 +1,13 @@
--- Lock the flows of ended executions, and return the executions that may be deleted. An execution
--- may be deleted if it has no flow, or if all members of its flow have ended.
+-- Lock the flows of ended executions, mark each flow that loses members as trimmed, and return the
+-- executions that may be deleted. An execution may be deleted if it has no flow, or if all members
+-- of its flow have ended.
 --
 -- While the locks are held, no member can be added or replayed. The call does not wait. If another
--- transaction has locked a flow, the members of that flow are kept for now. A flow that loses
--- members is marked as trimmed.
+-- transaction has locked a flow, the members of that flow are kept for now.
 --
 -- The caller holds the locks of the executions.
-drop function if exists ff._lock_flows_to_trim;
-create function ff._lock_flows_to_trim(
+drop function if exists ff._mark_trimmed_flows;
+create function ff._mark_trimmed_flows(
   p_partition_key smallint,
   p_execution_ids uuid[],
   p_now           timestamptz

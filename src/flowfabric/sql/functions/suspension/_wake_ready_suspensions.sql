@@ -1,8 +1,8 @@
 -- Wake the suspended executions whose waits have an answer (T18), and return them. A timeout alone
 -- does not wake an execution here. The caller has locked the executions, and has noticed their
 -- signals in an earlier statement.
-drop function if exists ff._wake_ready;
-create function ff._wake_ready(
+drop function if exists ff._wake_ready_suspensions;
+create function ff._wake_ready_suspensions(
   p_partition_key smallint,
   p_execution_ids uuid[],
   p_now           timestamptz

@@ -39,7 +39,7 @@ set jit = off
 as $$
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_ids        uuid[];
   v_leases     uuid[];
   v_workers    text[];

@@ -17,8 +17,8 @@
 -- Words: held (good, and the row is locked) · repeat (until_at is the time that the first call
 --        returned) · duplicate (a second item for the same execution) · busy · not_found · invalid
 --        · not_active · lease_revoked · lease_expired (marked as such here) · stale_lease
-drop function if exists ff._judge_leases;
-create function ff._judge_leases(
+drop function if exists ff._enforce_leases;
+create function ff._enforce_leases(
   p_partition_key smallint,
   p_namespace     text,
   p_end           ff.lease_end,
@@ -155,11 +155,11 @@ begin
   from judged j;
 
   if v_over is not null or v_late is not null then
-    perform ff._settle_overdue(p_partition_key, v_over, v_late, v_now);
+    perform ff._settle_overdue_executions(p_partition_key, v_over, v_late, v_now);
     -- The settled executions may have ended other items of the batch, so judge all items again. The
     -- rows are locked already.
-    return ff._judge_leases(p_partition_key, p_namespace, p_end, p_execution_ids, p_lease_ids,
-                            p_epochs, p_attempt_ids, false);
+    return ff._enforce_leases(p_partition_key, p_namespace, p_end, p_execution_ids, p_lease_ids,
+                              p_epochs, p_attempt_ids, false);
   end if;
 
   if v_has_lost then

@@ -25,8 +25,8 @@
 -- slots, each in id order.
 --
 -- Locks: gates in id order
-drop function if exists ff._admit_candidates;
-create function ff._admit_candidates(
+drop function if exists ff._admit_to_gates;
+create function ff._admit_to_gates(
   p_partition_key smallint,
   p_execution_ids uuid[],
   p_picked        uuid[],
@@ -279,7 +279,7 @@ begin
       perform ff._count_starts(p_partition_key, v_gates[v_nth], v_began[v_nth], p_now);
     end if;
   end loop;
-  perform ff._park_refused(p_partition_key, v_parked, v_whys, p_now);
+  perform ff._park_in_lines(p_partition_key, v_parked, v_whys, p_now);
   -- This runs under the locks of the gates, so a line is closed if and only if its gate has no room.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
     perform ff._write_lines(p_partition_key, v_gates, p_picked || admitted, p_now);

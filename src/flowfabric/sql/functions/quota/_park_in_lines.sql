@@ -2,8 +2,8 @@
 -- the executions and the gates; budgets are not locked.
 --
 -- An execution that waits to be reclaimed stays active. Claims skip it while its line is closed.
-drop function if exists ff._park_refused;
-create function ff._park_refused(
+drop function if exists ff._park_in_lines;
+create function ff._park_in_lines(
   p_partition_key smallint,
   p_execution_ids uuid[],
   p_gate_ids      bigint[],

@@ -6,8 +6,8 @@
 -- signal takes one signal by name: a signal whose name equals the key of the waitpoint. A waitpoint
 -- of an approval takes no signal by name. A signal by name answers only one waitpoint of the
 -- condition: the oldest waitpoint that has this key and no answer yet.
-drop function if exists ff._read_candidate;
-create function ff._read_candidate(
+drop function if exists ff._read_matching_signals;
+create function ff._read_matching_signals(
   p_partition_key  smallint,
   p_execution_id   uuid,
   p_condition      jsonb,

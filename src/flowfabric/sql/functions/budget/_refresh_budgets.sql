@@ -1,7 +1,7 @@
 -- Lock budgets in id order, waiting for each, and start a new period of each budget whose period
 -- has ended. Unknown ids are skipped.
-drop function if exists ff._lock_budgets;
-create function ff._lock_budgets(p_budget_ids bigint[])
+drop function if exists ff._refresh_budgets;
+create function ff._refresh_budgets(p_budget_ids bigint[])
 returns void
 language plpgsql
 as $$

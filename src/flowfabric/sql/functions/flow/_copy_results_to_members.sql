@@ -8,8 +8,8 @@
 -- time, the group with the highest number does.
 --
 -- If there is no result, or if the member has ended, the payload stays as it is.
-drop function if exists ff._copy_results_to_payloads;
-create function ff._copy_results_to_payloads(
+drop function if exists ff._copy_results_to_members;
+create function ff._copy_results_to_members(
   p_partition_key  smallint,
   p_downstream_ids uuid[],
   p_group_nos      smallint[],

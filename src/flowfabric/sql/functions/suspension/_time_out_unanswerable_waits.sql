@@ -5,8 +5,8 @@
 -- A timed-out wait makes its suspension due. ff.expire_suspensions then applies the timeout
 -- behaviour of the suspension. A signal that was sent before the timeout and is noticed later still
 -- counts, as it does after any timeout.
-drop function if exists ff._time_out_unanswerable;
-create function ff._time_out_unanswerable(
+drop function if exists ff._time_out_unanswerable_waits;
+create function ff._time_out_unanswerable_waits(
   p_partition_key smallint,
   p_execution_id  uuid,
   p_waitpoint_ids uuid[],

@@ -6,8 +6,8 @@
 --
 -- Writers do not wait for each other. A writer waits only while another transaction begins a
 -- generation. A move of the partition waits for the writers.
-drop function if exists ff._lock_generation;
-create function ff._lock_generation(p_partition_key smallint)
+drop function if exists ff._enter_generation;
+create function ff._enter_generation(p_partition_key smallint)
 returns integer
 language plpgsql
 as $$

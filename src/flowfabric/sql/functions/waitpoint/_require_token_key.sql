@@ -1,6 +1,6 @@
 -- Return the name of the hmac key that signs new tokens. Refuses the call if there is no such key.
-drop function if exists ff._read_signing_key;
-create function ff._read_signing_key()
+drop function if exists ff._require_token_key;
+create function ff._require_token_key()
 returns text
 language plpgsql
 stable

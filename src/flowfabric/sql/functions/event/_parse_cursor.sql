@@ -12,8 +12,8 @@
 --
 -- Transaction numbers have a meaning on one server only. So a cursor in the present generation must
 -- come from this server.
-drop function if exists ff._read_cursor;
-create function ff._read_cursor(
+drop function if exists ff._parse_cursor;
+create function ff._parse_cursor(
   p_partition_key smallint,
   p_cursor        text,
   p_refuses       boolean default true,
@@ -108,7 +108,7 @@ begin
     when anchor_id <> 0 and (trimmed is null or (generation, last_xid) > (v_gone, v_gone_to))
       and not exists (
         select from ff.event e
-        where e.partition_key = p_partition_key and e.generation = _read_cursor.generation
+        where e.partition_key = p_partition_key and e.generation = _parse_cursor.generation
           and e.xid = last_xid and e.event_id = anchor_id
           and ff._hash_id(e.execution_id) = anchor_of and e.occurred_at = anchor_at
         offset 0)
@@ -120,9 +120,9 @@ begin
       anchor_at,
       (select min(e.occurred_at) from ff.event e
        where e.partition_key = p_partition_key
-         and (e.generation, e.xid) > (_read_cursor.generation, last_xid)),
+         and (e.generation, e.xid) > (_parse_cursor.generation, last_xid)),
       (select min(e.occurred_at) from ff.event e
-       where e.partition_key = p_partition_key and e.generation = _read_cursor.generation
+       where e.partition_key = p_partition_key and e.generation = _parse_cursor.generation
          and e.xid = any (unfinished)));
     perform ff._refuse('WF403', 'cursor_expired', jsonb_build_object(
       'reason', v_reason, 'resume_from', anchor_at - interval '1 minute',

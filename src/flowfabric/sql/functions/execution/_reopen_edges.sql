@@ -8,7 +8,11 @@
 -- are unfinished, or that ended in another way, do not change.
 --
 -- Impossible edges into the member are also reopened, unless their group is satisfied. Each of them
--- then waits for a later end of its upstream.
+-- then waits for a later end of its upstream. The call is refused if a group of the member needs
+-- more edges than it has.
+--
+-- If another transaction has locked a row that the call must change, the call fails with SQLSTATE
+-- 40001 and can be repeated.
 drop function if exists ff._reopen_edges;
 create function ff._reopen_edges(
   p_partition_key  smallint,

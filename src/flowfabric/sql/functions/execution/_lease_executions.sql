@@ -54,7 +54,7 @@ as $$
 #variable_conflict use_column
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_start      constant ff.lease_start :=
     case when p_reports_starts then 'waiting' else 'unreported' end;
 begin
@@ -329,7 +329,7 @@ as $$
 #variable_conflict use_column
 declare
   v_xid        constant xid8 := pg_current_xact_id();
-  v_generation constant integer := ff._lock_generation(p_partition_key);
+  v_generation constant integer := ff._enter_generation(p_partition_key);
   v_start      constant ff.lease_start :=
     case when p_reports_starts then 'waiting' else 'unreported' end;
 begin

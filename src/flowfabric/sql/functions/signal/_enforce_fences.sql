@@ -1,9 +1,9 @@
--- Judge a batch of fences in which several items may belong to one execution.
+-- Enforce a batch of fences in which several items may belong to one execution.
 --
 -- Only the first item of an execution is judged. An item with the same fence gets the same verdict.
--- An item with another fence is `busy`. Locks are taken as in ff._judge_leases.
-drop function if exists ff._judge_fences;
-create function ff._judge_fences(
+-- An item with another fence is `busy`. Locks are taken as in ff._enforce_leases.
+drop function if exists ff._enforce_fences;
+create function ff._enforce_fences(
   p_partition_key smallint,
   p_namespace     text,
   p_execution_ids uuid[],
@@ -22,7 +22,7 @@ begin
   v_fences := array(
     select min(u.n)::integer from unnest(p_execution_ids) with ordinality u(id, n)
     group by u.id order by 1);
-  v_judged := ff._judge_leases(
+  v_judged := ff._enforce_leases(
     p_partition_key, p_namespace, null,
     array(select p_execution_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),
     array(select p_lease_ids[n] from unnest(v_fences) with ordinality f(n, o) order by o),

@@ -1,8 +1,8 @@
 -- Admit one execution to its own gates and to the gate of its lane, for a claim with a grant. If a
 -- quota or budget has no room, refuse the call with not_eligible, which names that quota or budget.
 -- The caller has locked the execution.
-drop function if exists ff._check_admitted;
-create function ff._check_admitted(
+drop function if exists ff._admit_with_grant;
+create function ff._admit_with_grant(
   p_partition_key smallint,
   p_execution_id  uuid,
   p_now           timestamptz
@@ -28,7 +28,7 @@ begin
   elsif not v_row.is_gated then
     return;
   end if;
-  v_answer := ff._admit_candidates(p_partition_key, array[p_execution_id], '{}', null, p_now);
+  v_answer := ff._admit_to_gates(p_partition_key, array[p_execution_id], '{}', null, p_now);
   if v_answer.admitted = '{}' then
     select g.quota, b.budget, coalesce(g.key, b.key) as key into v_why
     from unnest(v_answer.closed) c(id)
