@@ -18,6 +18,7 @@ from flowfabric.db.connection import open_connection
 from flowfabric.db.library import package_source
 from flowfabric.doctor import examine
 from worker.apps import working
+from worker.waiting import eventually
 
 from .conftest import PARTITIONS
 from .events import all_events
@@ -112,6 +113,36 @@ async def test_a_run_that_is_killed_is_finished_by_the_next_one(make_cluster_dat
     async with open_connection(database.url) as connection:
         await distribute.distribute(connection, partitions=PARTITIONS)
     assert await findings(database.url) == []
+
+
+async def test_more_partitions_wait_for_an_open_submit_with_a_key(cluster_database, coordinator):
+    """Nothing was submitted before. If the raise did not wait, the key would change its partition
+    and could be used twice."""
+
+    async def is_waiting() -> bool:
+        counts = await coordinator.fetch(
+            "select result from run_command_on_all_nodes("
+            "$$ select count(*) from pg_locks where not granted "
+            "and relation = 'ff.idempotency_key'::regclass $$)"
+        )
+        return any(row["result"] != "0" for row in counts)
+
+    caller = await asyncpg.connect(cluster_database.url)
+    async with shop(cluster_database.url, works=False) as (_, double):
+        async with open_connection(cluster_database.url) as connection:
+            async with caller.transaction():
+                run = await double.using(via=caller).submit(1, key="order-1")
+                raising = asyncio.create_task(
+                    distribute.distribute(connection, partitions=2 * PARTITIONS)
+                )
+                await eventually(is_waiting)
+                assert not raising.done()
+            await raising
+        assert (await double.submit(1, key="order-1")).id == run.id
+    await caller.close()
+    numbers = await coordinator.fetchrow("select partitions, keyed_partitions from ff.installation")
+    assert tuple(numbers) == (2 * PARTITIONS, PARTITIONS)
+    assert await findings(cluster_database.url) == []
 
 
 async def test_a_lost_delegation_is_found_and_given_again(cluster_database, coordinator):
