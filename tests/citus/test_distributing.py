@@ -17,6 +17,7 @@ from flowfabric.db import citus, distribute, migrate
 from flowfabric.db.connection import open_connection
 from flowfabric.db.library import package_source
 from flowfabric.doctor import examine
+from migrations.test_printed_script import run_script
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -89,6 +90,22 @@ async def test_a_second_run_has_nothing_left_to_do(cluster_database, coordinator
 
     assert not found.is_changed
     assert all("analyzed" in line for line in said)
+
+
+async def test_the_printed_script_does_what_the_command_does(make_cluster_database):
+    database = await make_cluster_database()
+    async with open_connection(database.url) as connection:
+        await migrate.migrate(connection)
+        script = await distribute.plan(connection, partitions=PARTITIONS)
+    ended = await asyncio.to_thread(run_script, database.url, script)
+    assert ended.returncode == 0, ended.stderr
+
+    async with open_connection(database.url) as connection:
+        retired = await connection.fetch("select from pg_proc where proname like '\\_retired%'")
+        assert retired == []
+        found = await distribute.distribute(connection, partitions=PARTITIONS)
+        assert not found.is_changed
+    assert await findings(database.url) == []
 
 
 async def test_a_run_that_is_killed_is_finished_by_the_next_one(make_cluster_database):

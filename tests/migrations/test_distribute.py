@@ -82,8 +82,64 @@ async def partitions_of(connection):
     return await connection.fetchval("select value from ff.meta where name = 'partitions'")
 
 
-def test_the_order_is_the_one_of_the_architecture(stages):
+# The kinds of statements, in the order of the architecture. Citus needs this order.
+ORDER = {
+    "advisory lock": r"select pg_catalog\.pg_advisory_lock\(",
+    "reference tables": r"select pg_catalog\.create_reference_table\('ff\.(\w+)'",
+    "tables of the coordinator": (
+        r"select pg_catalog\.citus_add_local_table_to_metadata\('ff\.(\w+)'"
+    ),
+    "execution": (
+        r"select pg_catalog\.create_distributed_table\(\n  'ff\.(execution)', 'partition_key', "
+        r"colocate_with => 'none', shard_count => 4\);"
+    ),
+    "the rest, colocated": (
+        r"select pg_catalog\.create_distributed_table\(\n  'ff\.(\w+)', 'partition_key', "
+        r"colocate_with => 'ff\.execution'\);"
+    ),
+    "local leftovers": r"select pg_catalog\.truncate_local_data_after_distributing_table\(",
+    "create functions": r"create (?:or replace )?function ff\.(\w+)",
+    "register functions": r"select pg_catalog\.create_distributed_function\(\s*'ff\.(\w+)'",
+    "generations of events": r"      perform ff\._raise_generation\(v_partition,",
+    "mark": r"values \('distributed', 'true'\)",
+    "number of partitions": r"select \* from ff\.raise_partitions\(4\);",
+    "statistics": r'analyze ff\."?(\w+)"?;',
+    "drop old functions": r"  where p\.pronamespace = 'ff'::regnamespace and p\.proname like",
+    "unlock": r"select pg_catalog\.pg_advisory_unlock\(",
+}
+
+
+async def test_the_order_is_the_one_of_the_architecture(connection):
+    """Of the statements for the schema and the library of the package."""
+    await migrate.migrate(connection)
+    tables = {row["name"] for row in await connection.fetch(TABLES)}
+
+    script = await distribute.plan(StandIn(connection, Memory()), partitions=4)
+
+    kinds, subjects = [], {kind: [] for kind in ORDER}
+    pattern = "|".join(f"(?P<k{n}>^{text})" for n, text in enumerate(ORDER.values()))
+    for match in re.finditer(pattern, script, re.MULTILINE):
+        kind = list(ORDER)[int(match.lastgroup[1:])]
+        subjects[kind] += [one for one in match.groups() if one and one != match[0]]
+        if kinds[-1:] != [kind]:
+            kinds.append(kind)
+    assert kinds == list(ORDER)
+    placed = [
+        *subjects["reference tables"],
+        *subjects["tables of the coordinator"],
+        *subjects["execution"],
+        *subjects["the rest, colocated"],
+    ]
+    assert sorted(placed) == sorted(subjects["statistics"]) == sorted(tables)
+    library = package_source().library(distributed=True)
+    assert subjects["register functions"] == list(citus.functions(library))
+    assert set(subjects["register functions"]) < set(subjects["create functions"])
+    assert "plan_cache_mode" not in script
+
+
+def test_a_dry_run_names_its_stages(stages):
     assert stages == [
+        "settings",
         "lock",
         "reference tables",
         "tables of the coordinator",
@@ -94,7 +150,27 @@ def test_the_order_is_the_one_of_the_architecture(stages):
         "generations of events",
         "number of partitions",
         "statistics",
+        "old functions",
     ]
+
+
+async def test_a_dry_run_lifts_the_time_limits_of_the_role(connection, small, script):
+    known = await connection.fetch("select name from pg_settings where name ~ '_timeout$'")
+    limits = {row["name"] for row in known} & {
+        "statement_timeout", "lock_timeout", "transaction_timeout"
+    }  # fmt: skip
+    begun = script[: script.index("pg_advisory_lock")]
+    assert set(re.findall(r"^set (\w+_timeout) = '0';$", begun, re.MULTILINE)) == limits
+
+
+async def test_a_dry_run_with_nothing_to_do_drops_no_old_functions(connection, small):
+    await migrate.migrate(connection, source=small)
+    memory = Memory()
+    stand_in, _ = await distributed(connection, memory, small)
+
+    script = await distribute.plan(stand_in, partitions=4, source=small)
+
+    assert "drop routine" not in script
 
 
 @pytest.fixture
@@ -112,6 +188,12 @@ async def script(connection, small):
 def stages(script):
     names = re.findall(r"^-- (.+)$", script, re.MULTILINE)
     return [name for name in names if not name.endswith(".sql")]
+
+
+TABLES = """\
+select c.relname as name from pg_class c
+where c.relnamespace = 'ff'::regnamespace and c.relkind = 'r'
+"""
 
 
 async def test_a_dry_run_prints_what_a_run_does_in_the_same_order(connection, small, script):

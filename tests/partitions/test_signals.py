@@ -95,7 +95,20 @@ async def test_a_hint_of_a_signal_is_heard_from_every_partition_there_can_be(cli
     heard: list[int | None] = []
     session = client.database.session("claims")
     await Hints(session, heard.append).listen()
-    hints = ["0", "9999", "10000", "32767", "32768", "99999", "010000", "-1", "\u0661", "", "x", "1"]
+    hints = [
+        "0",
+        "9999",
+        "10000",
+        "32767",
+        "32768",
+        "99999",
+        "010000",
+        "-1",
+        "\u0661",
+        "",
+        "x",
+        "1",
+    ]
     for payload in hints:
         await several.execute("select pg_notify($1, $2)", SIGNAL_CHANNEL, payload)
     await eventually(lambda: 1 in heard)

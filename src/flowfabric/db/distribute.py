@@ -100,6 +100,9 @@ _UNLOCK = f"select pg_catalog.pg_advisory_unlock({MIGRATION_LOCK});"
 _RAISE_PARTITIONS = "select * from ff.raise_partitions({partitions});"
 _ANALYZE = "analyze ff.{name};"
 
+# The stage that creates and delegates the functions.
+_FUNCTIONS = "functions"
+
 # A role's time limits are meant for its queries, not for copying a table.
 _SETTINGS = {
     "client_min_messages": "warning",
@@ -233,8 +236,13 @@ async def plan(
     _check_partitions(partitions)
     source = source or package_source()
     facts = await _checked(connection, partitions, source)
-    lines = ["\\set ON_ERROR_STOP on", "set search_path = '';", "", "-- lock", _LOCK]
+    known = [row["name"] for row in await connection.fetch(_READ_OWN_SETTINGS, list(_SETTINGS))]
+    lines = ["\\set ON_ERROR_STOP on", "", "-- settings", "set search_path = '';"]
+    lines += [f"set {name} = '{value}';" for name, value in _SETTINGS.items() if name in known]
+    lines += ["", "-- lock", _LOCK]
+    has_retired = await migrate.are_functions_retired(connection)
     async for stage in _stages(connection, partitions, facts, source, is_trial=True):
+        has_retired = has_retired or stage.name == _FUNCTIONS
         lines += ["", f"-- {stage.name}"]
         if stage.is_atomic:
             lines.append("begin;")
@@ -242,6 +250,8 @@ async def plan(
         lines += [text for _, text in stage.statements]
         if stage.is_atomic:
             lines.append("commit;")
+    if has_retired:
+        lines += ["", "-- old functions", *migrate.dropping_retired_functions()]
     return "\n".join([*lines, "", _UNLOCK, ""])
 
 
@@ -432,9 +442,9 @@ async def _stages(
     found = (facts.schema.library_found, facts.schema.library_hash_found)
     if found != (library.version, library.hash):
         statements = migrate.library_statements(library, source.steps(), register=True)
-        yield Stage(name="functions", statements=tuple(statements), is_atomic=True)
+        yield Stage(name=_FUNCTIONS, statements=tuple(statements), is_atomic=True)
     elif citus.lost_delegations(library, await citus.read_delegations(connection)):
-        yield Stage(name="functions", statements=tuple(citus.registering(library)), is_atomic=True)
+        yield Stage(name=_FUNCTIONS, statements=tuple(citus.registering(library)), is_atomic=True)
     if not facts.schema.is_distributed or await citus.count_generations(connection) < partitions:
         # The generations and the mark `distributed` are written in one transaction, so a process
         # that finds the mark also finds the generations.

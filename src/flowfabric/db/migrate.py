@@ -457,9 +457,20 @@ async def migrate(
 
 async def drop_retired_functions(connection: Connection, report: Report) -> None:
     """Drop the functions that a new library has replaced, when no caller needs them any more."""
-    if await connection.fetchval(_ARE_FUNCTIONS_RETIRED):
+    if await are_functions_retired(connection):
         await asyncio.sleep(RETIREMENT.total_seconds())
         await in_transaction(connection, [("old functions", _DROP_RETIRED_FUNCTIONS)], report)
+
+
+async def are_functions_retired(connection: Connection) -> bool:
+    """Return whether functions are left that a new library has replaced."""
+    return bool(await connection.fetchval(_ARE_FUNCTIONS_RETIRED))
+
+
+def dropping_retired_functions() -> Iterator[str]:
+    """Yield the SQL of `drop_retired_functions`, for a script."""
+    yield _perform(f"pg_sleep({RETIREMENT.total_seconds()})")
+    yield _block([_DROP_RETIRED_FUNCTIONS])
 
 
 async def status(connection: Connection, *, source: Source | None = None) -> SchemaStatus:
@@ -539,8 +550,7 @@ def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterat
     if library.is_distributed:
         yield f"select ({citus.HAS_CITUS.strip()}) as is_on_cluster \\gset\n"
     yield _block(list(_library_script(library, steps)))
-    yield _perform(f"pg_sleep({RETIREMENT.total_seconds()})")
-    yield _block([_DROP_RETIRED_FUNCTIONS])
+    yield from dropping_retired_functions()
     yield _perform(f"pg_advisory_unlock({MIGRATION_LOCK})")
 
 
