@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from shutil import copytree
 
 import asyncpg
 import pytest
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 from flowfabric import App
 from flowfabric.cli.db import app as db_command
-from flowfabric.core.errors import FlowFabricError, NotDistributable
+from flowfabric.core.errors import FlowFabricError, MigrationFailed, NotDistributable
 from flowfabric.db import citus, distribute, migrate
 from flowfabric.db.connection import open_connection
 from flowfabric.db.library import package_source
@@ -109,27 +111,88 @@ async def test_the_printed_script_does_what_the_command_does(make_cluster_databa
 
 
 async def test_a_run_that_is_killed_is_finished_by_the_next_one(make_cluster_database):
-    """At five moments of one database: each run goes on where the last one ended."""
+    """At six moments of one database: each run goes on where the last one ended. In between, nobody
+    can migrate: a migration would bring back the functions for plain tables."""
     database = await make_cluster_database()
     async with open_connection(database.url) as connection:
         await migrate.migrate(connection)
-    for steps in (3, 5, 8, 8, 9):
+
+    async def kill(is_moment):
         connection = await asyncpg.connect(database.url)
         said: list[str] = []
 
-        def die(one, said=said, connection=connection, steps=steps):
+        def die(one):
             said.append(str(one))
-            if len(said) == steps:
+            if is_moment(said):
                 connection.terminate()
 
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, FlowFabricError)):
             await distribute.distribute(connection, partitions=PARTITIONS, report=die)
-        assert len(said) == steps
+        assert is_moment(said)
         # The server notices that the client is gone when it answers.
         await asyncio.sleep(0.5)
+
+    for steps in (3, 5, 8, 8, 9):
+        await kill(lambda said, steps=steps: len(said) == steps)
+        async with open_connection(database.url) as connection:
+            with pytest.raises(MigrationFailed, match="flowfabric db distribute"):
+                await migrate.migrate(connection)
+    await kill(lambda said: said[-1].startswith("functions: distributed"))
     async with open_connection(database.url) as connection:
+        with pytest.raises(MigrationFailed, match="flowfabric db distribute"):
+            await migrate.migrate(connection)
+        ended = await asyncio.to_thread(run_script, database.url, migrate.sql(1))
+        assert "flowfabric db distribute was interrupted" in ended.stderr
         await distribute.distribute(connection, partitions=PARTITIONS)
+        await migrate.migrate(connection)
     assert await findings(database.url) == []
+
+
+async def test_a_migration_takes_the_steps_that_distributing_takes(
+    cluster_database, coordinator, tmp_path
+):
+    """It places, delegates, begins generations and reads statistics, and a second one nothing."""
+    folder = tmp_path / "sql"
+    copytree(package_source().folder, folder)
+    (folder / "schema" / "0002_note.sql").write_text(
+        "create table ff.note (partition_key smallint, id integer);\n"
+        "create table ff.color (name text);\n"
+    )
+    (folder / "functions" / "partition" / "read_note.sql").write_text(
+        "-- Read a note.\n--\n-- Rights:   app\n"
+        "drop function if exists ff.read_note;\n"
+        "create function ff.read_note(p_partition_key smallint) returns bigint\n"
+        "language plpgsql stable security definer set search_path = pg_catalog, pg_temp\n"
+        "as $$ begin return (select count(*) from ff.note n "
+        "where n.partition_key = p_partition_key); end $$;\n"
+    )
+    source = replace(package_source(), folder=folder)
+    await coordinator.execute(
+        "update ff.event_generation set node_id = null where partition_key = 3"
+    )
+    said: list[str] = []
+
+    def report(one):
+        said.append(str(one).partition(" (")[0])
+
+    await migrate.migrate(coordinator, source=source, report=report)
+
+    assert said == [
+        "schema/0002_note.sql: applied",
+        "ff.color: on every node",
+        "ff.note: beside ff.execution",
+        f"library {package_source().library().version}: created",
+        "generations of events: distributed",
+        "ff.color: analyzed",
+        "ff.note: analyzed",
+    ]
+    for partition in range(PARTITIONS):
+        assert await coordinator.fetchval("select ff.read_note($1)", partition) == 0
+    found = {one.name: one for one in await citus.read_delegations(coordinator)}
+    assert found["read_note"].is_delegated
+    said.clear()
+    await migrate.migrate(coordinator, source=source, report=report)
+    assert said == []
 
 
 async def test_more_partitions_wait_for_an_open_submit_with_a_key(cluster_database, coordinator):

@@ -4,13 +4,14 @@ them on a real cluster."""
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from flowfabric.cli.db import app
-from flowfabric.core.errors import ConnectionLost, NotDistributable
+from flowfabric.core.errors import ConnectionLost, MigrationFailed, NotDistributable
 from flowfabric.db import citus, distribute, migrate
 from flowfabric.db.citus import Delegation, Placing, Table
 from flowfabric.db.connection import open_connection
@@ -261,6 +262,16 @@ async def test_the_second_run_finds_nothing_to_do_but_statistics(connection, sma
     assert all(one.startswith("analyze") for one in memory.statements)
 
 
+def refusal_if(is_unfinished):
+    if not is_unfinished:
+        return nullcontext()
+    return pytest.raises(
+        MigrationFailed,
+        match=r"was interrupted\. .* Finish it with the same number of partitions: "
+        r"flowfabric db distribute --partitions N$",
+    )
+
+
 @pytest.mark.parametrize("part", some_of(range(5), 0, share=5))
 async def test_a_run_that_is_killed_before_any_statement_is_finished_by_the_next_one(
     make_database, small, part
@@ -278,8 +289,15 @@ async def test_a_run_that_is_killed_before_any_statement_is_finished_by_the_next
         with pytest.raises((Killed, ConnectionLost)):
             await killed(url, memory, small, kill_at)
         async with open_connection(url) as connection:
+            is_marked = (await migrate.status(connection, source=small)).is_distributed
             if await partitions_of(connection) == "4":
-                assert (await migrate.status(connection, source=small)).is_distributed
+                assert is_marked
+            # If somebody migrated in between, the functions would be those for plain tables.
+            before = memory.copy()
+            with refusal_if(bool(memory.placed) and not is_marked):
+                await migrate.migrate(StandIn(connection, memory), source=small)
+            changes = memory.statements[len(before.statements) :]
+            assert all(one.startswith("analyze") for one in changes)
             await distributed(connection, memory, small)
 
             done = [one for one in memory.statements if not one.startswith("analyze")]
@@ -336,6 +354,65 @@ async def test_migrate_distributes_new_tables_and_functions_of_a_distributed_dat
     delegated = next(n for n, one in enumerate(memory.statements) if "'ff.describe_one'" in one)
     assert created < delegated
     assert memory.registered["describe_one"] == (True, False)
+
+
+@pytest.mark.parametrize("part", some_of(range(5), 1, share=5))
+async def test_a_migration_of_a_distributed_database_that_is_killed_is_finished_by_the_next_one(
+    make_database, small, sample, part
+):
+    """It places new tables, delegates functions, begins lost generations and reads statistics."""
+
+    async def prepared(url, memory):
+        sample.remove_if_there("schema/0004_note.sql")
+        sample.function("list_lanes", "1")
+        async with open_connection(url) as connection:
+            await migrate.migrate(connection, source=small)
+            await distributed(connection, memory, small)
+        memory.statements.clear()
+        memory.generations = 3
+        sample.write(
+            "schema/0004_note.sql", "create table ff.note (partition_key smallint, id integer);\n"
+        )
+        sample.function("list_lanes", "2")
+
+    async def migrated(url, memory, kill_at=None):
+        async with open_connection(url) as connection:
+            stand_in = StandIn(connection, memory, kill_at)
+            await migrate.migrate(stand_in, source=small)
+        return stand_in.count
+
+    url, whole = make_database(), Memory()
+    await prepared(url, whole)
+    count = await migrated(url, whole)
+    assert whole.placed["note"] == "partitioned"
+    assert whole.generations == 4
+    assert whole.statements[-1] == "analyze ff.note;"
+    for kill_at in range(1 + part, count + 1, 5):
+        url, memory = make_database(), Memory()
+        await prepared(url, memory)
+        with pytest.raises((Killed, ConnectionLost)):
+            await migrated(url, memory, kill_at)
+        await migrated(url, memory)
+        assert memory.statements == whole.statements, f"killed before statement {kill_at}"
+        assert await migrated(url, memory) == 0, "nothing is left"
+
+
+async def test_an_older_release_has_to_finish_what_it_began(connection, small, sample):
+    await migrate.migrate(connection, source=small)
+    memory = Memory(placed={"lane": "reference"})
+    sample.write("schema/0004_note.sql", "create table ff.note (id integer);\n")
+
+    with pytest.raises(MigrationFailed, match=r"and the release of flowfabric that began it: "):
+        await migrate.migrate(StandIn(connection, memory), source=small)
+
+    assert await connection.fetchval("select to_regclass('ff.note')") is None
+
+
+async def test_a_table_that_citus_manages_by_itself_is_no_interrupted_run(connection, small):
+    """With citus.use_citus_managed_tables, every new table is one of these."""
+    await migrate.migrate(connection, source=small)
+
+    await migrate.migrate(StandIn(connection, Memory(placed={"lane": "coordinator"})), source=small)
 
 
 async def test_migrate_delegates_again_what_has_lost_its_delegation(connection, small):
