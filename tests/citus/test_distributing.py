@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from shutil import copytree
@@ -255,11 +256,11 @@ async def test_migrating_again_keeps_every_delegation(cluster_database, coordina
 
 
 async def test_the_status_shows_nodes_shards_and_functions(cluster_database):
-    def status(form):
-        arguments = ["status", "-o", form, "--database-url", cluster_database.url]
+    def status(*options):
+        arguments = ["status", *options, "--database-url", cluster_database.url]
         return CliRunner().invoke(db_command, arguments).stdout
 
-    found = json.loads(await asyncio.to_thread(status, "json"))["cluster"]
+    found = json.loads(await asyncio.to_thread(status, "-o", "json"))["cluster"]
     assert [one["partition"] for one in found["partitions"]] == list(range(PARTITIONS))
     assert len({one["node"] for one in found["partitions"]}) == len(cluster_database.nodes) - 1
     delegated = {one["function"]: one["delegated"] for one in found["functions"]}
@@ -267,9 +268,17 @@ async def test_the_status_shows_nodes_shards_and_functions(cluster_database):
     assert delegated["submit_json"] == "always"
     assert delegated["list_lanes"] == "no"
     assert found["lost_delegations"] == []
-    table = await asyncio.to_thread(status, "table")
-    assert "NODE" in table
+    table = await asyncio.to_thread(status, "-o", "table")
+    for one in found["partitions"]:
+        assert re.search(
+            rf"^{one['node']} +{one['shard']}  (.* )?{one['partition']}\b", table, re.M
+        )
     assert "delegated to the node of their partition" in table
+    assert re.search(r"^not delegated: .*\blist_lanes,", table, re.M | re.S)
+    assert "describe_execution" not in table
+    table = await asyncio.to_thread(status, "-o", "table", "--functions")
+    for name, how in delegated.items():
+        assert re.search(rf"^{name} +{how}$", table, re.M)
 
 
 async def test_what_is_missing_is_said_before_anything_changes(make_cluster_database):

@@ -3,14 +3,18 @@ them on a real cluster."""
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from typer.testing import CliRunner
 
+from flowfabric.cli.cluster import cluster_lines, cluster_summary
 from flowfabric.cli.db import app
+from flowfabric.cli.doctor import report_json
 from flowfabric.core.errors import ConnectionLost, MigrationFailed, NotDistributable
 from flowfabric.db import citus, distribute, migrate
 from flowfabric.db.citus import Delegation, Placing, Table
@@ -18,6 +22,7 @@ from flowfabric.db.connection import open_connection
 from flowfabric.db.distribute import Facts, Node, Setting
 from flowfabric.db.library import package_source
 from flowfabric.db.migrate import SchemaStatus
+from flowfabric.doctor import Report
 from support.cases import for_each
 from support.citus_stand_in import Killed, Memory, StandIn
 from support.proofs import some_of
@@ -679,6 +684,84 @@ def test_a_wrong_number_of_partitions_is_a_usage_error(run, number):
 
     assert result.exit_code == 2
     assert "--partitions" in result.stderr
+
+
+def placed(partition, shard, node):
+    return citus.Location(partition=partition, shard_id=shard, node=node)
+
+
+def delegation(name, *, is_delegated=False, is_forced=False, is_everywhere=True):
+    return Delegation(
+        name=name, is_everywhere=is_everywhere, is_delegated=is_delegated, is_forced=is_forced
+    )
+
+
+CLUSTER = distribute.Cluster(
+    locations=(
+        placed(0, 102010, "n2:5432"),
+        placed(1, 102009, "n1:5432"),
+        placed(2, 102008, "n1:5432"),
+        placed(3, 102009, "n1:5432"),
+    ),
+    delegations=(
+        delegation("_helper"),
+        delegation("claim_executions", is_delegated=True),
+        delegation("gone", is_everywhere=False),
+        delegation("list_lanes"),
+        delegation("submit_json", is_delegated=True, is_forced=True),
+    ),
+    lost=("gone",),
+)
+FUNCTIONS = (
+    "functions: 2 delegated to the node of their partition (1 of them also in transactions), 3 run "
+    "where they are called"
+)
+
+
+def test_the_status_names_shards_and_the_functions_that_are_not_delegated():
+    assert list(cluster_lines(CLUSTER)) == [
+        "NODE      SHARD  PARTITIONS",
+        "n1:5432  102008  2",
+        "n1:5432  102009  1 3",
+        "n2:5432  102010  0",
+        "",
+        FUNCTIONS,
+        "not delegated: gone, list_lanes, and 1 helper; --functions shows all functions",
+        "not delegated as they should be: gone; type: flowfabric db distribute",
+    ]
+
+
+def test_the_status_shows_the_delegation_of_every_function():
+    assert list(cluster_lines(CLUSTER, with_functions=True))[5:] == [
+        FUNCTIONS,
+        "not delegated as they should be: gone; type: flowfabric db distribute",
+        "",
+        "FUNCTION          DELEGATED",
+        "_helper           no",
+        "claim_executions  outside transactions",
+        "gone              missing on other nodes",
+        "list_lanes        no",
+        "submit_json       always",
+    ]
+
+
+def test_doctor_says_what_is_where():
+    report = Report(verdicts=(), duration=timedelta(0), cluster=CLUSTER)
+
+    assert list(cluster_summary(CLUSTER)) == [
+        "node n1:5432: shards 102008 (partition 2), 102009 (partitions 1 3)",
+        "node n2:5432: shards 102010 (partition 0)",
+        FUNCTIONS + "; flowfabric db status --functions lists them",
+    ]
+    found = json.loads(report_json(report))["cluster"]
+    assert found["partitions"][0] == {"partition": 0, "shard": 102010, "node": "n2:5432"}
+    assert {one["function"]: one["delegated"] for one in found["functions"]} == {
+        "_helper": "no",
+        "claim_executions": "outside transactions",
+        "gone": "missing on other nodes",
+        "list_lanes": "no",
+        "submit_json": "always",
+    }
 
 
 def test_the_status_of_one_server_has_no_cluster(run):
