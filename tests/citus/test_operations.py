@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.client import FlowFabric
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
+from flowfabric.db import distribute
 from flowfabric.doctor import examine
 
 from .conftest import PARTITIONS
@@ -47,3 +48,5 @@ async def test_doctor_reads_a_distributed_database(cluster_database, coordinator
     report = await examine(coordinator, is_throwaway=True)
 
     assert [one.problem for one in report.findings] == []
+    assert report.cluster == await distribute.look(coordinator)
+    assert [one.partition for one in report.cluster.locations] == list(range(PARTITIONS))

@@ -13,6 +13,9 @@ import pytest
 
 from faults.workers import Fleet
 from flowfabric import App, Context
+from flowfabric.client import FlowFabric
+from support.admission import Admission
+from support.factories import NAMESPACE, Engine, Item
 from worker.apps import working
 
 from .conftest import PARTITIONS
@@ -253,6 +256,28 @@ async def test_an_execution_is_in_the_partition_of_its_id(cluster_database):
             assert (await client.executions.describe(run.id)).id == run.id
         assert (await client.executions.count()).number == 64
     assert {run.id.partition_key for run in runs} <= set(range(PARTITIONS))
+
+
+async def test_urgent_work_of_any_node_comes_first(cluster_database, coordinator):
+    """One query over all nodes returns the rank of the work, also of work in line."""
+    ready = {partition: 9000 - partition for partition in range(5)}
+    async with FlowFabric(cluster_database.url, namespace=NAMESPACE) as client:
+        for partition in ready:
+            await Engine(coordinator, partition_key=partition).submit(Item(priority=partition))
+        assert await client.executions.find_work() == ready
+        claimed = await client.executions.claim(worker_id="w", worker_instance_id="w-1", limit=3)
+        assert [one.partition_key for one in claimed] == [4, 3, 2]
+
+        engine = Engine(coordinator, partition_key=5)
+        admission = Admission(engine)
+        gate = await admission.quota(concurrency=PARTITIONS)  # one in each partition
+        await admission.submit(3, quotas=[gate])
+        (lease,) = await engine.claim(3)
+        assert await client.executions.find_work() == {0: 9000, 1: 8999}
+        await engine.complete(lease)
+        assert await client.executions.find_work() == {0: 9000, 1: 8999, 5: 9000}
+        await client.quotas.sweep()
+        assert await client.executions.find_work() == {0: 9000, 1: 8999, 5: 9000}
 
 
 async def test_a_key_is_found_in_its_partition(cluster_database):

@@ -11,11 +11,14 @@ from flowfabric.core.ids import mint
 from flowfabric.db import functions
 from support.hints import hints
 from worker.apps import working
+from worker.waiting import eventually
+
+MARK = "insert into ff.meta (name, value) values ('distributed', 'true')"
 
 
 @pytest.fixture
 async def distributed(db):
-    await db.execute("insert into ff.meta (name, value) values ('distributed', 'true')")
+    await db.execute(MARK)
     return db
 
 
@@ -63,13 +66,34 @@ async def test_on_one_server_the_engine_sends_it(db, hint_arguments):
     assert set(hint_arguments) == {True}
 
 
-async def test_workers_of_a_distributed_database_poll(distributed, make_app):
+@pytest.fixture
+def pauses(monkeypatch):
+    """How long each idle worker waits for a hint before it claims again, in seconds."""
+    from flowfabric.worker.claims import Claimer
+
+    found = []
+    wait = Claimer._wait
+
+    async def noticing(self, seconds):
+        found.append(seconds)
+        await wait(self, seconds)
+
+    monkeypatch.setattr(Claimer, "_wait", noticing)
+    return found
+
+
+@pytest.mark.parametrize(("is_distributed", "pause"), [(False, 10.0), (True, 0.5)])
+async def test_workers_of_a_distributed_database_poll_more_often(
+    db, make_app, pauses, is_distributed, pause
+):
+    if is_distributed:
+        await db.execute(MARK)
     app = make_app()
 
     @app.task(name="quick")
     async def quick() -> None:
         """Do nothing."""
 
-    async with working(app) as worker:
-        assert (await app.client()).database.is_distributed
-        assert worker._hints.are_missed
+    async with working(app):
+        await eventually(lambda: pauses)
+    assert set(pauses) == {pause}

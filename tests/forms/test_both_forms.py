@@ -24,6 +24,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 LANES = ("slow", "fast")
 POLICY = {"retry_policy": {"max_retries": 2, "backoff": {"type": "fixed", "delay_ms": 5000}}}
 TIMED = POLICY | {"timeout_policy": {"attempt_timeout_ms": 20_000}}
+LOOK = "select * from ff.find_work($1, null, null, '{}')"
 CALLS = 60
 
 
@@ -188,6 +189,9 @@ class Caller:
             )
         )
 
+    async def look(self) -> None:
+        await self.pair.ask(lambda engine: engine.connection.fetch(LOOK, engine.namespace))
+
     async def end(self) -> None:
         if not self.leases:
             return
@@ -277,7 +281,7 @@ class Caller:
             )
         weights = {
             self.submit: 5, self.flow: 1, self.claim: 6, self.end: 7, self.work: 4,
-            self.operate: 3, self.tick: 2,
+            self.operate: 3, self.tick: 2, self.look: 3,
         }  # fmt: skip
         for call in self.random.choices(list(weights), list(weights.values()), k=calls):
             await call()

@@ -83,6 +83,9 @@ class SampleFolder:
     def remove(self, path: str) -> None:
         (self.folder / path).unlink()
 
+    def remove_if_there(self, path: str) -> None:
+        (self.folder / path).unlink(missing_ok=True)
+
     def release(self) -> None:
         """Freeze the steps as they are now."""
         steps = sorted((self.folder / "schema").glob("*.sql"))

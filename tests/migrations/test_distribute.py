@@ -3,20 +3,26 @@ them on a real cluster."""
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from typer.testing import CliRunner
 
+from flowfabric.cli.cluster import cluster_lines, cluster_summary
 from flowfabric.cli.db import app
-from flowfabric.core.errors import ConnectionLost, NotDistributable
+from flowfabric.cli.doctor import report_json
+from flowfabric.core.errors import ConnectionLost, MigrationFailed, NotDistributable
 from flowfabric.db import citus, distribute, migrate
 from flowfabric.db.citus import Delegation, Placing, Table
 from flowfabric.db.connection import open_connection
 from flowfabric.db.distribute import Facts, Node, Setting
 from flowfabric.db.library import package_source
 from flowfabric.db.migrate import SchemaStatus
+from flowfabric.doctor import Report
 from support.cases import for_each
 from support.citus_stand_in import Killed, Memory, StandIn
 from support.proofs import some_of
@@ -82,8 +88,64 @@ async def partitions_of(connection):
     return await connection.fetchval("select value from ff.meta where name = 'partitions'")
 
 
-def test_the_order_is_the_one_of_the_architecture(stages):
+# The kinds of statements, in the order of the architecture. Citus needs this order.
+ORDER = {
+    "advisory lock": r"select pg_catalog\.pg_advisory_lock\(",
+    "reference tables": r"select pg_catalog\.create_reference_table\('ff\.(\w+)'",
+    "tables of the coordinator": (
+        r"select pg_catalog\.citus_add_local_table_to_metadata\('ff\.(\w+)'"
+    ),
+    "execution": (
+        r"select pg_catalog\.create_distributed_table\(\n  'ff\.(execution)', 'partition_key', "
+        r"colocate_with => 'none', shard_count => 4\);"
+    ),
+    "the rest, colocated": (
+        r"select pg_catalog\.create_distributed_table\(\n  'ff\.(\w+)', 'partition_key', "
+        r"colocate_with => 'ff\.execution'\);"
+    ),
+    "local leftovers": r"select pg_catalog\.truncate_local_data_after_distributing_table\(",
+    "create functions": r"create (?:or replace )?function ff\.(\w+)",
+    "register functions": r"select pg_catalog\.create_distributed_function\(\s*'ff\.(\w+)'",
+    "generations of events": r"      perform ff\._raise_generation\(v_partition,",
+    "mark": r"values \('distributed', 'true'\)",
+    "number of partitions": r"select \* from ff\.raise_partitions\(4\);",
+    "statistics": r'analyze ff\."?(\w+)"?;',
+    "drop old functions": r"  where p\.pronamespace = 'ff'::regnamespace and p\.proname like",
+    "unlock": r"select pg_catalog\.pg_advisory_unlock\(",
+}
+
+
+async def test_the_order_is_the_one_of_the_architecture(connection):
+    """Of the statements for the schema and the library of the package."""
+    await migrate.migrate(connection)
+    tables = {row["name"] for row in await connection.fetch(TABLES)}
+
+    script = await distribute.plan(StandIn(connection, Memory()), partitions=4)
+
+    kinds, subjects = [], {kind: [] for kind in ORDER}
+    pattern = "|".join(f"(?P<k{n}>^{text})" for n, text in enumerate(ORDER.values()))
+    for match in re.finditer(pattern, script, re.MULTILINE):
+        kind = list(ORDER)[int(match.lastgroup[1:])]
+        subjects[kind] += [one for one in match.groups() if one and one != match[0]]
+        if kinds[-1:] != [kind]:
+            kinds.append(kind)
+    assert kinds == list(ORDER)
+    placed = [
+        *subjects["reference tables"],
+        *subjects["tables of the coordinator"],
+        *subjects["execution"],
+        *subjects["the rest, colocated"],
+    ]
+    assert sorted(placed) == sorted(subjects["statistics"]) == sorted(tables)
+    library = package_source().library(distributed=True)
+    assert subjects["register functions"] == list(citus.functions(library))
+    assert set(subjects["register functions"]) < set(subjects["create functions"])
+    assert "plan_cache_mode" not in script
+
+
+def test_a_dry_run_names_its_stages(stages):
     assert stages == [
+        "settings",
         "lock",
         "reference tables",
         "tables of the coordinator",
@@ -94,7 +156,27 @@ def test_the_order_is_the_one_of_the_architecture(stages):
         "generations of events",
         "number of partitions",
         "statistics",
+        "old functions",
     ]
+
+
+async def test_a_dry_run_lifts_the_time_limits_of_the_role(connection, small, script):
+    known = await connection.fetch("select name from pg_settings where name ~ '_timeout$'")
+    limits = {row["name"] for row in known} & {
+        "statement_timeout", "lock_timeout", "transaction_timeout"
+    }  # fmt: skip
+    begun = script[: script.index("pg_advisory_lock")]
+    assert set(re.findall(r"^set (\w+_timeout) = '0';$", begun, re.MULTILINE)) == limits
+
+
+async def test_a_dry_run_with_nothing_to_do_drops_no_old_functions(connection, small):
+    await migrate.migrate(connection, source=small)
+    memory = Memory()
+    stand_in, _ = await distributed(connection, memory, small)
+
+    script = await distribute.plan(stand_in, partitions=4, source=small)
+
+    assert "drop routine" not in script
 
 
 @pytest.fixture
@@ -112,6 +194,12 @@ async def script(connection, small):
 def stages(script):
     names = re.findall(r"^-- (.+)$", script, re.MULTILINE)
     return [name for name in names if not name.endswith(".sql")]
+
+
+TABLES = """\
+select c.relname as name from pg_class c
+where c.relnamespace = 'ff'::regnamespace and c.relkind = 'r'
+"""
 
 
 async def test_a_dry_run_prints_what_a_run_does_in_the_same_order(connection, small, script):
@@ -179,6 +267,16 @@ async def test_the_second_run_finds_nothing_to_do_but_statistics(connection, sma
     assert all(one.startswith("analyze") for one in memory.statements)
 
 
+def refusal_if(is_unfinished):
+    if not is_unfinished:
+        return nullcontext()
+    return pytest.raises(
+        MigrationFailed,
+        match=r"was interrupted\. .* Finish it with the same number of partitions: "
+        r"flowfabric db distribute --partitions N$",
+    )
+
+
 @pytest.mark.parametrize("part", some_of(range(5), 0, share=5))
 async def test_a_run_that_is_killed_before_any_statement_is_finished_by_the_next_one(
     make_database, small, part
@@ -196,8 +294,15 @@ async def test_a_run_that_is_killed_before_any_statement_is_finished_by_the_next
         with pytest.raises((Killed, ConnectionLost)):
             await killed(url, memory, small, kill_at)
         async with open_connection(url) as connection:
+            is_marked = (await migrate.status(connection, source=small)).is_distributed
             if await partitions_of(connection) == "4":
-                assert (await migrate.status(connection, source=small)).is_distributed
+                assert is_marked
+            # If somebody migrated in between, the functions would be those for plain tables.
+            before = memory.copy()
+            with refusal_if(bool(memory.placed) and not is_marked):
+                await migrate.migrate(StandIn(connection, memory), source=small)
+            changes = memory.statements[len(before.statements) :]
+            assert all(one.startswith("analyze") for one in changes)
             await distributed(connection, memory, small)
 
             done = [one for one in memory.statements if not one.startswith("analyze")]
@@ -254,6 +359,65 @@ async def test_migrate_distributes_new_tables_and_functions_of_a_distributed_dat
     delegated = next(n for n, one in enumerate(memory.statements) if "'ff.describe_one'" in one)
     assert created < delegated
     assert memory.registered["describe_one"] == (True, False)
+
+
+@pytest.mark.parametrize("part", some_of(range(5), 1, share=5))
+async def test_a_migration_of_a_distributed_database_that_is_killed_is_finished_by_the_next_one(
+    make_database, small, sample, part
+):
+    """It places new tables, delegates functions, begins lost generations and reads statistics."""
+
+    async def prepared(url, memory):
+        sample.remove_if_there("schema/0004_note.sql")
+        sample.function("list_lanes", "1")
+        async with open_connection(url) as connection:
+            await migrate.migrate(connection, source=small)
+            await distributed(connection, memory, small)
+        memory.statements.clear()
+        memory.generations = 3
+        sample.write(
+            "schema/0004_note.sql", "create table ff.note (partition_key smallint, id integer);\n"
+        )
+        sample.function("list_lanes", "2")
+
+    async def migrated(url, memory, kill_at=None):
+        async with open_connection(url) as connection:
+            stand_in = StandIn(connection, memory, kill_at)
+            await migrate.migrate(stand_in, source=small)
+        return stand_in.count
+
+    url, whole = make_database(), Memory()
+    await prepared(url, whole)
+    count = await migrated(url, whole)
+    assert whole.placed["note"] == "partitioned"
+    assert whole.generations == 4
+    assert whole.statements[-1] == "analyze ff.note;"
+    for kill_at in range(1 + part, count + 1, 5):
+        url, memory = make_database(), Memory()
+        await prepared(url, memory)
+        with pytest.raises((Killed, ConnectionLost)):
+            await migrated(url, memory, kill_at)
+        await migrated(url, memory)
+        assert memory.statements == whole.statements, f"killed before statement {kill_at}"
+        assert await migrated(url, memory) == 0, "nothing is left"
+
+
+async def test_an_older_release_has_to_finish_what_it_began(connection, small, sample):
+    await migrate.migrate(connection, source=small)
+    memory = Memory(placed={"lane": "reference"})
+    sample.write("schema/0004_note.sql", "create table ff.note (id integer);\n")
+
+    with pytest.raises(MigrationFailed, match=r"and the release of flowfabric that began it: "):
+        await migrate.migrate(StandIn(connection, memory), source=small)
+
+    assert await connection.fetchval("select to_regclass('ff.note')") is None
+
+
+async def test_a_table_that_citus_manages_by_itself_is_no_interrupted_run(connection, small):
+    """With citus.use_citus_managed_tables, every new table is one of these."""
+    await migrate.migrate(connection, source=small)
+
+    await migrate.migrate(StandIn(connection, Memory(placed={"lane": "coordinator"})), source=small)
 
 
 async def test_migrate_delegates_again_what_has_lost_its_delegation(connection, small):
@@ -520,6 +684,84 @@ def test_a_wrong_number_of_partitions_is_a_usage_error(run, number):
 
     assert result.exit_code == 2
     assert "--partitions" in result.stderr
+
+
+def placed(partition, shard, node):
+    return citus.Location(partition=partition, shard_id=shard, node=node)
+
+
+def delegation(name, *, is_delegated=False, is_forced=False, is_everywhere=True):
+    return Delegation(
+        name=name, is_everywhere=is_everywhere, is_delegated=is_delegated, is_forced=is_forced
+    )
+
+
+CLUSTER = distribute.Cluster(
+    locations=(
+        placed(0, 102010, "n2:5432"),
+        placed(1, 102009, "n1:5432"),
+        placed(2, 102008, "n1:5432"),
+        placed(3, 102009, "n1:5432"),
+    ),
+    delegations=(
+        delegation("_helper"),
+        delegation("claim_executions", is_delegated=True),
+        delegation("gone", is_everywhere=False),
+        delegation("list_lanes"),
+        delegation("submit_json", is_delegated=True, is_forced=True),
+    ),
+    lost=("gone",),
+)
+FUNCTIONS = (
+    "functions: 2 delegated to the node of their partition (1 of them also in transactions), 3 run "
+    "where they are called"
+)
+
+
+def test_the_status_names_shards_and_the_functions_that_are_not_delegated():
+    assert list(cluster_lines(CLUSTER)) == [
+        "NODE      SHARD  PARTITIONS",
+        "n1:5432  102008  2",
+        "n1:5432  102009  1 3",
+        "n2:5432  102010  0",
+        "",
+        FUNCTIONS,
+        "not delegated: gone, list_lanes, and 1 helper; --functions shows all functions",
+        "not delegated as they should be: gone; type: flowfabric db distribute",
+    ]
+
+
+def test_the_status_shows_the_delegation_of_every_function():
+    assert list(cluster_lines(CLUSTER, with_functions=True))[5:] == [
+        FUNCTIONS,
+        "not delegated as they should be: gone; type: flowfabric db distribute",
+        "",
+        "FUNCTION          DELEGATED",
+        "_helper           no",
+        "claim_executions  outside transactions",
+        "gone              missing on other nodes",
+        "list_lanes        no",
+        "submit_json       always",
+    ]
+
+
+def test_doctor_says_what_is_where():
+    report = Report(verdicts=(), duration=timedelta(0), cluster=CLUSTER)
+
+    assert list(cluster_summary(CLUSTER)) == [
+        "node n1:5432: shards 102008 (partition 2), 102009 (partitions 1 3)",
+        "node n2:5432: shards 102010 (partition 0)",
+        FUNCTIONS + "; flowfabric db status --functions lists them",
+    ]
+    found = json.loads(report_json(report))["cluster"]
+    assert found["partitions"][0] == {"partition": 0, "shard": 102010, "node": "n2:5432"}
+    assert {one["function"]: one["delegated"] for one in found["functions"]} == {
+        "_helper": "no",
+        "claim_executions": "outside transactions",
+        "gone": "missing on other nodes",
+        "list_lanes": "no",
+        "submit_json": "always",
+    }
 
 
 def test_the_status_of_one_server_has_no_cluster(run):

@@ -6,6 +6,7 @@ import pytest
 
 from flowfabric import App
 from flowfabric.client import FlowFabric
+from flowfabric.db.library import package_source
 from support.factories import NAMESPACE
 
 NUMBER = 8
@@ -22,6 +23,14 @@ async def several(db):
 async def client(several):
     async with FlowFabric(several.url, namespace=NAMESPACE) as client:
         yield client
+
+
+@pytest.fixture(params=["plain", "distributed"])
+async def look_of_each_form(several, request):
+    """Runs a test twice: with each form of ff.find_work."""
+    library = package_source().library(distributed=request.param == "distributed")
+    [file] = [one for one in library.files if one.path.endswith("/find_work.sql")]
+    await several.execute(file.text)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ async def test_what_stands_in_line_in_any_partition_runs_in_the_end(app):
     assert results == [tenant for (tenant,) in calls]
 
 
+@pytest.mark.usefixtures("look_of_each_form")
 async def test_the_look_over_the_partitions_finds_lines_that_have_room(client, several):
     engine = Engine(several.conn, partition_key=5)
     admission = Admission(engine)
@@ -81,6 +82,7 @@ async def test_the_limit_of_a_lane_counts_in_all_partitions(client, several):
     assert left == 0
 
 
+@pytest.mark.usefixtures("look_of_each_form")
 async def test_rates_and_slots_that_ran_out_open_lines_of_all_partitions(client, several, clock):
     for partition in (2, 6):
         engine = Engine(several.conn, partition_key=partition)

@@ -18,6 +18,7 @@ from flowfabric.core.execution import DEFAULT_NAMESPACE
 from flowfabric.core.ids import key_partition
 from flowfabric.db.partitions import Numbers
 from races.crowd import until_blocked
+from support.admission import Admission
 from support.factories import NAMESPACE, Engine, Item, refused
 from worker.apps import working
 
@@ -217,18 +218,46 @@ async def test_the_repeat_of_a_stored_submit_is_a_duplicate_though_keys_moved(fr
     assert (again.word, again.id) == ("duplicate", first.id)
 
 
-async def test_the_number_of_keys_is_raised_after_open_submits_or_not_at_all(fresh):
-    """The raise waits for a transaction that has submitted with a key. Then it finds the key."""
-    # On a busy machine, this test may take longer than the two seconds of the function.
+# What `flowfabric db distribute` does before it raises the number, and the node of this server.
+DISTRIBUTED = """
+create or replace function ff._node_id() returns integer language sql stable as 'select 1';
+insert into ff.meta (name, value) values ('distributed', 'true');
+select ff._raise_generation(g.n::smallint, 1) from generate_series(0, 7) g(n);
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "distributed"])
+async def either(fresh, request):
+    """A database, plain or marked as distributed, whose raises wait for locks."""
+    # On a busy machine, a test may take longer than the two seconds of the function.
     await fresh.execute("alter function ff.raise_partitions set lock_timeout = '60s'")
-    writer, raiser = Engine(await fresh.connect()), Engine(await fresh.connect())
+    if request.param:
+        await fresh.execute(DISTRIBUTED)
+    return fresh
+
+
+async def test_the_number_of_keys_is_raised_after_open_submits_or_not_at_all(either):
+    """The raise waits for a transaction that has submitted with a key. Then it finds the key."""
+    writer, raiser = Engine(await either.connect()), Engine(await either.connect())
     raising = None
     async with writer.connection.transaction():
         await writer.submit(Item(key="k", fingerprint=b"", key_partitions=1))
         raising = asyncio.ensure_future(raiser.connection.execute("select ff.raise_partitions(8)"))
-        await until_blocked(fresh, raiser, raising)
+        await until_blocked(either, raiser, raising)
     await raising
-    assert (await numbers(fresh))[2] == 1
+    assert (await numbers(either))[2] == 1
+
+
+async def test_a_gate_of_an_open_transaction_gets_shares_when_the_number_is_raised(either):
+    """The raise waits for a transaction that makes a gate. Then it gives each partition a share."""
+    writer, raiser = Engine(await either.connect()), Engine(await either.connect())
+    raising = None
+    async with writer.connection.transaction():
+        await Admission(writer).quota(concurrency=1)
+        raising = asyncio.ensure_future(raiser.connection.execute("select ff.raise_partitions(8)"))
+        await until_blocked(either, raiser, raising)
+    await raising
+    assert await either.fetchval("select count(*) from ff.gate_share") == 8
 
 
 async def test_a_transaction_with_an_old_snapshot_cannot_use_the_old_number(fresh):

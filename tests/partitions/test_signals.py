@@ -8,8 +8,10 @@ from datetime import timedelta
 import pytest
 
 from flowfabric import Context
+from flowfabric.client.events import SIGNAL_CHANNEL
 from flowfabric.core.errors import InvalidInput, Unavailable
 from flowfabric.core.signal import Signal, Wait
+from flowfabric.worker.hints import Hints
 from worker.apps import working
 from worker.waiting import eventually
 
@@ -87,6 +89,31 @@ async def test_a_signal_that_was_only_stored_is_noticed_in_its_partition(client,
         return set(await client.executions.find_work()) == {5}
 
     await eventually(is_woken)
+
+
+async def test_a_hint_of_a_signal_is_heard_from_every_partition_there_can_be(client, several):
+    heard: list[int | None] = []
+    session = client.database.session("claims")
+    await Hints(session, heard.append).listen()
+    hints = [
+        "0",
+        "9999",
+        "10000",
+        "32767",
+        "32768",
+        "99999",
+        "010000",
+        "-1",
+        "\u0661",
+        "",
+        "x",
+        "1",
+    ]
+    for payload in hints:
+        await several.execute("select pg_notify($1, $2)", SIGNAL_CHANNEL, payload)
+    await eventually(lambda: 1 in heard)
+    await session.close()
+    assert [one for one in heard if one is not None] == [0, 9999, 10000, 32767, 1]
 
 
 async def test_suspensions_of_all_partitions_are_listed_in_order(client, clock):

@@ -83,6 +83,7 @@ async def test_a_key_is_one_execution_whoever_submits_it(app):
     assert len({run.id.partition_key for run in first}) > 1
 
 
+@pytest.mark.usefixtures("look_of_each_form")
 async def test_urgent_work_of_any_partition_comes_first(client):
     for partition in range(NUMBER):
         await client.executions.submit(submission(partition, priority=partition))
@@ -107,6 +108,7 @@ async def test_a_repeated_claim_returns_what_it_leased_in_all_partitions(client)
     assert len(again) == 3
 
 
+@pytest.mark.usefixtures("look_of_each_form")
 async def test_the_look_over_the_partitions_finds_leases_that_ran_out(client, several, clock):
     await client.executions.submit(submission(5))
     engine = Engine(several.conn, partition_key=5)

@@ -17,6 +17,7 @@ _PLACED = {
     "create_distributed_table": "partitioned",
 }
 _CALL = re.compile(r"pg_catalog\.(\w+)\(\s*'ff\.(\w+)'")
+_ANALYZE = re.compile(r'analyze ff\."?(\w+)"?;')
 _TABLES = """\
 select c.relname as name,
        exists (select from pg_attribute a
@@ -41,6 +42,7 @@ class Memory:
     statements: list[str] = field(default_factory=list)
     placed: dict[str, str] = field(default_factory=dict)
     emptied: set[str] = field(default_factory=set)
+    analyzed: set[str] = field(default_factory=set)
     registered: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     generations: int = 0
     version: str = "12.1-1"
@@ -52,6 +54,7 @@ class Memory:
             statements=[*self.statements],
             placed={**self.placed},
             emptied={*self.emptied},
+            analyzed={*self.analyzed},
             registered={**self.registered},
         )
 
@@ -104,6 +107,9 @@ class StandIn:
         if "get_shard_id" in text:
             self._now.generations = int(re.search(r"0, (\d+) - 1", text)[1])  # type: ignore[index]
             return "DO"
+        if match := _ANALYZE.fullmatch(text):
+            self._now.analyzed.add(match[1])
+            return "ANALYZE"
         match = _CALL.search(text)
         if match is None or match[1] == "create_distributed_function":
             if match is not None:
@@ -147,6 +153,7 @@ class StandIn:
                     "placed": self._now.placed.get(row["name"]),
                     "has_leftovers": row["name"] in ("execution", "lane")
                     and row["name"] not in self._now.emptied,
+                    "is_analyzed": row["name"] in self._now.analyzed,
                 }
                 for row in await self._connection.fetch(_TABLES)
             ]

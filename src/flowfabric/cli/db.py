@@ -13,6 +13,7 @@ from operator import itemgetter
 import typer
 from typer.core import TyperCommand
 
+from flowfabric.cli.cluster import cluster_facts, cluster_lines
 from flowfabric.cli.options import EXIT_DOES_NOT_FIT, Database, command
 from flowfabric.cli.output import Printer, complain, say, say_all
 from flowfabric.db import citus
@@ -67,9 +68,9 @@ async def distribute(
 ) -> None:
     """Distribute the database over the nodes of a Citus cluster. Safe to repeat.
 
-    Connect to the coordinator as the role that owns schema ff. Citus must be 12.1 or newer, and no
-    worker or submitter may be running. The command first checks all this and lists everything that
-    is missing. If it was interrupted, run it again: it continues where it stopped.
+    Connect to the coordinator as the role that owns schema ff. Citus must be 12.1 or newer. The
+    first time, no worker or submitter may be running. The command first checks all this and lists
+    everything that is missing. If it was interrupted, run it again: it continues where it stopped.
     """
     async with open_connection(database.address) as connection:
         if dry_run:
@@ -85,11 +86,20 @@ async def distribute(
 
 
 @command(app)
-async def status(database: Database, printer: Printer) -> int:
+async def status(
+    database: Database,
+    printer: Printer,
+    functions: bool = typer.Option(
+        False,
+        "--functions",
+        help="For a distributed database, list all functions and how they are delegated. Default: "
+        "list the public functions that are not delegated.",
+    ),
+) -> int:
     """Compare the database with this release. Exit code 1 if they do not match.
 
-    For a distributed database, also show which node has which partitions, and which functions
-    `db distribute` has to set up again. With `-o json`, list every function.
+    For a distributed database, also show the shards and partitions of every node, the functions
+    that are not delegated, and the functions that `db distribute` has to set up again.
     """
     async with open_connection(database.address) as connection:
         found = await schema.status(connection)
@@ -100,7 +110,7 @@ async def status(database: Database, printer: Printer) -> int:
     else:
         say_all(_as_table(found))
         if cluster is not None:
-            say_all(["", *_cluster_table(cluster)])
+            say_all(["", *cluster_lines(cluster, with_functions=functions)])
     if problem := found.problem():
         typer.echo(str(problem), err=True)
         return EXIT_DOES_NOT_FIT
@@ -258,7 +268,7 @@ def _as_json(found: schema.SchemaStatus, cluster: distribution.Cluster | None) -
     problem = found.problem()
     return json.dumps(
         {
-            "cluster": None if cluster is None else _cluster_facts(cluster),
+            "cluster": None if cluster is None else cluster_facts(cluster),
             "fits": problem is None,
             "problem": None if problem is None else str(problem),
             "schema": {"needed": found.step_needed, "found": found.step_found},
@@ -296,53 +306,6 @@ def _as_table(found: schema.SchemaStatus) -> list[str]:
     titles = ("STEP", "NAME", "STATE", "APPLIED AT")
     columns = [Column(title, itemgetter(index)) for index, title in enumerate(titles)]
     return table(columns, rows, Screen())
-
-
-def _cluster_facts(cluster: distribution.Cluster) -> dict[str, object]:
-    return {
-        "partitions": [
-            {"partition": one.partition, "shard": one.shard_id, "node": one.node}
-            for one in cluster.locations
-        ],
-        "functions": [
-            {"function": one.name, "delegated": _delegation(one)} for one in cluster.delegations
-        ],
-        "lost_delegations": list(cluster.lost),
-    }
-
-
-def _cluster_table(cluster: distribution.Cluster) -> list[str]:
-    nodes: dict[str, list[citus.Location]] = {}
-    for one in cluster.locations:
-        nodes.setdefault(one.node, []).append(one)
-    columns: list[Column[tuple[str, list[citus.Location]]]] = [
-        Column("NODE", itemgetter(0)),
-        Column("PARTITIONS", lambda item: " ".join(str(one.partition) for one in item[1])),
-        Column("SHARDS", lambda item: str(len({one.shard_id for one in item[1]})), is_number=True),
-    ]
-    delegated = sum(one.is_delegated for one in cluster.delegations)
-    forced = sum(one.is_forced for one in cluster.delegations)
-    others = len(cluster.delegations) - delegated
-    lines = [
-        *table(columns, sorted(nodes.items()), Screen()),
-        "",
-        f"functions: {delegated} delegated to the node of their partition ({forced} of them also "
-        f"in transactions), {others} run where they are called",
-    ]
-    if cluster.lost:
-        lines.append(
-            f"not delegated as they should be: {', '.join(cluster.lost)}; type: "
-            f"{distribution.COMMAND}"
-        )
-    return lines
-
-
-def _delegation(one: citus.Delegation) -> str:
-    if one.is_forced:
-        return "always"
-    if one.is_delegated:
-        return "outside transactions"
-    return "no" if one.is_everywhere else "missing on other nodes"
 
 
 def _library_state(found: schema.SchemaStatus) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from flowfabric.cli.cluster import cluster_facts, cluster_summary
 from flowfabric.cli.ids import find_execution
 from flowfabric.cli.options import Database
 from flowfabric.cli.output import Printer, Progress, say, say_all, screen, styled
@@ -72,6 +73,9 @@ async def doctor(
     pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot
     of a running database.
 
+    For a distributed database, it also says which node has which shards and partitions. With
+    `-o json`, it lists the delegation of every function.
+
     Run it without --since every night, and with `--since CURSOR` as often as you like.
 
     Exit codes: 0: no errors. 1: errors. 2: wrong usage. 3: no such execution. 5: no database.
@@ -88,9 +92,12 @@ async def doctor(
         say_all([_explanation_json(explanation)] if as_json else lines)
         return EXIT_FINDINGS if any(verdict.findings for verdict in explanation.verdicts) else 0
     report = await _examine(database.address, _since(since), throwaway)
-    say_all([_report_json(report)] if as_json else _report_lines(report))
+    say_all([report_json(report)] if as_json else _report_lines(report))
     for note in report.notes:
         typer.echo(note, err=True)
+    if not as_json and report.cluster is not None:
+        for line in cluster_summary(report.cluster):
+            typer.echo(line, err=True)
     if not as_json and report.cursor:
         typer.echo(f"next time: --since {report.cursor}", err=True)
     return 0 if report.is_sound else EXIT_FINDINGS
@@ -154,7 +161,8 @@ def _report_lines(report: Report) -> Iterator[str]:
         yield f"remedy: flowfabric doctor --explain {names[0]}"
 
 
-def _report_json(report: Report) -> str:
+def report_json(report: Report) -> str:
+    """Return a report as JSON."""
     return json.dumps(
         {
             "sound": report.is_sound,
@@ -176,6 +184,7 @@ def _report_json(report: Report) -> str:
             ],
             "seconds": round(report.duration.total_seconds(), 4),
             "notes": report.notes,
+            "cluster": None if report.cluster is None else cluster_facts(report.cluster),
             "cursor": report.cursor,
         }
     )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Labelled: TypeAlias = tuple[str, str]
 
+COMMAND = "flowfabric db distribute"
+
 # The workers that are alive, and their history. Their rows change all the time and belong to no
 # partition. So they stay on the coordinator, and functions on other nodes read them from there.
 COORDINATOR_TABLES = frozenset({"worker", "worker_event"})
@@ -47,7 +49,8 @@ select c.relname as name,
             when p.partmethod = 'n' and p.repmodel = 't' then 'reference'
             when p.partmethod = 'n' and p.repmodel = 's' then 'coordinator'
             when p.logicalrelid is not null then 'elsewhere' end as placed,
-       pg_catalog.pg_relation_size(c.oid) > 0 as has_leftovers
+       pg_catalog.pg_relation_size(c.oid) > 0 as has_leftovers,
+       c.reltuples >= 0 as is_analyzed
 from pg_catalog.pg_class c
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 left join pg_catalog.pg_dist_partition p on p.logicalrelid = c.oid
@@ -160,6 +163,12 @@ begin
 end
 $$;"""
 
+_READ_NUMBER = """\
+select i.partitions from ff.installation i limit 1
+"""
+
+_ANALYZE = "analyze ff.{name};"
+
 _COUNT_GENERATIONS = "select count(*) from ff.event_generation g where g.node_id is not null"
 
 
@@ -185,6 +194,7 @@ class Table:
     wanted: Placing
     placed: Placing | None
     has_leftovers: bool
+    is_analyzed: bool = False
 
     @property
     def is_placed(self) -> bool:
@@ -225,9 +235,21 @@ async def read_tables(connection: Connection) -> tuple[Table, ...]:
             wanted=_wanted(row["name"], row["is_partitioned"]),
             placed=None if row["placed"] is None else Placing(row["placed"]),
             has_leftovers=row["has_leftovers"],
+            is_analyzed=row["is_analyzed"],
         )
         for row in await connection.fetch(_READ_TABLES)
     )
+
+
+async def has_distributed_tables(connection: Connection) -> bool:
+    """Return whether any table was distributed by `db distribute`.
+
+    Citus may add tables to its metadata by itself. They stay on the coordinator.
+    """
+    if not await has_citus(connection):
+        return False
+    placed = {table.placed for table in await read_tables(connection)}
+    return not placed.isdisjoint({Placing.PARTITIONED, Placing.REFERENCE})
 
 
 async def read_delegations(connection: Connection) -> tuple[Delegation, ...]:
@@ -247,6 +269,10 @@ async def read_locations(connection: Connection, partitions: int) -> tuple[Locat
         Location(partition=row["partition"], shard_id=row["shard_id"], node=row["node"])
         for row in await connection.fetch(_READ_PARTITIONS, partitions)
     )
+
+
+async def count_partitions(connection: Connection) -> int:
+    return int(await connection.fetchval(_READ_NUMBER))
 
 
 async def count_generations(connection: Connection) -> int:
@@ -352,6 +378,14 @@ def declaring() -> Labelled:
 
 def beginning_generations(partitions: int) -> Labelled:
     return "generations of events", _GENERATIONS.format(partitions=partitions)
+
+
+def analyzing(tables: Iterable[Table]) -> Iterator[Labelled]:
+    """Yield the statements that read the statistics of tables, on all nodes."""
+    for table in tables:
+        # `grant` is the one table whose name is a keyword of SQL.
+        name = '"grant"' if table.name == "grant" else table.name
+        yield f"ff.{table.name}, analyzed", _ANALYZE.format(name=name)
 
 
 def _wanted(name: str, is_partitioned: bool) -> Placing:

@@ -7,7 +7,6 @@ the next run finishes its work.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter
@@ -22,7 +21,7 @@ from flowfabric.db.migrate import MIGRATION_LOCK, Labelled, Progress, Report, Sc
 if TYPE_CHECKING:
     from flowfabric.db.connection import Connection
 
-COMMAND = "flowfabric db distribute"
+COMMAND = citus.COMMAND
 DEFAULT_PARTITIONS = 32
 MIN_PARTITIONS, MAX_PARTITIONS = 1, 1024
 MIN_CITUS = (12, 1)
@@ -91,24 +90,15 @@ join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'ff' and not t.tgisinternal
 order by 2, 1
 """
-_READ_PARTITIONS = """\
-select i.partitions from ff.installation i limit 1
-"""
 
 _LOCK = f"select pg_catalog.pg_advisory_lock({MIGRATION_LOCK});"
 _UNLOCK = f"select pg_catalog.pg_advisory_unlock({MIGRATION_LOCK});"
 _RAISE_PARTITIONS = "select * from ff.raise_partitions({partitions});"
-_ANALYZE = "analyze ff.{name};"
 
-# A role's time limits are meant for its queries, not for copying a table.
-_SETTINGS = {
-    "client_min_messages": "warning",
-    "statement_timeout": "0",
-    "transaction_timeout": "0",
-    "lock_timeout": "0",
-}
-_READ_OWN_SETTINGS = "select s.name, s.setting from pg_catalog.pg_settings s where s.name = any($1)"
-_CHANGE_SETTING = "select pg_catalog.set_config($1, $2, false)"
+# The stage that creates and delegates the functions.
+_FUNCTIONS = "functions"
+
+_SETTINGS = {"client_min_messages": "warning", **migrate.NO_TIME_LIMITS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +199,10 @@ async def distribute(
     if connection.is_in_transaction():
         raise ValueError("distribute() opens its own transactions: call it outside a transaction.")
     source = source or package_source()
-    async with migrate.alone(connection, report), _settings(connection):
+    async with (
+        migrate.alone(connection, report),
+        migrate.changed_settings(connection, _SETTINGS),
+    ):
         facts = await _checked(connection, partitions, source)
         is_changed = False
         async for stage in _stages(connection, partitions, facts, source):
@@ -233,8 +226,13 @@ async def plan(
     _check_partitions(partitions)
     source = source or package_source()
     facts = await _checked(connection, partitions, source)
-    lines = ["\\set ON_ERROR_STOP on", "set search_path = '';", "", "-- lock", _LOCK]
+    known = await migrate.read_settings(connection, _SETTINGS)
+    lines = ["\\set ON_ERROR_STOP on", "", "-- settings", "set search_path = '';"]
+    lines += [f"set {name} = '{_SETTINGS[name]}';" for name in known]
+    lines += ["", "-- lock", _LOCK]
+    has_retired = await migrate.are_functions_retired(connection)
     async for stage in _stages(connection, partitions, facts, source, is_trial=True):
+        has_retired = has_retired or stage.name == _FUNCTIONS
         lines += ["", f"-- {stage.name}"]
         if stage.is_atomic:
             lines.append("begin;")
@@ -242,6 +240,8 @@ async def plan(
         lines += [text for _, text in stage.statements]
         if stage.is_atomic:
             lines.append("commit;")
+    if has_retired:
+        lines += ["", "-- old functions", *migrate.dropping_retired_functions()]
     return "\n".join([*lines, "", _UNLOCK, ""])
 
 
@@ -252,7 +252,7 @@ async def look(connection: Connection, *, source: Source | None = None) -> Clust
     """
     library = (source or package_source()).library(distributed=True)
     delegations = await citus.read_delegations(connection)
-    partitions = await connection.fetchval(_READ_PARTITIONS)
+    partitions = await citus.count_partitions(connection)
     return Cluster(
         locations=await citus.read_locations(connection, partitions),
         delegations=delegations,
@@ -299,7 +299,7 @@ async def read_facts(connection: Connection, source: Source) -> Facts:
             (row["table_name"], row["name"]) for row in await connection.fetch(_READ_TRIGGERS)
         ),
         tables=await citus.read_tables(connection) if has_schema else (),
-        partitions=await connection.fetchval(_READ_PARTITIONS) if has_schema else 1,
+        partitions=await citus.count_partitions(connection) if has_schema else 1,
     )
 
 
@@ -432,9 +432,9 @@ async def _stages(
     found = (facts.schema.library_found, facts.schema.library_hash_found)
     if found != (library.version, library.hash):
         statements = migrate.library_statements(library, source.steps(), register=True)
-        yield Stage(name="functions", statements=tuple(statements), is_atomic=True)
+        yield Stage(name=_FUNCTIONS, statements=tuple(statements), is_atomic=True)
     elif citus.lost_delegations(library, await citus.read_delegations(connection)):
-        yield Stage(name="functions", statements=tuple(citus.registering(library)), is_atomic=True)
+        yield Stage(name=_FUNCTIONS, statements=tuple(citus.registering(library)), is_atomic=True)
     if not facts.schema.is_distributed or await citus.count_generations(connection) < partitions:
         # The generations and the mark `distributed` are written in one transaction, so a process
         # that finds the mark also finds the generations.
@@ -443,13 +443,7 @@ async def _stages(
     if facts.partitions < partitions:
         raising = ("number of partitions", _RAISE_PARTITIONS.format(partitions=partitions))
         yield Stage(name="number of partitions", statements=(raising,))
-    yield Stage(
-        name="statistics",
-        statements=tuple(
-            (f"ff.{table.name}, analyzed", _ANALYZE.format(name=_quoted(table.name)))
-            for table in facts.tables
-        ),
-    )
+    yield Stage(name="statistics", statements=tuple(citus.analyzing(facts.tables)))
 
 
 async def _run(connection: Connection, stage: Stage, report: Report) -> None:
@@ -483,19 +477,6 @@ async def _read_settings(connection: Connection) -> tuple[tuple[Setting, ...], t
     return tuple(found), tuple(silent)
 
 
-@asynccontextmanager
-async def _settings(connection: Connection) -> AsyncIterator[None]:
-    before = await connection.fetch(_READ_OWN_SETTINGS, list(_SETTINGS))
-    for row in before:
-        await connection.execute(_CHANGE_SETTING, row["name"], _SETTINGS[row["name"]])
-    try:
-        yield
-    finally:
-        if not connection.is_closed():
-            for row in before:
-                await connection.execute(_CHANGE_SETTING, row["name"], row["setting"])
-
-
 async def _names(connection: Connection, query: str, column: str) -> tuple[str, ...]:
     return tuple(row[column] for row in await connection.fetch(query))
 
@@ -518,11 +499,6 @@ def _count(items: tuple[str, ...], one: str, many: str) -> str:
 def _some(items: tuple[str, ...], most: int = 3) -> str:
     rest = len(items) - most
     return "; ".join(items[:most]) + (f"; {rest} more" if rest > 0 else "")
-
-
-def _quoted(name: str) -> str:
-    """Quote the one table name that is a keyword of SQL."""
-    return f'"{name}"' if name == "grant" else name
 
 
 def _since(started: float) -> timedelta:

@@ -7,7 +7,7 @@ whole. Also check whether the schema fits a process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -136,8 +136,8 @@ set local client_min_messages = warning;
 set local lock_timeout = {lock_timeout};
 """
 
-# Time limits of a role are meant for its queries, not for building an index.
-_NO_TIME_LIMITS = """\
+# Time limits of a role are meant for its queries, not for building an index or copying a table.
+_LIFT_TIME_LIMITS = """\
 select pg_catalog.set_config(s.name, '0', true)
 from pg_catalog.pg_settings s
 where s.name in ('statement_timeout', 'transaction_timeout')
@@ -145,12 +145,8 @@ where s.name in ('statement_timeout', 'transaction_timeout')
 
 # Outside a transaction, `set local` has no effect. A lock timeout is not needed there: a concurrent
 # index build waits for other transactions by design, and blocks no session.
-_SESSION_SETTINGS = {
-    "search_path": "",
-    "statement_timeout": "0",
-    "transaction_timeout": "0",
-    "lock_timeout": "0",
-}
+NO_TIME_LIMITS = {"statement_timeout": "0", "transaction_timeout": "0", "lock_timeout": "0"}
+_SESSION_SETTINGS = {"search_path": "", **NO_TIME_LIMITS}
 
 _READ_SETTINGS = "select s.name, s.setting from pg_catalog.pg_settings s where s.name = any($1)"
 _CHANGE_SETTING = "select pg_catalog.set_config($1, $2, false)"
@@ -269,6 +265,8 @@ $$;
 
 _CHECK_STARTING_POINT = """\
 do $$
+declare
+  v_is_begun boolean;
 begin
   if (select count(*) from ff.schema_step s where s.step <= {from_step}) <> {from_step} then
     raise exception 'this script starts after step {from_step}: run the earlier steps first';
@@ -280,6 +278,16 @@ begin
   end if;
   if (select i.is_distributed from ff.installation i limit 1) <> {is_distributed} then
     raise exception 'this script is for {tables} tables';
+  end if;
+  if not {is_distributed} and to_regclass('pg_catalog.pg_dist_partition') is not null then
+    execute 'select exists (
+        select from pg_catalog.pg_dist_partition p
+        join pg_catalog.pg_class c on c.oid = p.logicalrelid
+        where c.relnamespace = ''ff''::regnamespace
+          and (p.partmethod = ''h'' or p.repmodel = ''t''))' into v_is_begun;
+    if v_is_begun then
+      raise exception 'flowfabric db distribute was interrupted: finish it first';
+    end if;
   end if;
 end
 $$;
@@ -430,6 +438,8 @@ async def migrate(
         before = await status(connection, source=source)
         if refusal := before.refusal():
             raise refusal
+        if not before.is_distributed and await citus.has_distributed_tables(connection):
+            raise _interrupted(before)
         library = source.library(distributed=before.is_distributed)
         if not await connection.fetchval(_IS_BOOTSTRAP_CURRENT):
             await in_transaction(connection, [("schema ff", _BOOTSTRAP)], report)
@@ -444,9 +454,13 @@ async def migrate(
         )
         if is_on_cluster and not is_recreated and not before.is_newer:
             await _register_again(connection, library, report)
+        if is_on_cluster:
+            await _begin_generations(connection, report)
         if not is_recreated and await connection.fetchval(are_missing(library)):
             await in_transaction(connection, [("grants", grant_all(library))], report)
             report(Progress(subject="grants", happened="given"))
+        if is_on_cluster:
+            await _analyze_new_tables(connection, report)
         await drop_retired_functions(connection, report)
         return Migration(
             steps=tuple(step.number for step in pending),
@@ -457,9 +471,20 @@ async def migrate(
 
 async def drop_retired_functions(connection: Connection, report: Report) -> None:
     """Drop the functions that a new library has replaced, when no caller needs them any more."""
-    if await connection.fetchval(_ARE_FUNCTIONS_RETIRED):
+    if await are_functions_retired(connection):
         await asyncio.sleep(RETIREMENT.total_seconds())
         await in_transaction(connection, [("old functions", _DROP_RETIRED_FUNCTIONS)], report)
+
+
+async def are_functions_retired(connection: Connection) -> bool:
+    """Return whether functions are left that a new library has replaced."""
+    return bool(await connection.fetchval(_ARE_FUNCTIONS_RETIRED))
+
+
+def dropping_retired_functions() -> Iterator[str]:
+    """Yield the SQL of `drop_retired_functions`, for a script."""
+    yield _perform(f"pg_sleep({RETIREMENT.total_seconds()})")
+    yield _block([_DROP_RETIRED_FUNCTIONS])
 
 
 async def status(connection: Connection, *, source: Source | None = None) -> SchemaStatus:
@@ -539,8 +564,7 @@ def _script(steps: tuple[Step, ...], library: Library, from_step: int) -> Iterat
     if library.is_distributed:
         yield f"select ({citus.HAS_CITUS.strip()}) as is_on_cluster \\gset\n"
     yield _block(list(_library_script(library, steps)))
-    yield _perform(f"pg_sleep({RETIREMENT.total_seconds()})")
-    yield _block([_DROP_RETIRED_FUNCTIONS])
+    yield from dropping_retired_functions()
     yield _perform(f"pg_advisory_unlock({MIGRATION_LOCK})")
 
 
@@ -669,6 +693,37 @@ async def _register_again(connection: Connection, library: Library, report: Repo
         report(Progress(subject="functions", happened="delegated", duration=_since(started)))
 
 
+async def _begin_generations(connection: Connection, report: Report) -> None:
+    """Begin the generations of events that are missing, for example after a change by hand."""
+    partitions = await citus.count_partitions(connection)
+    if await citus.count_generations(connection) < partitions:
+        started = perf_counter()
+        await in_transaction(connection, [citus.beginning_generations(partitions)], report)
+        subject = "generations of events"
+        report(Progress(subject=subject, happened="distributed", duration=_since(started)))
+
+
+async def _analyze_new_tables(connection: Connection, report: Report) -> None:
+    """Read the statistics of tables that have none. Citus reads them on all nodes."""
+    new = [table for table in await citus.read_tables(connection) if not table.is_analyzed]
+    async with changed_settings(connection, NO_TIME_LIMITS):
+        await one_by_one(connection, citus.analyzing(new), report, COMMAND)
+
+
+def _interrupted(before: SchemaStatus) -> MigrationFailed:
+    """Return the error that another command has to finish first.
+
+    The mark of a distributed database is missing, so a migration would replace its functions by
+    those for plain tables.
+    """
+    release = "" if before.problem() is None else " and the release of flowfabric that began it"
+    return MigrationFailed(
+        f"This database is partly distributed: `{citus.COMMAND}` was interrupted. Nothing was "
+        f"migrated. Finish it with the same number of partitions{release}: "
+        f"{citus.COMMAND} --partitions N"
+    )
+
+
 async def one_by_one(
     connection: Connection, statements: Iterable[Labelled], report: Report, command: str
 ) -> None:
@@ -696,7 +751,7 @@ async def in_transaction(
         label, text = "settings", ""
         try:
             async with connection.transaction():
-                await connection.execute(transaction_settings() + _NO_TIME_LIMITS)
+                await connection.execute(transaction_settings() + _LIFT_TIME_LIMITS)
                 for label, text in statements:  # noqa: B007 (which one failed)
                     await connection.execute(text)
             return
@@ -719,19 +774,35 @@ async def _outside_transaction(connection: Connection, label: str, step: Step) -
     After a crash the step starts again from its first statement, so all its statements must be
     repeatable.
     """
-    before = await connection.fetch(_READ_SETTINGS, list(_SESSION_SETTINGS))
     try:
-        for row in before:
-            name = row["name"]
-            await connection.execute(_CHANGE_SETTING, name, _SESSION_SETTINGS[name])
-        for statement in step.statements():
-            await connection.execute(statement)
+        async with changed_settings(connection, _SESSION_SETTINGS):
+            for statement in step.statements():
+                await connection.execute(statement)
     except asyncpg.PostgresError as error:
         raise _failure(connection, label, "", error) from error
+
+
+async def read_settings(connection: Connection, names: Iterable[str]) -> dict[str, str]:
+    """Read those of the named settings that the server has."""
+    rows = await connection.fetch(_READ_SETTINGS, list(names))
+    found = {row["name"]: row["setting"] for row in rows}
+    return {name: found[name] for name in names if name in found}
+
+
+@asynccontextmanager
+async def changed_settings(
+    connection: Connection, settings: Mapping[str, str]
+) -> AsyncIterator[None]:
+    """Change settings of the session for a while. A setting that the server lacks is left out."""
+    before = await read_settings(connection, settings)
+    try:
+        for name in before:
+            await connection.execute(_CHANGE_SETTING, name, settings[name])
+        yield
     finally:
         if not connection.is_closed():
-            for row in before:
-                await connection.execute(_CHANGE_SETTING, row["name"], row["setting"])
+            for name, value in before.items():
+                await connection.execute(_CHANGE_SETTING, name, value)
 
 
 def _failure(

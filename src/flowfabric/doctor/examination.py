@@ -102,6 +102,7 @@ async def examine(
         events=events,
         cursor=cursor,
         notes=tuple(notes),
+        cluster=installation.cluster,
     )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowfabric.core.errors import SchemaMismatch
-from flowfabric.db import citus
+from flowfabric.db import citus, distribute
 from flowfabric.db.inspection import QueryFailed, look, text_of
 from flowfabric.db.library import Source, package_source
 from flowfabric.db.migrate import SchemaStatus, status
@@ -50,6 +50,7 @@ class Installation:
         self.is_distributed = False
         # The partitions of a distributed database; empty on a single server.
         self.partitions = range(0)
+        self.cluster: distribute.Cluster | None = None
         self.is_readable = True
 
     async def examine(self, check: Check) -> list[Finding]:
@@ -129,6 +130,7 @@ class Installation:
             return [*found, ("error", UNFINISHED)]
         (row,) = await look(self._connection, text_of("partitions.sql"))
         self.partitions = range(row["partitions"])
+        self.cluster = await distribute.look(self._connection)
         rows = await look(self._connection, text_of("generations.sql"), list(self.partitions))
         return [*found, *(("error", row["problem"]) for row in rows)]
 

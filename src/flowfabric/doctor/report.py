@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from flowfabric.core.ids import ExecutionId
+from flowfabric.db.distribute import Cluster
 
 
 class Level(StrEnum):
@@ -39,7 +40,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole examination. `executions` and `events` are None if all executions were checked."""
+    """A whole examination. `executions` and `events` are None if all executions were checked.
+    `cluster` is None if the database is not distributed."""
 
     verdicts: tuple[Verdict, ...]
     duration: timedelta
@@ -47,6 +49,7 @@ class Report:
     events: int | None = None
     cursor: str | None = None
     notes: tuple[str, ...] = field(default=())
+    cluster: Cluster | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:

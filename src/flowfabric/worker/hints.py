@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from flowfabric.client.events import READY_CHANNEL, SIGNAL_CHANNEL
+from flowfabric.core.signal import MAX_PARTITION
 from flowfabric.db.outage import level_of
 from flowfabric.db.session import Session
 from flowfabric.telemetry import WORKER_LOGGER
@@ -116,7 +117,12 @@ class Hints:
         # Do not trust the text: every database user can send a hint.
         if payload is None:
             self._on_signal(None)
-        elif payload.isascii() and payload.isdecimal() and len(payload) < 5:
+        elif (
+            payload.isascii()
+            and payload.isdecimal()
+            and len(payload) <= 5
+            and int(payload) <= MAX_PARTITION
+        ):
             self._on_signal(int(payload))
 
     def _wake_one(self, lane: tuple[str, str] | None) -> None:

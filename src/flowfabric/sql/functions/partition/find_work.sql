@@ -160,31 +160,62 @@ begin
     p_namespace, p_lanes, p_tasks, coalesce(p_capabilities, '{}'), null, p_code_versions,
     p_unserved, p_finish_only, v_now);
   v_routes := v_covered.route_ids;
-  -- This is one query over all nodes. Citus accepts no `limit` in a lateral subquery, so the query
-  -- finds the partitions with work but not the rank of the work.
-  return query
-  select p.partition_key, 0::smallint
-  from ff.partition p
-  where exists (
-      select 1 from ff.execution x
-      where x.partition_key = p.partition_key and x.route_id = any (v_routes)
-        and x.phase = 'runnable' and x.eligibility = 'eligible_now')
-    or exists (
-      select 1 from ff.execution x
-      where x.partition_key = p.partition_key and x.route_id = any (v_routes)
-        and x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
-        and x.reclaim_at is null and x.line_id is null)
-    or exists (
-      select 1 from ff.line y
-      where y.partition_key = p.partition_key and y.route_id = any (v_routes) and y.is_open)
-    or exists (
-      select 1 from ff.line y
-      join ff.gate_release g on g.partition_key = y.partition_key and g.gate_id = y.gate_id
-      where y.partition_key = p.partition_key and y.route_id = any (v_routes))
-    or exists (
-      select 1 from ff.line y
-      join ff.gate g on g.partition_key = y.partition_key and g.gate_id = y.gate_id
-      where y.partition_key = p.partition_key and y.route_id = any (v_routes)
-        and g.opens_at <= v_now);
+  -- This is one query over all nodes. In a lateral subquery that reads a route, Citus accepts no
+  -- `limit`; in a selected subquery it does. A partition without work has no rank. Leave it out
+  -- here: a condition in the query would compute every rank twice.
+  for partition_key, rank in
+    select p.partition_key, min(least(
+      (select x.rank from ff.execution x
+       where x.partition_key = p.partition_key and x.route_id = r.route_id
+         and x.phase = 'runnable' and x.eligibility = 'eligible_now'
+       order by x.rank, x.order_at, x.execution_id
+       limit 1),
+      (select x.rank from ff.execution x
+       where x.partition_key = p.partition_key and x.route_id = r.route_id
+         and x.ownership in ('lease_expired_reclaimable', 'lease_revoked')
+         and x.reclaim_at is null and x.line_id is null
+       order by x.rank, x.order_at, x.execution_id
+       limit 1),
+      (select min((
+         select x.rank from ff.execution x
+         where x.partition_key = l.partition_key and x.line_id = l.gate_id
+           and x.route_id = l.route_id
+         order by x.rank, x.order_at, x.execution_id
+         limit 1))
+       from (
+         select y.partition_key, y.gate_id, y.route_id from ff.line y
+         where y.partition_key = p.partition_key and y.route_id = r.route_id and y.is_open
+         order by y.served_at
+         limit 10) l),
+      (select min((
+         select x.rank from ff.execution x
+         where x.partition_key = l.partition_key and x.line_id = l.gate_id
+           and x.route_id = l.route_id
+         order by x.rank, x.order_at, x.execution_id
+         limit 1))
+       from (
+         select c.partition_key, c.gate_id, c.route_id
+         from (
+           select y.partition_key, y.gate_id, y.route_id from ff.line y
+           where y.partition_key = p.partition_key and y.route_id = r.route_id
+             and case when y.is_open then false else true end
+           limit 101) c
+         where exists (
+             select 1 from ff.gate_release g
+             where g.partition_key = c.partition_key and g.gate_id = c.gate_id offset 0)
+           or exists (
+             select 1 from ff.gate g
+             where g.partition_key = c.partition_key and g.gate_id = c.gate_id
+               and case when g.opens_at <= v_now then true else false end offset 0)
+         limit 10) l)))
+    from ff.partition p
+    cross join ff.route r
+    where r.route_id = any (v_routes)
+    group by p.partition_key
+  loop
+    if rank is not null then
+      return next;
+    end if;
+  end loop;
 end;
 $$;

@@ -14,7 +14,8 @@
 -- Refuses:  WF001 invalid_input · WF501 forbidden
 -- Locks:    the table of idempotency keys, if the number of partitions that keys use may change;
 --           the row with the number of partitions; the table of quotas, if there was one partition.
---           The call waits up to 2 s for each lock
+--           The call waits up to 2 s for each lock. On Citus it locks these tables on all nodes,
+--           and may wait longer for the locks of other nodes
 -- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.raise_partitions;
@@ -53,12 +54,9 @@ declare
   v_problem        text;
 begin
   perform ff._check_operator('raise_partitions');
-  -- On distributed tables the number is raised while no process is connected (flowfabric db
-  -- distribute).
   v_is_distributed := (select i.is_distributed from ff.installation i limit 1);
-  if not v_is_distributed
-     and (p_keys or not exists (
-       select 1 from ff.partition p join ff.execution e on e.partition_key = p.partition_key)) then
+  if p_keys or not exists (
+       select 1 from ff.partition p join ff.execution e on e.partition_key = p.partition_key) then
     lock table ff.idempotency_key in access exclusive mode;
   end if;
   select m.value::integer into v_before from ff.meta m where m.name = 'partitions' for update;
@@ -108,9 +106,7 @@ begin
     if v_before = 1 then
       -- While this lock is held, no gate can be created. Existing gates keep their whole limits;
       -- the other partitions start without a share.
-      if not v_is_distributed then
-        lock table ff.quota in exclusive mode;
-      end if;
+      lock table ff.quota in exclusive mode;
       insert into ff.gate_share (gate_id, share_no, namespace, quota, key, concurrency, rate)
       select g.gate_id, n, g.namespace, g.quota, g.key,
              case when n = 0 or g.max_running is null then g.max_running else 0 end,
