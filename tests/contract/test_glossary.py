@@ -18,7 +18,7 @@ numbers parsed reached status tz week
 add after all allows and any apply as at by callback capable change changed check
 close conclude count create created current dead declare decode describe due error
 evaluate every exists explain explained exponential fabric fallback find fixed for forget
-found from function gather get graph header held id impossible index info infra initial invalid
+found from function gather get graph header id impossible index info infra initial invalid
 is issue jitter last let list locality lost many mark match max maximum message mismatch
 moment position work
 multiplier name never next of on once only open options overriding pending permanent prepare

@@ -199,10 +199,10 @@ async def test_budgets_and_subscriptions_are_measured(world, http):
     client = await world.client()
     await http.post("/v1/budgets", json={"name": "llm", "tokens": 100})
     await http.post("/v1/budgets/llm/usage", json={"amounts": {"tokens": 25}})
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "audit",
         uuid4(),
-        held_by="a test",
+        holder_name="a test",
         ttl=timedelta(minutes=1),
         wishes=Wishes(),
         cursor=await client.events.open(),

@@ -544,10 +544,10 @@ async def test_events_and_the_audit_say_what_happened_and_who_did_what(world, op
 
 async def test_subscriptions_and_webhooks_are_shown_and_reset(world, operator, reader):
     client = await world.client()
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "mailer",
         uuid4(),
-        held_by="worker",
+        holder_name="worker",
         ttl=timedelta(seconds=30),
         wishes=Wishes(),
         cursor=await client.events.open(),

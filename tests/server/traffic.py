@@ -182,10 +182,10 @@ async def _go_on(world: World, hostile: str, left: Traffic, renders: list[Run[An
     )
     left.runs["active"] = next(one for one in renders if one.id == claimed.id)
     left.runs["in line"] = next(one for one in renders if one.id != claimed.id)
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "mailer",
         uuid4(),
-        held_by=name,
+        holder_name=name,
         ttl=timedelta(seconds=30),
         wishes=Wishes(),
         cursor=await client.events.open(),

@@ -47,7 +47,7 @@ _MOVES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """The database that submissions go to, and the ids of their routes in it.
 
     `database` is None for the database of our own connection.
@@ -156,7 +156,7 @@ class FlowArguments(TypedDict):
     database: str | None
 
 
-def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
+def arguments(destination: Destination, batch: Sequence[Submission]) -> SubmitArguments:
     """Encode submissions of one partition and one namespace as arrays."""
     first = batch[0]
     routes = [item.route for item in batch]
@@ -166,7 +166,7 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
         partition_key=first.id.partition_key,
         namespace=first.route.namespace,
         execution_ids=[item.id.uuid for item in batch],
-        route_ids=[place.routes.get(route, NO_ROUTE) for route in routes],
+        route_ids=[destination.routes.get(route, NO_ROUTE) for route in routes],
         payloads=[item.payload for item in batch],
         payload_encodings=_column([item.payload_encoding for item in batch]),
         priorities=_column([item.priority for item in batch], 0),
@@ -176,30 +176,32 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
     )
 
 
-def alike_arguments(place: Place, batch: Alike) -> SubmitArguments:
+def alike_arguments(destination: Destination, batch: Alike) -> SubmitArguments:
     """Encode submissions that are alike: ids and payloads as arrays, all other fields once."""
-    shared = arguments(place, [batch.shared])
+    shared = arguments(destination, [batch.shared])
     return {**shared, "execution_ids": batch.uuids, "payloads": batch.payloads}
 
 
-def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
+def json_arguments(destination: Destination, batch: Sequence[Submission]) -> JsonArguments:
     """Encode submissions of one partition and one namespace as JSON, which every driver can
     send."""
     return JsonArguments(
         partition_key=batch[0].id.partition_key,
         namespace=batch[0].route.namespace,
-        items=_json([_item(submission, place) for submission in batch]),
-        database=place.database,
+        items=_json([_item(submission, destination) for submission in batch]),
+        database=destination.database,
     )
 
 
-def flow_arguments(place: Place, graph: Graph) -> FlowArguments:
+def flow_arguments(destination: Destination, graph: Graph) -> FlowArguments:
     """Encode a graph. Its nodes are sorted: upstream before downstream."""
     graph = graph.in_order()
     flow: dict[str, Any] = {
         "flow_id": str(graph.id.uuid),
         "flow_kind": graph.kind,
-        "nodes": [{"name": node.name, **_item(node.submission, place)} for node in graph.nodes],
+        "nodes": [
+            {"name": node.name, **_item(node.submission, destination)} for node in graph.nodes
+        ],
         "edges": [_edge(edge) for edge in graph.edges],
         "groups": [_group(group) for group in graph.groups],
     }
@@ -213,14 +215,14 @@ def flow_arguments(place: Place, graph: Graph) -> FlowArguments:
         partition_key=graph.id.partition_key,
         namespace=graph.namespace,
         flow=_json(flow),
-        database=place.database,
+        database=destination.database,
     )
 
 
-def _item(submission: Submission, place: Place) -> dict[str, Any]:
+def _item(submission: Submission, destination: Destination) -> dict[str, Any]:
     item = {
         "execution_id": str(submission.id.uuid),
-        "route_id": place.routes.get(submission.route, NO_ROUTE),
+        "route_id": destination.routes.get(submission.route, NO_ROUTE),
         "payload_base64": b64encode(submission.payload).decode(),
         "priority": submission.priority,
     }
@@ -241,8 +243,8 @@ def _edge(edge: Edge) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    policy = group.policy.to_json()
-    return {"node": group.node, "group": group.group, "policy": policy.pop("kind"), **policy}
+    rules = group.policy.to_json()
+    return {"node": group.node, "group": group.group, "policy": rules.pop("kind"), **rules}
 
 
 def _json(value: Any) -> str:
@@ -326,8 +328,8 @@ def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """An action of a plan: look up the place of submissions again, because the client's cache is
-    wrong.
+    """An action of a plan: look up the destination of submissions again, because the client's
+    cache is wrong.
 
     With `has_moved`, the keys of the submissions now belong to other partitions. Otherwise the
     database lacks a route or a gate that the client has cached.
@@ -363,7 +365,7 @@ class Form:
     """An engine function that stores submissions, with its encoder and decoder."""
 
     function: Function
-    write: Callable[[Place, Sequence[Submission]], Mapping[str, Any]]
+    write: Callable[[Destination, Sequence[Submission]], Mapping[str, Any]]
     read: Callable[[Any, Sequence[Submission]], list[Answer]]
 
 
@@ -372,7 +374,7 @@ JSON = Form(functions.SUBMIT_JSON, json_arguments, read_json)
 
 
 def submit_plan(
-    form: Form, batch: Sequence[Submission], place: Place, *, waits: bool = True
+    form: Form, batch: Sequence[Submission], destination: Destination, *, waits: bool = True
 ) -> Plan[list[Answer]]:
     """Plan to store submissions of one partition and one namespace; return one answer for each.
 
@@ -385,13 +387,13 @@ def submit_plan(
     has_looked = False
     while True:
         asked = [batch[index] for index in left]
-        reply = yield Ask(form.function, form.write(place, asked))
+        reply = yield Ask(form.function, form.write(destination, asked))
         for index, answer in zip(left, form.read(reply, asked), strict=True):
             found[index] = answer
         unknown = [index for index in left if isinstance(found[index], UnknownRoute | UnknownGate)]
         if unknown and not has_looked:
             has_looked = True
-            place = yield Find(batch)
+            destination = yield Find(batch)
             left = unknown + [index for index in left if found[index] is BUSY]
             continue
         left = [index for index in left if found[index] is BUSY]
@@ -399,13 +401,13 @@ def submit_plan(
             return found
         if (pause := next(pauses, None)) is None:
             for index in left:
-                found[index] = _held(batch[index])
+                found[index] = _locked_error(batch[index])
             return found
         yield Pause(pause)
 
 
 def submit_each_plan(
-    form: Form, submissions: Sequence[Submission], place: Place
+    form: Form, submissions: Sequence[Submission], destination: Destination
 ) -> Plan[list[Submitted | Exception]]:
     """Plan to store any submissions, 500 per call; return one answer or error for each.
 
@@ -413,20 +415,20 @@ def submit_each_plan(
     whose keys now belong to other partitions are moved there and sent again.
     """
     found: dict[int, Submitted | Exception] = {}
-    yield from _submit_some(form, submissions, place, range(len(submissions)), found)
+    yield from _submit_some(form, submissions, destination, range(len(submissions)), found)
     for _ in range(_MOVES):
         moved = [index for index, answer in found.items() if has_moved(answer)]
         if not moved:
             break
-        place = yield Find([submissions[index] for index in moved], has_moved=True)
-        yield from _submit_some(form, submissions, place, moved, found)
+        destination = yield Find([submissions[index] for index in moved], has_moved=True)
+        yield from _submit_some(form, submissions, destination, moved, found)
     return [found[index] for index in range(len(submissions))]
 
 
 def _submit_some(
     form: Form,
     submissions: Sequence[Submission],
-    place: Place,
+    destination: Destination,
     some: Iterable[int],
     found: dict[int, Submitted | Exception],
 ) -> Plan[None]:
@@ -438,7 +440,7 @@ def _submit_some(
         try:
             if partition in unreached:
                 raise unreached[partition]
-            answers = yield from submit_plan(form, batch, place)
+            answers = yield from submit_plan(form, batch, destination)
         except Unavailable as error:
             unreached[partition] = error
             answers = [error] * len(batch)
@@ -448,13 +450,13 @@ def _submit_some(
 
 
 def submit_all_plan(
-    form: Form, submissions: Sequence[Submission], place: Place
+    form: Form, submissions: Sequence[Submission], destination: Destination
 ) -> Plan[list[Submitted]]:
     """Plan to store any submissions, 500 per call.
 
     The first error is raised after all other items are stored.
     """
-    answers = yield from submit_each_plan(form, submissions, place)
+    answers = yield from submit_each_plan(form, submissions, destination)
     return stored(answers)
 
 
@@ -466,7 +468,7 @@ def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
     return [answer for answer in answers if isinstance(answer, Submitted)]
 
 
-def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
+def submit_alike_plan(batch: Alike, destination: Destination) -> Plan[None]:
     """Plan to store submissions that are alike, 500 per call.
 
     If the engine refuses an item, the other items of the same call are stored. Then the error is
@@ -474,25 +476,25 @@ def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
     """
     for start in range(0, len(batch), MAX_BATCH):
         chunk = batch[start : start + MAX_BATCH]
-        rows = yield Ask(functions.SUBMIT_EXECUTIONS, alike_arguments(place, chunk))
+        rows = yield Ask(functions.SUBMIT_EXECUTIONS, alike_arguments(destination, chunk))
         if rows:
             # At least one item was not created. Send all items in the general form; items that were
             # created already get the same answer again.
-            yield from submit_all_plan(ARRAYS, list(chunk), place)
+            yield from submit_all_plan(ARRAYS, list(chunk), destination)
 
 
-def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
+def flow_plan(graph: Graph, destination: Destination) -> Plan[FlowSubmitted]:
     """Plan to store a whole flow, or nothing."""
     has_looked = False
     while True:
-        reply = yield Ask(functions.SUBMIT_FLOW, flow_arguments(place, graph))
+        reply = yield Ask(functions.SUBMIT_FLOW, flow_arguments(destination, graph))
         answer = read_flow(reply, graph)
         if isinstance(answer, FlowSubmitted):
             return answer
         if has_looked or not isinstance(answer, UnknownRoute | UnknownGate):
             raise answer
         has_looked = True
-        place = yield Find([node.submission for node in graph.nodes])
+        destination = yield Find([node.submission for node in graph.nodes])
 
 
 def group_of(submission: Submission) -> tuple[int, str, bool]:
@@ -518,7 +520,7 @@ def _chunks(submissions: Sequence[Submission], some: Iterable[int]) -> Iterator[
             yield group[start : start + MAX_BATCH]
 
 
-def _held(submission: Submission) -> RetryExhausted:
+def _locked_error(submission: Submission) -> RetryExhausted:
     if submission.with_parent and submission.key is None:
         return RetryExhausted(
             f"The parent {submission.parent_id} is locked by another transaction; try again later.",
@@ -533,7 +535,7 @@ def _held(submission: Submission) -> RetryExhausted:
 async def carry_out(
     plan: Plan[T],
     ask: Callable[[Ask], Awaitable[Any]],
-    find: Callable[[Find], Awaitable[Place]],
+    find: Callable[[Find], Awaitable[Destination]],
 ) -> T:
     """Perform the actions of a plan on an event loop."""
     answer: Any = None
@@ -557,7 +559,9 @@ async def carry_out(
         return found
 
 
-def carry_out_sync(plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Place]) -> T:
+def carry_out_sync(
+    plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Destination]
+) -> T:
     """Perform the actions of a plan in the calling thread, and block it meanwhile."""
     answer: Any = None
     error: Unavailable | None = None

@@ -529,15 +529,16 @@ READ_MINUTES = _function(
 )
 
 _SUBSCRIPTION = "namespace name"
-HOLD_SUBSCRIPTION = _function(
-    "hold_subscription",
-    f"{_SUBSCRIPTION} holder_id held_by ttl kinds tasks lanes instance_tags on_expiry keep cursor",
-    "outcome epoch cursor_text held_by hold_expires_at is_new",
+LEASE_SUBSCRIPTION = _function(
+    "lease_subscription",
+    f"{_SUBSCRIPTION} holder_id holder_name ttl kinds tasks lanes instance_tags on_expiry keep "
+    "cursor",
+    "outcome epoch cursor_text holder_name lease_expires_at is_new",
 )
 ACK_SUBSCRIPTION = _function(
     "ack_subscription",
     f"{_SUBSCRIPTION} holder_id epoch ttl ack_no cursor count",
-    "outcome hold_expires_at",
+    "outcome lease_expires_at",
 )
 RELEASE_SUBSCRIPTION = _function(
     "release_subscription", f"{_SUBSCRIPTION} holder_id epoch", "outcome"
@@ -549,8 +550,8 @@ REMOVE_SUBSCRIPTION = _function("remove_subscription", _SUBSCRIPTION, "outcome")
 LIST_SUBSCRIPTIONS = _function(
     "list_subscriptions",
     _SUBSCRIPTION,
-    "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
-    "acked_count acked_at created_at changed_at changed_by reason cursor_text",
+    "namespace name kinds tasks lanes instance_tags on_expiry keep holder_name lease_expires_at "
+    "epoch acked_count acked_at created_at changed_at changed_by reason cursor_text",
 )
 ADD_WEBHOOK = _function(
     "add_webhook",
@@ -560,13 +561,13 @@ ADD_WEBHOOK = _function(
 LIST_WEBHOOKS = _function(
     "list_webhooks",
     _SUBSCRIPTION,
-    "namespace name url host kinds tasks has_detail held_by acked_count acked_at failure_count "
+    "namespace name url host kinds tasks has_detail holder_name acked_count acked_at failure_count "
     "retry_at answer answered_at disabled_at created_at changed_by cursor_text",
 )
 DUE_WEBHOOKS = _function("due_webhooks", "namespace", "name host")
-HOLD_WEBHOOK = _function(
-    "hold_webhook",
-    f"{_SUBSCRIPTION} holder_id held_by ttl",
+LEASE_WEBHOOK = _function(
+    "lease_webhook",
+    f"{_SUBSCRIPTION} holder_id holder_name ttl",
     "outcome epoch cursor_text url kinds tasks has_detail failure_count",
 )
 SIGN_WEBHOOK = _function(
@@ -764,16 +765,16 @@ LIST_QUOTAS = _function(
 LIST_GATES = _function(
     "list_gates",
     "partition_key namespace quota key after limit",
-    f"gate_id key {_NUMBERS} is_set running held started in_line opens_at "
+    f"gate_id key {_NUMBERS} is_set running tickets started in_line opens_at "
     "whole_concurrency whole_rate reason changed_by changed_at",
 )
 CHECK_ADMISSION = _function(
     "check_admission",
-    "partition_key namespace quota key hold_id ttl",
+    "partition_key namespace quota key ticket_id ttl",
     "outcome expires_at retry_at",
 )
 RELEASE_ADMISSION = _function(
-    "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
+    "release_admission", "partition_key namespace quota key ticket_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
 BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
@@ -980,7 +981,7 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_KEYS,
     ROLL_UP_EVENTS,
     READ_MINUTES,
-    HOLD_SUBSCRIPTION,
+    LEASE_SUBSCRIPTION,
     ACK_SUBSCRIPTION,
     RELEASE_SUBSCRIPTION,
     RESET_SUBSCRIPTION,
@@ -990,7 +991,7 @@ FUNCTIONS: tuple[Function, ...] = (
     ADD_WEBHOOK,
     LIST_WEBHOOKS,
     DUE_WEBHOOKS,
-    HOLD_WEBHOOK,
+    LEASE_WEBHOOK,
     SIGN_WEBHOOK,
     FAIL_WEBHOOK,
     ENABLE_WEBHOOK,

@@ -24,9 +24,9 @@
 -- 8. Picked rows are leased, their events are written, and their grants are deleted.
 -- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
 --
--- If p_has_lines is true, candidates also come from open lines. p_held lists the gates that the
--- caller has locked, or is null. p_locked lists the executions that the caller has locked, or is
--- null. These executions are the first round, and the second round starts after them.
+-- If p_has_lines is true, candidates also come from open lines. p_locked_gates lists the gates that
+-- the caller has locked, or is null. p_locked lists the executions that the caller has locked, or
+-- is null. These executions are the first round, and the second round starts after them.
 drop function if exists ff._claim_in_rounds;
 create function ff._claim_in_rounds(
   p_partition_key      smallint,
@@ -46,7 +46,7 @@ create function ff._claim_in_rounds(
   p_slot_ids           uuid[],
   p_locked             uuid[],
   p_has_lines          boolean,
-  p_held               bigint[],
+  p_locked_gates       bigint[],
   p_is_fair            boolean,
   p_limited            bigint[],
   p_lane_gates         bigint[]
@@ -96,7 +96,7 @@ declare
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
-  v_gates      bigint[] := p_held;
+  v_gates      bigint[] := p_locked_gates;
   v_admission  record;
   v_more       record;
   v_closed     bigint[];
@@ -169,7 +169,7 @@ begin
     if v_round.is_gated and v_round.picked <> '{}' then
       v_admission := ff._admit_candidates(
         p_partition_key, v_round.picked, v_picked, v_gates, v_now);
-      v_gates := v_admission.held;
+      v_gates := v_admission.locked;
       v_round.picked := v_admission.admitted;
       if v_admission.closed <> '{}' then
         v_more := ff._park_more(
@@ -177,7 +177,7 @@ begin
           v_admission.filled, v_gates, v_now);
         v_closed := v_closed || v_more.closed;
         v_full := v_full || v_more.filled;
-        v_gates := v_more.held;
+        v_gates := v_more.locked;
       end if;
       if p_lane_gates && v_closed then
         select array_agg(u.route_id), array_agg(u.turn) into v_routes, v_turns

@@ -1,9 +1,9 @@
 -- Lock the flows of ended executions, and return the executions that may be deleted. An execution
 -- may be deleted if it has no flow, or if all members of its flow have ended.
 --
--- While the locks are held, no member can be added or replayed. The call does not wait. If another
--- transaction has locked a flow, the members of that flow are kept for now. A flow that loses
--- members is marked as trimmed.
+-- Until the transaction ends, no member can be added or replayed. The call does not wait. If
+-- another transaction has locked a flow, the members of that flow are kept for now. A flow that
+-- loses members is marked as trimmed.
 --
 -- The caller holds the locks of the executions.
 drop function if exists ff._lock_flows_to_trim;

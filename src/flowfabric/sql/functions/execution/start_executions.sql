@@ -4,8 +4,8 @@
 --
 -- A worker that claimed with p_reports_starts must make this call before it runs an execution whose
 -- crash_count is not 0. A lease that expires counts as a crash. The first of several crashes in a
--- row counts for every execution that the worker held. A later crash counts only for the executions
--- whose start the worker has reported.
+-- row counts for every execution that the worker had leased. A later crash counts only for the
+-- executions whose start the worker has reported.
 --
 -- If the worker later starts other work beside an execution that ran alone, it calls again and
 -- reports that the execution no longer runs alone.
@@ -80,12 +80,12 @@ begin
   from (
     select p_partition_key as pk, j.execution_id, p_alones[j.item] as is_alone
     from unnest(v_judged) j
-    where j.word = 'held'
+    where j.word = 'leased'
     offset 0
   ) i
   where e.partition_key = i.pk and e.execution_id = i.execution_id;
 
   return query
-  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held';
+  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'leased';
 end;
 $$;

@@ -106,8 +106,8 @@ begin
     insert into ff.partition (partition_key)
     select g.n::smallint from generate_series(v_before, p_partitions - 1) g(n);
     if v_before = 1 then
-      -- While this lock is held, no gate can be created. Existing gates keep their whole limits;
-      -- the other partitions start without a share.
+      -- Until this transaction ends, no gate can be created. Existing gates keep their whole
+      -- limits; the other partitions start without a share.
       if not v_is_distributed then
         lock table ff.quota in exclusive mode;
       end if;

@@ -72,7 +72,7 @@ declare
   v_judged    ff.verdict[];
   v_unknown   ff.verdict[];
   v_verdict   ff.verdict;
-  v_held      uuid[];
+  v_leased    uuid[];
   v_problem   text[];
   v_condition jsonb;
   v_step      ff.step;
@@ -108,7 +108,7 @@ begin
     v_unknown := ff._judge_versions(
       p_partition_key,
       array(select j.execution_id from unnest(v_judged) j order by j.item),
-      array(select case when j.word = 'held' then p_code_versions[j.item] end
+      array(select case when j.word = 'leased' then p_code_versions[j.item] end
             from unnest(v_judged) j order by j.item));
     v_judged := array(
       select row(j.item, j.execution_id, coalesce(k.word, j.word), j.until_at, j.attempt_index,
@@ -118,9 +118,9 @@ begin
       order by j.item);
   end if;
   v_now := ff.now();
-  v_held := array(
-    select distinct j.execution_id from unnest(v_judged) j where j.word = 'held' order by 1);
-  perform ff._notice_signals(p_partition_key, v_held, v_now);
+  v_leased := array(
+    select distinct j.execution_id from unnest(v_judged) j where j.word = 'leased' order by 1);
+  perform ff._notice_signals(p_partition_key, v_leased, v_now);
 
   foreach v_verdict in array v_judged loop
     v_item := v_verdict.item;
@@ -129,7 +129,7 @@ begin
     recorded_at := null; until_at := null; ready_at := null; taken_as := null;
     signal_ids := null; value := null; encoding := null; attempt_index := null;
     detail := case when v_verdict.word <> 'busy' then v_verdict.detail end;
-    if v_verdict.word <> 'held' then
+    if v_verdict.word <> 'leased' then
       return next;
       continue;
     end if;
@@ -282,7 +282,7 @@ begin
     perform ff._move_to_versions(
       p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[j.item]))
     from unnest(v_judged) j
-    where j.word = 'held' and p_code_versions[j.item] is not null;
+    where j.word = 'leased' and p_code_versions[j.item] is not null;
   end if;
 end;
 $$;

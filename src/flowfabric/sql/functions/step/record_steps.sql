@@ -135,22 +135,22 @@ begin
   if p_code_versions is not null then
     v_unknown := ff._judge_versions(
       p_partition_key,
-      array(select j.execution_id from unnest(v_judged) j where j.word = 'held' order by j.item),
+      array(select j.execution_id from unnest(v_judged) j where j.word = 'leased' order by j.item),
       array(select p_code_versions[v_fences[j.item]] from unnest(v_judged) j
-            where j.word = 'held' order by j.item));
+            where j.word = 'leased' order by j.item));
     if cardinality(v_unknown) > 0 then
       v_judged := array(
         select row(j.item, j.execution_id, coalesce(k.word, j.word), j.until_at, j.attempt_index,
                    coalesce(k.detail, j.detail))::ff.verdict
         from unnest(v_judged) j
-        left join unnest(v_unknown) k on j.word = 'held' and k.execution_id = j.execution_id);
+        left join unnest(v_unknown) k on j.word = 'leased' and k.execution_id = j.execution_id);
     end if;
   end if;
   v_now := ff.now();
 
   -- Most calls have one new step. The general statement below would take twice as long for it. Look
   -- the step up first, because Citus reports a row as inserted even if `on conflict` skipped it.
-  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
+  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'leased' and ff._step_problem(
        p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
        p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null
      and not exists (
@@ -188,7 +188,7 @@ begin
     select a.n, a.word, a.detail, a.attempt_index, p.words,
            greatest(v_now, e.transitioned_at) as now,
            row_number() over (partition by a.id, a.name, a.occurrence,
-                                           a.word = 'held' and p.words is null
+                                           a.word = 'leased' and p.words is null
                               order by a.n)::integer as nth
     from (
       select u.id, u.name, u.occurrence, u.position, u.sequential, u.kind, u.value, u.encoding,
@@ -210,10 +210,10 @@ begin
     ) a
     left join lateral (
       select x.transitioned_at from ff.execution x
-      where a.word = 'held' and x.partition_key = p_partition_key and x.execution_id = a.id
+      where a.word = 'leased' and x.partition_key = p_partition_key and x.execution_id = a.id
       offset 0) e on true
     cross join lateral (
-      select case when a.word = 'held' then ff._step_problem(
+      select case when a.word = 'leased' then ff._step_problem(
           a.name, a.occurrence, a.position, a.sequential, a.kind, a.value, a.encoding, a.delay,
           a.until_at, a.follows)
         end as words) p
@@ -230,7 +230,7 @@ begin
                 p_kinds, p_values, p_encodings, p_delays, p_untils, p_follows)
       with ordinality u(id, epoch, name, occurrence, position, sequential, kind, value, encoding,
                         delay, until_at, follows, n)
-    where v_words[u.n] = 'held' and v_fields[u.n] is null and v_nths[u.n] = 1
+    where v_words[u.n] = 'leased' and v_fields[u.n] is null and v_nths[u.n] = 1
     on conflict do nothing
     returning execution_id, name, occurrence, recorded_at, until_at
   loop
@@ -245,14 +245,14 @@ begin
   return query
   select u.n::integer,
          case when v_fields[u.n] is not null then 'invalid'
-              when v_words[u.n] <> 'held' then v_words[u.n]
+              when v_words[u.n] <> 'leased' then v_words[u.n]
               when v_nths[u.n] = 1 and s.name is not null then 'recorded'
               else 'exists' end,
          coalesce(s.recorded_at, o.recorded_at),
          coalesce(s.until_at, o.until_at),
          case when v_nths[u.n] > 1 or s.name is null then coalesce(o.value, f.value) end,
          case when v_nths[u.n] > 1 or s.name is null then coalesce(o.encoding, f.encoding) end,
-         case when v_words[u.n] = 'held' and v_fields[u.n] is null
+         case when v_words[u.n] = 'leased' and v_fields[u.n] is null
            then coalesce(o.attempt_index, v_attempts[u.n]) end,
          case when v_fields[u.n] is not null
                 then jsonb_build_object('field', v_fields[u.n], 'problem', v_problems[u.n])
@@ -261,16 +261,16 @@ begin
   left join unnest(v_ids, v_names, v_occurrences, v_ats, v_untils)
       s(id, name, occurrence, recorded_at, until_at)
     on s.id = u.id and s.name = u.name and s.occurrence = u.occurrence
-    and v_words[u.n] = 'held' and v_fields[u.n] is null
+    and v_words[u.n] = 'leased' and v_fields[u.n] is null
   left join unnest(p_execution_ids, p_names, p_occurrences, p_values, p_encodings)
       with ordinality f(id, name, occurrence, value, encoding, n)
     on f.id = u.id and f.name = u.name and f.occurrence = u.occurrence
-    and v_nths[f.n] = 1 and v_words[f.n] = 'held' and v_fields[f.n] is null
+    and v_nths[f.n] = 1 and v_words[f.n] = 'leased' and v_fields[f.n] is null
     and v_nths[u.n] > 1 and s.name is not null and v_fields[u.n] is null
   left join lateral (
     select x.recorded_at, x.until_at, x.value, x.encoding, x.attempt_index
     from ff.step x
-    where v_words[u.n] = 'held' and v_fields[u.n] is null and s.name is null
+    where v_words[u.n] = 'leased' and v_fields[u.n] is null and s.name is null
       and x.partition_key = p_partition_key and x.execution_id = u.id and x.name = u.name
       and x.occurrence = u.occurrence
     offset 0) o on true
@@ -279,7 +279,7 @@ begin
     perform ff._move_to_versions(
       p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[v_fences[j.item]]))
     from unnest(v_judged) j
-    where j.word = 'held' and p_code_versions[v_fences[j.item]] is not null;
+    where j.word = 'leased' and p_code_versions[v_fences[j.item]] is not null;
   end if;
 end;
 $$;

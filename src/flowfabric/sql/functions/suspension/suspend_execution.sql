@@ -89,7 +89,7 @@ begin
   v_verdict := (ff._judge_leases(
     p_partition_key, p_namespace, 'suspend', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], cardinality(v_targets) = 0))[1];
-  if v_verdict.word <> 'held' then
+  if v_verdict.word <> 'leased' then
     -- If the holder repeats the call with the lease that it gave up, it gets the same answer, even
     -- after the execution was woken.
     select s.timeout_at into v_timeout from ff.suspension s
