@@ -19,7 +19,7 @@ import pytest
 
 from flowfabric import Budget, Context, Limit, PublicState, Retry
 from flowfabric.client import FlowFabric
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.server.dashboard.executions import VERBS, acts_on
 from server.stage import World
 from steps.stage import until
@@ -253,7 +253,7 @@ async def system(hand: Hand) -> None:
         uuid4(),
         holder_name="worker",
         ttl=timedelta(seconds=30),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await hand.click("/subscriptions", "/subscriptions/reset", since="1h", reason=WHY)

@@ -32,7 +32,7 @@ from flowfabric.core.signal import Signal, Wait
 from flowfabric.core.states import FailureClass, HookKind, StreamMode
 from flowfabric.core.step import Step
 from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
@@ -604,7 +604,7 @@ async def _signal_stored(stage: Stage) -> None:
     async with stage.db.conn.transaction():
         await stage.db.fetchrow(
             "select from ff.deliver_signals(0::smallint, null, array[$1::uuid], array[$2::uuid], "
-            "array['approve'], array[null::bytea], p_join => true)",
+            "array['approve'], array[null::bytea], p_is_transactional => true)",
             claimed.execution_id,
             stage.state["signal"].id,
         )
@@ -1278,7 +1278,7 @@ async def _lease(stage: Stage) -> Any:
     holder = stage.state.setdefault("holder", uuid4())
     cursor = stage.state.setdefault("cursor", await stage.client.events.open())
     lease = await stage.client.subscriptions.lease(
-        _name(stage), holder, holder_name="tests", ttl=timedelta(hours=1), wishes=Wishes(),
+        _name(stage), holder, holder_name="tests", ttl=timedelta(hours=1), filter=EventFilter(),
         cursor=cursor,
     )  # fmt: skip
     stage.state["epoch"] = lease.epoch

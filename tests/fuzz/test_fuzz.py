@@ -330,7 +330,7 @@ async def stage(db, engine, make) -> Stage:
         "p_names": "'{load}'",
         "p_occurrences": "'{0}'",
         "p_positions": "'{0}'",
-        "p_sequentials": "'{true}'",
+        "p_are_sequential": "'{true}'",
         "p_kinds": "'{step}'",
         "p_values": r"array['\x31'::bytea]",
         "p_route_ids": f"array[{route}]",
@@ -344,7 +344,7 @@ async def stage(db, engine, make) -> Stage:
         "p_flow_kind": "'chain'",
         "p_policy": "'any_of'",
         "p_login": "'pg_monitor'",
-        "p_alones": "'{true}'",
+        "p_are_alone": "'{true}'",
         "p_on_satisfied": "'let_run'",
         "p_reason": "'why'",
         "p_blocking_reason": "'waiting_for_quota'",
@@ -436,7 +436,7 @@ async def stage(db, engine, make) -> Stage:
         },
         "suspend_execution": {
             "p_suspension_id": literal(uuid4()), "p_k": "1", "p_reason_code": "'manual_pause'",
-            "p_timeout_behavior": "'fail'",
+            "p_on_timeout": "'fail'",
         },
         "deliver_signals": {"p_signal_ids": f"array['{new_id()}']"},
         "deliver_signal_json": {

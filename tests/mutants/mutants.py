@@ -968,7 +968,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a retired key verifies for ever",
         "functions/waitpoint/_verify_token.sql",
         f"{_WAITPOINT}::test_after_a_rotation_old_tokens_verify_for_the_grace",
-        ("when v_key.lapses_at < p_now then", "when false then"),
+        ("when v_key.expires_at < p_now then", "when false then"),
     ),
     _mutant(
         "a closed waitpoint takes answers",

@@ -23,7 +23,7 @@ from flowfabric.core.execution import ExecutionFilter, Route, Submission
 from flowfabric.core.ids import mint
 from flowfabric.core.limit import Gate, Limit
 from flowfabric.core.stream import Chunk, FrameEncoding, OutgoingFrame
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.reconcilers.loop import run_reconcilers
 from flowfabric.reconcilers.table import Reconciler
 from flowfabric.server.metrics import NAMES, WorkerMetrics
@@ -204,7 +204,7 @@ async def test_budgets_and_subscriptions_are_measured(world, http):
         uuid4(),
         holder_name="a test",
         ttl=timedelta(minutes=1),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await http.post("/v1/executions", json=SUBMIT)

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from flowfabric import Budget, Context, Fixed, InvalidInput, Limit, PublicState, Retry
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.dashboard.details import copies_of
 from flowfabric.db import session
 from flowfabric.doctor import Finding, Level, Report, Verdict
@@ -549,7 +549,7 @@ async def test_subscriptions_and_webhooks_are_shown_and_reset(world, operator, r
         uuid4(),
         holder_name="worker",
         ttl=timedelta(seconds=30),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await client.webhooks.add("hook", "https://hooks.example.com/")

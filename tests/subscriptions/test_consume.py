@@ -19,7 +19,7 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
-from flowfabric.core.subscription import SubscriptionState, Wishes
+from flowfabric.core.subscription import EventFilter, SubscriptionState
 from support.factories import NAMESPACE, Engine
 from worker.waiting import eventually
 
@@ -93,7 +93,7 @@ async def test_an_acknowledgement_is_good_for_all_events_before_it(client, make)
     assert await rest(client) == []
 
 
-async def test_wishes_choose_events_and_the_others_pass(client, make, engine):
+async def test_filters_choose_events_and_the_others_pass(client, make, engine):
     await begin(client, kinds=["completed", "failed"], tasks=["shop.*"])
     for state, task in (
         ("completed", "shop.pay"),
@@ -139,7 +139,7 @@ async def test_one_consumer_reads_at_a_time_and_the_next_one_takes_over(client, 
             anext(second := aiter(other.subscriptions.consume("billing", kinds=["claimed"])))
         )
         await (await anext(first)).ack()
-    # The first has read everything and let go. The wishes of the second are in force now.
+    # The first has read everything and let go. The filters of the second are in force now.
     async with asyncio.timeout(PATIENCE), aclosing(second):
         await make.execution("leased")
         assert names([await waiting]) == ["claimed 2"]
@@ -400,7 +400,7 @@ async def test_a_removed_subscription_is_gone_and_begins_anew(client, make):
     ],
     ids=str,
 )
-async def test_bad_wishes_are_refused_by_name_and_change_nothing(client, options, field):
+async def test_bad_filters_are_refused_by_name_and_change_nothing(client, options, field):
     with pytest.raises(InvalidInput) as told:
         await rest(client, options.pop("name", "billing"), **options)
     assert told.value.field == field
@@ -428,7 +428,7 @@ async def test_a_late_repeat_does_not_put_the_position_back(client, make):
         await make.execution("waiting")
         cursors.append((await client.events.read(cursors[-1])).cursor)
     lease = await client.subscriptions.lease(
-        "billing", holder, holder_name="me", ttl=ttl, wishes=Wishes(), cursor=cursors[0]
+        "billing", holder, holder_name="me", ttl=ttl, filter=EventFilter(), cursor=cursors[0]
     )
     for ack_no in (1, 2, 2, 1):
         assert await client.subscriptions.ack(

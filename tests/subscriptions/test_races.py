@@ -11,7 +11,7 @@ import pytest
 from flowfabric.client import consumer
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.ids import uuid7
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from support.factories import NAMESPACE
 from worker.waiting import eventually
 
@@ -62,7 +62,7 @@ async def test_two_consumers_that_create_a_subscription_at_once_do_not_both_hold
         LEASE,
         (NAMESPACE, uuid7(), TTL, cursor),
         lambda: client.subscriptions.lease(
-            "billing", uuid7(), holder_name="me", ttl=TTL, wishes=Wishes(), cursor=cursor
+            "billing", uuid7(), holder_name="me", ttl=TTL, filter=EventFilter(), cursor=cursor
         ),
     )
     assert (told["outcome"], told["is_new"], lease.outcome) == ("leased", True, "busy")
@@ -75,7 +75,7 @@ async def test_an_acknowledgement_that_waits_behind_the_loss_of_the_hold_stores_
 ):
     holder, cursor = uuid7(), await client.events.open()
     lease = await client.subscriptions.lease(
-        "billing", holder, holder_name="me", ttl=TTL, wishes=Wishes(), cursor=cursor
+        "billing", holder, holder_name="me", ttl=TTL, filter=EventFilter(), cursor=cursor
     )
     await make.execution("waiting")
     page = await client.events.read(cursor)

@@ -96,7 +96,7 @@ class Scoped:
                 f"{text} is the end of several ids, newest first: "
                 f"{', '.join(map(str, found))}; give more digits.",
                 field="id",
-                candidates=[one.id for one in found],
+                matches=[one.id for one in found],
             )
         return found[0].id
 

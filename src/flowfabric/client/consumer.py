@@ -27,7 +27,7 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import uuid7
-from flowfabric.core.subscription import OnExpiry, SubscriptionLease, Wishes
+from flowfabric.core.subscription import EventFilter, OnExpiry, SubscriptionLease
 from flowfabric.db.outage import level_of
 from flowfabric.db.session import Database, Session
 from flowfabric.telemetry import ENGINE_LOGGER
@@ -313,7 +313,7 @@ class Subscription:
         self,
         connect: Callable[[], Awaitable[Subscriptions]],
         name: str,
-        wishes: Wishes,
+        filter: EventFilter,
         *,
         since: datetime | None,
         on_expiry: OnExpiry,
@@ -325,7 +325,7 @@ class Subscription:
     ) -> None:
         self.name = name
         self._connect = connect
-        self._wishes = wishes
+        self._filter = filter
         self._since = since
         self._on_expiry = on_expiry
         self._keep = keep
@@ -403,7 +403,7 @@ class Subscription:
             try:
                 if resume_from is not None:
                     cursor, resume_from = await events.open(resume_from), None
-                return await events.read(cursor, limit=self._page_size, **self._wishes.filters())
+                return await events.read(cursor, limit=self._page_size, **self._filter.filters())
             except Unavailable as error:
                 subscriptions.check_open()
                 ENGINE_LOGGER.log(
@@ -438,7 +438,7 @@ class Subscription:
                     holder_id,
                     holder_name=f"{socket.gethostname()}:{os.getpid()}"[:256],
                     ttl=self._ttl,
-                    wishes=self._wishes,
+                    filter=self._filter,
                     on_expiry=self._on_expiry,
                     keep=self._keep,
                     cursor=cursor,

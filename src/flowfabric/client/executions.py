@@ -463,7 +463,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         """Complete an execution with its result. Refused if the lease is no longer valid."""
         await self._complete_batcher(claimed).put((claimed, result))
 
-    def hand_in(
+    def complete_soon(
         self,
         claimed: Claimed,
         result: bytes | None,
@@ -474,7 +474,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         The batcher calls `answered` with the answer, or with a CancelledError if the event loop
         ends first.
         """
-        self._complete_batcher(claimed).hand_in((claimed, result), answered)
+        self._complete_batcher(claimed).put_soon((claimed, result), answered)
 
     def _complete_batcher(self, claimed: Claimed) -> Batcher[tuple[Claimed, bytes | None], None]:
         batcher = self._completes.get(claimed.partition_key)
@@ -590,7 +590,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         rows = await self._database.call(
             functions.START_EXECUTIONS,
             **lease_addresses([claimed for claimed, _ in batch], self._namespace),
-            alones=[alone for _, alone in batch],
+            are_alone=[alone for _, alone in batch],
             wait=wait,
         )
         return answers(len(batch), None, rows, same="started")

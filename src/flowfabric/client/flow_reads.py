@@ -101,7 +101,7 @@ class FlowReads(Scoped):
         """Return the whole id of a flow, given its whole id, its UUID, or the end of its UUID.
 
         The end needs at least 8 digits and is searched among the newest 10 000 flows. Raises
-        FlowNotFound if no flow matches, and InvalidInput with the `candidates` if several match.
+        FlowNotFound if no flow matches, and InvalidInput with the `matches` if several match.
         """
         return await self._find_id(FlowId, text)
 

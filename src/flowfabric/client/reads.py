@@ -188,7 +188,7 @@ class ExecutionReads(Scoped):
         UUID.
 
         The end needs at least 8 digits and is searched among the newest 10 000 executions. Raises
-        ExecutionNotFound if no execution matches, and InvalidInput with the `candidates` if several
+        ExecutionNotFound if no execution matches, and InvalidInput with the `matches` if several
         match.
         """
         return await self._find_id(ExecutionId, text)

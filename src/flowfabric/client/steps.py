@@ -143,7 +143,7 @@ class Steps(Scoped):
             names=[step.name for _, step in batch],
             occurrences=[step.occurrence for _, step in batch],
             positions=[step.position for _, step in batch],
-            sequentials=[step.is_sequential for _, step in batch],
+            are_sequential=[step.is_sequential for _, step in batch],
             kinds=[step.kind.value for _, step in batch],
             values=[step.value for _, step in batch],
             encodings=[step.encoding for _, step in batch],

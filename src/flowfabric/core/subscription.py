@@ -80,7 +80,7 @@ class SubscriptionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class EventFilter:
     """Which events a subscription gets. A field that is None does not filter.
 
     The database stores all fields except `feed`.

@@ -104,8 +104,8 @@ CLAIM_EXECUTIONS = _function(
 )
 RAISE_PARTITIONS = _function(
     "raise_partitions",
-    "partitions keys rest",
-    "outcome partitions minted_partitions keyed_partitions rests_for",
+    "partitions keys grace",
+    "outcome partitions minted_partitions keyed_partitions grace_left",
 )
 FIND_WORK = _function(
     "find_work",
@@ -198,7 +198,7 @@ RENEW_LEASES = _function(
 )
 START_EXECUTIONS = _function(
     "start_executions",
-    "partition_key namespace execution_ids lease_ids epochs attempt_ids alones wait",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids are_alone wait",
     "item outcome detail",
 )
 RELEASE_LEASES = _function(
@@ -275,7 +275,7 @@ REVOKE_LEASE = _function(
 RECORD_STEPS = _function(
     "record_steps",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials kinds values encodings delays untils wait follows code_versions",
+    "positions are_sequential kinds values encodings delays untils wait follows code_versions",
     "item outcome recorded_at until_at value encoding attempt_index detail",
 )
 RECORD_STEP_JSON = Function(
@@ -316,20 +316,21 @@ EXPIRE_STREAMS = _function("expire_streams", "partition_key limit", "handled due
 ASK_WAITS = _function(
     "ask_waits",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials conditions timeouts takes wait follows code_versions",
+    "positions are_sequential conditions timeouts takes wait follows code_versions",
     "item outcome recorded_at until_at ready_at taken_as signal_ids value encoding attempt_index "
     "detail",
 )
 SUSPEND_EXECUTION = _function(
     "suspend_execution",
     f"{_FENCE} suspension_id wait_names wait_occurrences targets k until_at reason_code "
-    "timeout_behavior resume_delay continuation",
+    "on_timeout resume_delay continuation",
     "outcome timeout_at detail",
 )
 DELIVER_SIGNALS = _function(
     "deliver_signals",
     "partition_key namespace execution_ids signal_ids names payloads payload_encodings dedup_keys "
-    "source_types source_identities categories correlation_ids join wait tokens schema_ids",
+    "source_types source_identities categories correlation_ids is_transactional wait tokens "
+    "schema_ids",
     "item outcome signal_id effect detail",
 )
 REGISTER_SIGNAL_SCHEMAS = _function("register_signal_schemas", "documents", "item schema_id")
@@ -388,7 +389,7 @@ SEED_HMAC_KEY = _function("seed_hmac_key", "kid secret", "outcome kid same_secre
 ROTATE_HMAC_KEY = _function(
     "rotate_hmac_key", "kid grace secret", "outcome kid previous_kid deleted"
 )
-LIST_HMAC_KEYS = _function("list_hmac_keys", "", "kid is_active created_at lapses_at")
+LIST_HMAC_KEYS = _function("list_hmac_keys", "", "kid is_active created_at expires_at")
 COUNT_WAITPOINTS = _function("count_waitpoints", "partition_key namespace", "kid number")
 NOTICE_SIGNALS = _function("notice_signals", "partition_key limit", "handled due_in")
 EXPIRE_SUSPENSIONS = _function("expire_suspensions", "partition_key limit", "handled due_in")
@@ -416,7 +417,7 @@ OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
 LIST_SUSPENDED = _function(
     "list_suspended",
     "partition_key namespace after_at after_id limit",
-    "execution_id suspended_at reason_code timeout_at timeout_behavior conditions continuation",
+    "execution_id suspended_at reason_code timeout_at on_timeout conditions continuation",
 )
 
 EXPIRE_WORKER_LEASES = _function(

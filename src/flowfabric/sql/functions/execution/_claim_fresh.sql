@@ -121,8 +121,8 @@ begin
     if cardinality(v_ids) = p_limit then
       null;
     else
-      -- If the window is full, other claims hold some of its rows, and more rows may follow the
-      -- window: leave them to ff._claim_in_rounds.
+      -- If there are that many rows, other claims have locked some of them, and more rows may
+      -- follow: leave them to ff._claim_in_rounds.
       select count(*) into v_seen
       from (
         select from ff.execution x
@@ -136,7 +136,7 @@ begin
       end if;
     end if;
   else
-    -- Lock the first window of all routes. If another claim holds a row of the window, lease
+    -- Lock the first rows of all routes. If another claim has locked one of these rows, lease
     -- nothing.
     select array_agg(e.tid), array_agg(e.execution_id) filter (where e.execution_id is not null),
            array_agg(e.rank), array_agg(e.order_at), array_agg(e.payload),

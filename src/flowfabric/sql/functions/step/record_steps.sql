@@ -23,24 +23,24 @@
 -- Rights:   app
 drop function if exists ff.record_steps;
 create function ff.record_steps(
-  p_partition_key smallint,
-  p_namespace     text,
-  p_execution_ids uuid[],
-  p_lease_ids     uuid[],
-  p_epochs        bigint[],
-  p_attempt_ids   uuid[],
-  p_names         text[],
-  p_occurrences   integer[],
-  p_positions     integer[],
-  p_sequentials   boolean[],
-  p_kinds         text[],
-  p_values        bytea[],
-  p_encodings     text[] default null,
-  p_delays        interval[] default null,
-  p_untils        timestamptz[] default null,
-  p_wait          boolean default false,
-  p_follows       integer[] default null,
-  p_code_versions text[] default null
+  p_partition_key  smallint,
+  p_namespace      text,
+  p_execution_ids  uuid[],
+  p_lease_ids      uuid[],
+  p_epochs         bigint[],
+  p_attempt_ids    uuid[],
+  p_names          text[],
+  p_occurrences    integer[],
+  p_positions      integer[],
+  p_are_sequential boolean[],
+  p_kinds          text[],
+  p_values         bytea[],
+  p_encodings      text[] default null,
+  p_delays         interval[] default null,
+  p_untils         timestamptz[] default null,
+  p_wait           boolean default false,
+  p_follows        integer[] default null,
+  p_code_versions  text[] default null
 )
 returns table (
   item          integer,
@@ -93,7 +93,7 @@ begin
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
-    cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
+    cardinality(p_are_sequential), cardinality(p_kinds), cardinality(p_values),
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
     cardinality(p_follows), cardinality(p_code_versions)], p_wait,
     array[
@@ -104,7 +104,7 @@ begin
       array_lower(p_names, 1), array_ndims(p_names),
       array_lower(p_occurrences, 1), array_ndims(p_occurrences),
       array_lower(p_positions, 1), array_ndims(p_positions),
-      array_lower(p_sequentials, 1), array_ndims(p_sequentials),
+      array_lower(p_are_sequential, 1), array_ndims(p_are_sequential),
       array_lower(p_kinds, 1), array_ndims(p_kinds),
       array_lower(p_values, 1), array_ndims(p_values),
       array_lower(p_encodings, 1), array_ndims(p_encodings),
@@ -151,7 +151,7 @@ begin
   -- Most calls have one new step. The general statement below would take twice as long for it. Look
   -- the step up first, because Citus reports a row as inserted even if `on conflict` skipped it.
   if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'leased' and ff._step_problem(
-       p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
+       p_names[1], p_occurrences[1], p_positions[1], p_are_sequential[1], p_kinds[1], p_values[1],
        p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null
      and not exists (
        select from ff.step s
@@ -161,7 +161,7 @@ begin
       partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
       epoch, recorded_at, until_at, encoding, value, follows)
     select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
-           p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
+           p_are_sequential[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
            greatest(v_now, e.transitioned_at),
            coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
            p_encodings[1], p_values[1], p_follows[1]
@@ -201,7 +201,7 @@ begin
                   else j.word end as word
       from unnest(v_judged) j
       join unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_names, p_occurrences,
-                  p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils,
+                  p_positions, p_are_sequential, p_kinds, p_values, p_encodings, p_delays, p_untils,
                   p_follows)
         with ordinality u(id, lease_id, epoch, attempt_id, name, occurrence, position, sequential,
                           kind, value, encoding, delay, until_at, follows, n)
@@ -226,7 +226,7 @@ begin
     select p_partition_key, u.id, u.name, u.occurrence, u.position, u.sequential,
            u.kind::ff.step_kind, v_attempts[u.n], u.epoch, v_nows[u.n],
            coalesce(u.until_at, v_nows[u.n] + u.delay), u.encoding, u.value, u.follows
-    from unnest(p_execution_ids, p_epochs, p_names, p_occurrences, p_positions, p_sequentials,
+    from unnest(p_execution_ids, p_epochs, p_names, p_occurrences, p_positions, p_are_sequential,
                 p_kinds, p_values, p_encodings, p_delays, p_untils, p_follows)
       with ordinality u(id, epoch, name, occurrence, position, sequential, kind, value, encoding,
                         delay, until_at, follows, n)
