@@ -272,23 +272,23 @@ def _read_file(folder: Path) -> dict[str, object]:
     known = [one.name for one in fields(Settings) if one.name != "token"]
     given: dict[str, object] = {}
     for key, value in table.items():
-        place = f"{name}: {key}"
+        setting = f"{name}: {key}"
         if key == "token":
-            raise InvalidInput(field=place, problem="must not be in a file; set FLOWFABRIC_TOKEN")
+            raise InvalidInput(field=setting, problem="must not be in a file; set FLOWFABRIC_TOKEN")
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known settings: {', '.join(known)}"
-            raise InvalidInput(field=place, problem=f"is not a setting; {hint}")
+            raise InvalidInput(field=setting, problem=f"is not a setting; {hint}")
         if key in _TIMES:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidInput(field=place, problem="must be a number of seconds")
-            given[key] = _seconds(place, str(value))
+                raise InvalidInput(field=setting, problem="must be a number of seconds")
+            given[key] = _seconds(setting, str(value))
         elif key == "embedded":
             if not isinstance(value, bool):
-                raise InvalidInput(field=place, problem="must be true or false")
+                raise InvalidInput(field=setting, problem="must be true or false")
             given[key] = value
         elif not isinstance(value, str):
-            raise InvalidInput(field=place, problem="must be a text")
+            raise InvalidInput(field=setting, problem="must be a text")
         elif value:
             given[key] = value
     return given

@@ -23,7 +23,7 @@ from flowfabric import (
     quorum,
 )
 from flowfabric.core.errors import CycleDetected
-from flowfabric.core.flow import Edge, Graph, Group, Policy
+from flowfabric.core.flow import Edge, EdgeGroupPolicy, Graph, Group
 
 FAST = timedelta(seconds=1)
 
@@ -202,8 +202,8 @@ class TestEdges:
             *(Edge(0, 4, 2), Edge(1, 4, 2), Edge(2, 4, 2)),
         ]
         assert graph.groups == [
-            Group(4, 1, Policy.any_of("let_run")),
-            Group(4, 2, Policy.quorum(2, "cancel_remaining")),
+            Group(4, 1, EdgeGroupPolicy.any_of("let_run")),
+            Group(4, 2, EdgeGroupPolicy.quorum(2, "cancel_remaining")),
         ]
 
     def test_the_first_of_some_is_a_group_of_its_own(self, f, tasks):
@@ -211,7 +211,7 @@ class TestEdges:
         f.add(tasks.either, first_of(a, b, cancel_rest=True), name="c")
         graph = f.graph()
         assert graph.edges == [Edge(0, 2, 0), Edge(1, 2, 0)]
-        assert graph.groups == [Group(2, 0, Policy.any_of("cancel_remaining"))]
+        assert graph.groups == [Group(2, 0, EdgeGroupPolicy.any_of("cancel_remaining"))]
         assert payload(graph, "c")["inputs"] == [{"at": ["value"], "first": 0}]
 
     def test_the_same_join_twice_is_one_group(self, f, tasks):

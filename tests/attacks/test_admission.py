@@ -52,16 +52,16 @@ async def test_an_open_sweep_holds_no_gate_of_another_namespace(bound, admission
 
 async def test_an_open_sweep_ends_no_hold_of_another_namespace(bound, admission, keeper, theirs):
     gate = await admission.quota(concurrency=1)
-    hold = "11111111-1111-4111-8111-111111111111"
-    await admission.one("check_admission", partition_key=0, quota="api", key=None, hold_id=hold)
+    ticket = "11111111-1111-4111-8111-111111111111"
+    await admission.one("check_admission", partition_key=0, quota="api", key=None, ticket_id=ticket)
     await keeper.execute(
-        "update ff.gate_hold set expires_at = now() - interval '1 s' where gate_id = $1", gate
+        "update ff.gate_ticket set expires_at = now() - interval '1 s' where gate_id = $1", gate
     )
     async with bound.transaction():
         for one in PASSES:
             await bound.fetch(one)
         answer = await admission.one(
-            "check_admission", partition_key=0, quota="api", key=None, hold_id=hold
+            "check_admission", partition_key=0, quota="api", key=None, ticket_id=ticket
         )
         assert answer["outcome"] == "admitted"
 

@@ -42,7 +42,7 @@ async def ours(login) -> Engine:
         ),
         (
             "keep",
-            "ff.hold_subscription('ours', 's', gen_random_uuid(), 'me', '30 s', p_keep => {span}, "
+            "ff.lease_subscription('ours', 's', gen_random_uuid(), 'me', '30 s', p_keep => {span}, "
             "p_cursor => ff.open_cursor(0::smallint))",
         ),
         (
@@ -66,9 +66,9 @@ async def ours(login) -> Engine:
             "ff.issue_claim_grant(0::smallint, 'ours', gen_random_uuid(), sha256(''), 'w', "
             "'w', '{{}}', {span})",
         ),
-        ("ttl", "ff.hold_subscription('ours', 's', gen_random_uuid(), 'me', {span})"),
+        ("ttl", "ff.lease_subscription('ours', 's', gen_random_uuid(), 'me', {span})"),
         ("ttl", "ff.ack_subscription('ours', 's', gen_random_uuid(), 1, {span})"),
-        ("ttl", "ff.hold_webhook('ours', 's', gen_random_uuid(), 'me', {span})"),
+        ("ttl", "ff.lease_webhook('ours', 's', gen_random_uuid(), 'me', {span})"),
         ("window", "ff.read_traffic(0::smallint, 'ours', {span})"),
     ],
 )

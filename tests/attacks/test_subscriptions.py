@@ -13,7 +13,7 @@ from support.streams import append
 
 from .conftest import OURS, THEIRS
 
-HOLD = "select outcome, epoch from ff.hold_subscription($1, $2, $3, 'me', '30s', p_cursor => $4)"
+LEASE = "select outcome, epoch from ff.lease_subscription($1, $2, $3, 'me', '30s', p_cursor => $4)"
 ADD = "select secret from ff.add_webhook($1, $2, $3, 'https://x.example/', 'x.example:443', $4)"
 
 
@@ -26,11 +26,17 @@ async def test_a_bound_login_reaches_no_foreign_subscription(login, keeper, curs
     name = f"s-{new_id()}"
     bound = await login("bound")
     holder = new_id()
-    held = await keeper.fetchrow(HOLD, THEIRS, name, holder, cursor)
+    leased = await keeper.fetchrow(LEASE, THEIRS, name, holder, cursor)
     for call, *arguments in (
-        (HOLD, THEIRS, name, new_id(), cursor),
-        ("select ff.ack_subscription($1, $2, $3, $4, '30s')", THEIRS, name, holder, held["epoch"]),
-        ("select ff.release_subscription($1, $2, $3, $4)", THEIRS, name, holder, held["epoch"]),
+        (LEASE, THEIRS, name, new_id(), cursor),
+        (
+            "select ff.ack_subscription($1, $2, $3, $4, '30s')",
+            THEIRS,
+            name,
+            holder,
+            leased["epoch"],
+        ),
+        ("select ff.release_subscription($1, $2, $3, $4)", THEIRS, name, holder, leased["epoch"]),
         ("select ff.reset_subscription($1, $2, $3)", THEIRS, name, cursor),
         ("select ff.remove_subscription($1, $2)", THEIRS, name),
         ("select ff.list_subscriptions($1)", THEIRS),
@@ -39,11 +45,11 @@ async def test_a_bound_login_reaches_no_foreign_subscription(login, keeper, curs
         with refused("WF501"):
             await bound.fetch(call, *arguments)
     # A name of ours is another subscription.
-    assert (await bound.fetchrow(HOLD, OURS, name, new_id(), cursor))["outcome"] == "held"
+    assert (await bound.fetchrow(LEASE, OURS, name, new_id(), cursor))["outcome"] == "leased"
     assert await bound.fetchval("select count(*) from ff.list_subscriptions($1)", OURS) >= 1
     assert await keeper.fetchval(
         "select outcome from ff.ack_subscription($1, $2, $3, $4, '30s')",
-        THEIRS, name, holder, held["epoch"],
+        THEIRS, name, holder, leased["epoch"],
     ) == "acked"  # fmt: skip
 
 
@@ -71,14 +77,14 @@ async def test_only_an_operator_manages_webhooks(login, keeper, cursor, user):
         with refused("WF501"):
             await login_.fetch(call, *arguments)
     # It may serve the webhook, and then sign: the secret stays in the database.
-    held = await login_.fetchrow(
-        "select outcome, epoch, url from ff.hold_webhook($1, $2, $3, 'me', '30s')",
+    leased = await login_.fetchrow(
+        "select outcome, epoch, url from ff.lease_webhook($1, $2, $3, 'me', '30s')",
         OURS, name, holder := new_id(),
     )  # fmt: skip
-    assert (held["outcome"], held["url"]) == ("held", "https://x.example/")
+    assert (leased["outcome"], leased["url"]) == ("leased", "https://x.example/")
     signature = await login_.fetchval(
         "select signature from ff.sign_webhook($1, $2, $3, $4, array['x'], array[''::bytea])",
-        OURS, name, holder, held["epoch"],
+        OURS, name, holder, leased["epoch"],
     )  # fmt: skip
     assert signature.startswith("v1,")
 
@@ -96,7 +102,7 @@ async def test_one_hold_cannot_count_the_failures_of_hours(login, keeper, cursor
     await keeper.fetchval(ADD, OURS, name, new_id(), cursor)
     bound = await login("bound")
     epoch = await bound.fetchval(
-        "select epoch from ff.hold_webhook($1, $2, $3, 'me', '30s')", OURS, name, holder
+        "select epoch from ff.lease_webhook($1, $2, $3, 'me', '30s')", OURS, name, holder
     )
     answers = [await bound.fetchrow(FAIL, OURS, name, holder, epoch, no) for no in range(1, 30)]
     assert {tuple(one) for one in answers} == {("failed", 1)}
@@ -110,7 +116,7 @@ async def test_a_lag_tells_nothing_about_other_namespaces(login, keeper, theirs)
     name = f"s-{new_id()}"
     bound = await login("bound")
     cursor = await keeper.fetchval("select ff.open_cursor(0::smallint)")
-    await bound.fetchrow(HOLD, OURS, name, new_id(), cursor)
+    await bound.fetchrow(LEASE, OURS, name, new_id(), cursor)
     lag = "select behind_at, waiting from ff.read_lags(0::smallint, $1, $2)"
     await theirs.submit(route=await theirs.register(lane="theirs"))
     assert tuple(await bound.fetchrow(lag, OURS, name)) == (None, 0)

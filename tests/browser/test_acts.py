@@ -19,7 +19,7 @@ import pytest
 
 from flowfabric import Budget, Context, Limit, PublicState, Retry
 from flowfabric.client import FlowFabric
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.server.dashboard.executions import VERBS, acts_on
 from server.stage import World
 from steps.stage import until
@@ -248,12 +248,12 @@ async def system(hand: Hand) -> None:
     await hand.click("/workers", "/workers/drain", reason=WHY)
     (worker,) = await client.workers.list()
     assert worker.drain_asked_at is not None
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "mailer",
         uuid4(),
-        held_by="worker",
+        holder_name="worker",
         ttl=timedelta(seconds=30),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await hand.click("/subscriptions", "/subscriptions/reset", since="1h", reason=WHY)
@@ -261,8 +261,8 @@ async def system(hand: Hand) -> None:
     await client.webhooks.add("hook", "https://hooks.example.com/")
     holder, number = uuid4(), 0
     while (await client.webhooks.get("hook")).state != "disabled":
-        held = await client.webhooks.hold(
-            "hook", holder, held_by="worker", ttl=timedelta(seconds=30)
+        held = await client.webhooks.lease(
+            "hook", holder, holder_name="worker", ttl=timedelta(seconds=30)
         )
         number += 1
         await client.webhooks.fail("hook", holder, held.epoch, ack_no=number, answer="503")

@@ -49,14 +49,14 @@ def handler(random: Random) -> Callable[..., Any]:
 def listen_in(client: FlowFabric, recorder: Recorder) -> None:
     """Put a recorder between a worker and its client, call by call."""
     executions, leases = client.executions, client.leases
-    claim, hand_in, fail = executions.claim, executions.hand_in, executions.fail
+    claim, complete_soon, fail = executions.claim, executions.complete_soon, executions.fail
     renew, release = leases.renew, leases.release
 
     async def recorded_claim(**asked: Any) -> list[Claimed]:
         name = str(asked["claim_id"])
         return await recorder.record("claim", claim(**asked), claimed, claim=name)
 
-    def recorded_hand_in(held: Claimed, result: bytes, answered: Callable[..., None]) -> None:
+    def recorded_complete_soon(held: Claimed, result: bytes, answered: Callable[..., None]) -> None:
         number = recorder.invoke("complete", fence(held) | {"result": result.decode()})
 
         def told(item: Any, error: Exception | None) -> None:
@@ -66,7 +66,7 @@ def listen_in(client: FlowFabric, recorder: Recorder) -> None:
                 recorder.fail(number, error)
             answered(item, error)
 
-        hand_in(held, result, told)
+        complete_soon(held, result, told)
 
     async def recorded_fail(held: Claimed, failure: Failure) -> FailAnswer:
         return await recorder.record("fail", fail(held, failure), failed, **fence(held))
@@ -95,7 +95,7 @@ def listen_in(client: FlowFabric, recorder: Recorder) -> None:
 
     for owner, name, recorded in (
         (executions, "claim", recorded_claim),
-        (executions, "hand_in", recorded_hand_in),
+        (executions, "complete_soon", recorded_complete_soon),
         (executions, "fail", recorded_fail),
         (leases, "renew", recorded_renew),
         (leases, "release", recorded_release),

@@ -38,7 +38,7 @@ async def mirror(stage: Stage) -> None:
 
 async def consume(client: FlowFabric, file: int) -> None:
     async for event in client.subscriptions.consume(
-        NAME, since=LONG_AGO, page_size=20, hold_for=timedelta(seconds=2)
+        NAME, since=LONG_AGO, page_size=20, lease_ttl=timedelta(seconds=2)
     ):
         line = json.dumps([os.getpid(), str(event.id), event.version])
         # What a kill left of a line is closed off: it was not acknowledged, so it comes again.

@@ -47,7 +47,7 @@ async def _submit(stage: Stage, verbs: Verbs, numbers: Iterator[int]) -> None:
             await _wait_for_room(verbs)
         submission = _some_work(random, next(numbers), verbs)
         try:
-            await verbs.client.executions.place([submission])
+            await verbs.client.executions.assign_partitions([submission])
         except Unavailable:
             continue  # without its partition a key would be looked for in the wrong one
         while True:

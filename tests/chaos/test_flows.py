@@ -21,7 +21,7 @@ from faults.server import Server
 from faults.workers import Fleet
 from flowfabric import App
 from flowfabric.core.errors import Unavailable
-from flowfabric.core.flow import Edge, Graph, Group, Node, Policy
+from flowfabric.core.flow import Edge, EdgeGroupPolicy, Graph, Group, Node
 from flowfabric.core.ids import mint_flow, mint_in
 from flowfabric.db.connection import open_connection
 from flowfabric.doctor import examine
@@ -165,11 +165,15 @@ def plan(random: Random, tasks: Mapping[str, Any], size: int) -> Planned:
     )
 
 
-def policy(rule: Rule) -> Policy:
+def policy(rule: Rule) -> EdgeGroupPolicy:
     after = "cancel_remaining" if rule.cancels else "let_run"
     if rule.policy == "all_of":
-        return Policy.all_of()
-    return Policy.any_of(after) if rule.policy == "any_of" else Policy.quorum(rule.k or 1, after)
+        return EdgeGroupPolicy.all_of()
+    return (
+        EdgeGroupPolicy.any_of(after)
+        if rule.policy == "any_of"
+        else EdgeGroupPolicy.quorum(rule.k or 1, after)
+    )
 
 
 async def submit(app: App, plans: Sequence[Planned], random: Random, within: float) -> int:

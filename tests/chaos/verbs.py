@@ -131,7 +131,7 @@ class Verbs:
         await self._recorder.record(
             "cancel_held",
             self.client.executions.cancel(
-                held.id, reason=name, source=CancelSource.LEASE_HOLDER, held=held
+                held.id, reason=name, source=CancelSource.LEASE_HOLDER, claimed=held
             ),
             steered,
             **fence(held),

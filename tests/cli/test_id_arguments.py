@@ -130,7 +130,7 @@ async def test_the_client_names_the_candidates(client, engine):
     first, second = await submitted(engine, "1f", "2f")
     with pytest.raises(InvalidInput) as caught:
         await client.executions.find(ENDS[1])
-    assert {id.uuid for id in caught.value.facts["candidates"]} == {first, second}
+    assert {id.uuid for id in caught.value.facts["matches"]} == {first, second}
     with pytest.raises(ExecutionNotFound, match="among the newest 10000"):
         await client.executions.find("0" * 8)
     with pytest.raises(FlowNotFound, match="among the newest 10000"):

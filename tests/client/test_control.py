@@ -85,7 +85,7 @@ async def test_a_holder_reports_delays_and_holds(client):
     (one,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
     await client.executions.wait_children(one)
     (one,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
-    answer = await client.executions.cancel(one.id, source="lease_holder", held=one)
+    answer = await client.executions.cancel(one.id, source="lease_holder", claimed=one)
     assert answer.public_state == PublicState.CANCELLED
 
 
@@ -265,7 +265,7 @@ async def test_a_forged_fence_is_stale(client, field):
         client.executions.delay(forged, timedelta(1)),
         client.executions.wait_children(forged),
         client.executions.hold(forged, "why"),
-        client.executions.cancel(one.id, source="lease_holder", held=forged),
+        client.executions.cancel(one.id, source="lease_holder", claimed=forged),
     ):
         with pytest.raises(StaleLease):
             await call

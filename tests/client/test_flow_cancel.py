@@ -242,7 +242,7 @@ async def test_the_parts_of_a_cancel_can_be_called_one_by_one(
     await client.executions.cancel(ExecutionId.of(0, flow["a"]))
     assert await client.flows.ack_cancel_member(id_of(flow), ExecutionId.of(0, flow["a"])) == 2
     step = await client.flows.cancel_members(id_of(flow), limit=1)
-    assert (step.handled, step.remaining, step.draining, step.held) == (1, 1, 0, [])
+    assert (step.handled, step.remaining, step.draining, step.locked) == (1, 1, 0, [])
     step = await client.flows.cancel_members(id_of(flow))
     assert (step.handled, step.remaining) == (1, 0)
     with pytest.raises(InvalidInput, match="execution_id"):

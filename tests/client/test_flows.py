@@ -28,12 +28,12 @@ from flowfabric.core.errors import (
 from flowfabric.core.execution import Failure, Route, Submission
 from flowfabric.core.flow import (
     Edge,
+    EdgeGroupPolicy,
     FlowEligibility,
     FlowState,
     Graph,
     Group,
     Node,
-    Policy,
 )
 from flowfabric.core.ids import ExecutionId, FlowId, mint, mint_flow, mint_in, uuid7
 from flowfabric.core.states import (
@@ -112,7 +112,7 @@ async def test_a_graph_is_stored_and_read_back(client):
     given = graph(
         "abc",
         [(0, 2), (1, 2, 1, "payload")],
-        [Group(2, 0, Policy.quorum(1, "let_run"))],
+        [Group(2, 0, EdgeGroupPolicy.quorum(1, "let_run"))],
         tags={"team.name": "blue"},
         creator="ann",
     )
@@ -125,8 +125,8 @@ async def test_a_graph_is_stored_and_read_back(client):
     assert (info.tags, info.creator, info.cancel_policy) == ({"team.name": "blue"}, "ann", None)
     a, b, c = ids(given)
     assert [(one.downstream_id, one.group_no, one.policy, one.n) for one in info.groups] == [
-        (c, 0, Policy.quorum(1, "let_run"), 1),
-        (c, 1, Policy.all_of(), 1),
+        (c, 0, EdgeGroupPolicy.quorum(1, "let_run"), 1),
+        (c, 1, EdgeGroupPolicy.all_of(), 1),
     ]
     assert {one.state for one in info.groups} == {GroupState.PENDING}
 
@@ -149,7 +149,7 @@ async def test_a_graph_is_stored_and_read_back(client):
 
 
 async def test_nodes_may_come_in_any_order(client):
-    given = graph("cab", [(1, 0), (2, 0)], [Group(0, 0, Policy.any_of())])
+    given = graph("cab", [(1, 0), (2, 0)], [Group(0, 0, EdgeGroupPolicy.any_of())])
     await client.flows.submit(given)
     c, a, b = ids(given)
     edges = await client.flows.edges(given.id)
@@ -254,8 +254,8 @@ async def test_a_flow_is_built_step_by_step(client):
     assert await client.executions.flow_id(first) == id
     assert await client.executions.flow_id(mint()) is None
 
-    assert await client.flows.set_edge_group_policy(id, second, Policy.any_of())
-    assert not await client.flows.set_edge_group_policy(id, second, Policy.any_of())
+    assert await client.flows.set_edge_group_policy(id, second, EdgeGroupPolicy.any_of())
+    assert not await client.flows.set_edge_group_policy(id, second, EdgeGroupPolicy.any_of())
     edge = await client.flows.stage_dependency_edge(
         id, first, second, expected_graph_revision=2, data_passing_ref="payload"
     )
@@ -302,7 +302,7 @@ async def test_each_refusal_is_an_error_of_its_own(client):
     with pytest.raises(InvalidDependency):
         await client.flows.apply_dependency_to_child(flow, edge_id, b, a)
     with pytest.raises(InvalidInput, match="edge_group_policy_already_fixed"):
-        await client.flows.set_edge_group_policy(flow, b, Policy.any_of())
+        await client.flows.set_edge_group_policy(flow, b, EdgeGroupPolicy.any_of())
     other = (await client.flows.create("test", id=FlowId.of(flow.partition_key, uuid7()))).id
     with pytest.raises(ExecutionAlreadyInFlow):
         await client.flows.add_execution(other, a)
@@ -325,9 +325,9 @@ async def test_a_worker_shows_its_lease_to_add_dependencies(client):
         await apply(flow, edge.edge_id, b, a)
     held.epoch += 1
     with pytest.raises(StaleLease):
-        await apply(flow, edge.edge_id, b, a, held=held)
+        await apply(flow, edge.edge_id, b, a, claimed=held)
     held.epoch -= 1
-    applied = await apply(flow, edge.edge_id, b, a, held=held)
+    applied = await apply(flow, edge.edge_id, b, a, claimed=held)
     assert applied.downstream_state is PublicState.ACTIVE
     await client.executions.wait_children(held)
     assert await client.executions.state(a) is PublicState.WAITING_CHILDREN
@@ -442,7 +442,7 @@ async def test_a_member_of_another_partition_is_refused_before_anything_is_sent(
         client.flows.add_execution(flow, far),
         client.flows.stage_dependency_edge(flow, a, far, expected_graph_revision=1),
         client.flows.apply_dependency_to_child(flow, uuid7(), far, a),
-        client.flows.set_edge_group_policy(flow, far, Policy.any_of()),
+        client.flows.set_edge_group_policy(flow, far, EdgeGroupPolicy.any_of()),
     ):
         with pytest.raises(InvalidInput, match="another partition than the flow"):
             await act

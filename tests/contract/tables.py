@@ -33,7 +33,7 @@ PARTITIONED = {
     "partition",
     "gate",
     "gate_release",
-    "gate_hold",
+    "gate_ticket",
     "minute",
     "minute_position",
     "line",

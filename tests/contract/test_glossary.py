@@ -5,98 +5,203 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Iterable, Iterator
 from enum import EnumMeta
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+import typer
 
 import flowfabric
+from flowfabric.cli.main import app as command_line
 from flowfabric.core import states
+from flowfabric.db import functions
 from support.cases import for_each
 
 from .sources import PACKAGE, ROOT, python_files
 
 # Words that mean in a name what they mean in any program.
 ORDINARY_TEXT = """
-admin amounts before bytes correlation data day delete facts has hour interval month
-numbers parsed reached status tz week
-add after all allows and any apply as at by callback capable change changed check
-close conclude count create created current dead declare decode describe due error
-evaluate every exists explain explained exponential fabric fallback find fixed for forget
-found from function gather get graph header held id impossible index info infra initial invalid
-is issue jitter last let list locality lost many mark match max maximum message mismatch
-moment position work
-multiplier name never next of on once only open options overriding pending permanent prepare
-project random read record register registered remaining report resolve respect reused
-satisfied seconds sent set shutdown stage startup stored summarise swept sync text to too tool trace
-transient
-type unavailable unfinished unsatisfied use using view when window within woken
+accepted add address admin after alike all allow already amounts and any are args as assert
+assign at auth batch before begin behind by bytes callback capable change check class clear
+close conclude connect correlation cors count create current day db dead decide declare decode
+default delete demo describe detail dev distinct document downgrade dry due duration each error
+evaluate every evidence exception exists expected explain exponential expression fabric factory
+facts fallback file filter find fixed folder for forget found from function gather get graph
+handled has hash header host hour id if impossible index info infra init initial install
+interval invalid is item jitter known kwargs last left length let level list locality log login
+ls many match max maximum message migrate mismatch moment month more most multiplier name need
+never new newest next no number occurred of on once one only open options origin other output
+overriding page parsed password pending percent permanent pool port prefix prepare previous
+project psql random reached read ready reassign record remaining report required respect rest
+retained return reused rm same seconds seen sent set show shutdown since size soon sql startup
+status stay stored subject summarise svg sync target test text throwaway to too tool total trace
+transient type tz unavailable unfinished unfold unique unknown unsatisfied unused updated use
+uuid value view week what when where whole why with within work yes zone
 """
 ORDINARY = frozenset(ORDINARY_TEXT.split())
 
 
 def words_of(name: str) -> set[str]:
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+    """Return the words of a name. A single letter is not a word."""
+    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)
+    return {word.lower() for word in words if len(word) > 1}
 
 
-def public_names() -> set[str]:
-    """Functions, views and tables of the engine, its states, and the Python API."""
-    names = {
-        path.stem
-        for folder in ("functions", "views")
-        for path in (PACKAGE / "sql" / folder).rglob("*.sql")
-        if not path.name.startswith("_")
-    }
+def names_of_the_engine() -> Iterator[str]:
+    """Functions with their arguments and columns, views and tables."""
+    for folder in ("functions", "views"):
+        for path in (PACKAGE / "sql" / folder).rglob("*.sql"):
+            if not path.name.startswith("_"):
+                yield path.stem
     for path in (PACKAGE / "sql" / "schema").rglob("*.sql"):
-        names |= set(re.findall(r"^create table ff\.(\w+)", path.read_text(), re.MULTILINE))
+        yield from re.findall(r"^create table ff\.(\w+)", path.read_text(), re.MULTILINE)
+    for function in functions.FUNCTIONS:
+        yield from (*function.arguments, *function.columns)
+
+
+def names_of_states() -> Iterator[str]:
     for kind in vars(states).values():
         if isinstance(kind, EnumMeta):
-            names |= {str(member.value) for member in kind}
+            yield from (str(member.value) for member in kind)
+
+
+def names_of_python() -> Iterator[str]:
+    """What can be imported, and what the reference shows: classes, methods and parameters."""
     for name in flowfabric.__all__:
-        names.add(name)
+        yield name
         if inspect.isclass(kind := getattr(flowfabric, name)):
-            names |= {member for member in vars(kind) if not member.startswith("_")}
-    return names
+            yield from (member for member in vars(kind) if not member.startswith("_"))
+    for page in ("python.md", "client.md"):
+        text = (ROOT / "docs" / "reference" / page).read_text()
+        yield from re.findall(r"^## client\.(\w+)", text, re.MULTILINE)
+        for block in re.findall(r"^```python\n(.+?)^```", text, re.DOTALL | re.MULTILINE):
+            yield from names_of_block(block)
 
 
-def glossary() -> set[str]:
+def names_of_block(block: str) -> Iterator[str]:
+    """The name and the parameters of every signature in a block of the reference."""
+    for signature in re.split(r"^(?=\S)(?![)@])", block, flags=re.MULTILINE):
+        text = re.sub(r"^@.*\n", "", signature.strip())
+        if not text:
+            continue
+        if re.match(r"\w+\(", text):
+            text = f"def {text}"
+        found = ast.parse(f"{text}: ..." if "def " in text else text).body[0]
+        if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield found.name
+            given = found.args
+            several = [one for one in (given.vararg, given.kwarg) if one is not None]
+            for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, *several):
+                yield one.arg
+
+
+def names_of_commands(command: Any) -> Iterator[str]:
+    """Commands, arguments and long options."""
+    for parameter in command.params:
+        yield parameter.name
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            if option.startswith("--"):
+                yield option.removeprefix("--")
+    for name, child in getattr(command, "commands", {}).items():
+        yield name
+        yield from names_of_commands(child)
+
+
+@cache
+def public_names() -> frozenset[str]:
+    return frozenset(
+        (
+            *names_of_the_engine(),
+            *names_of_states(),
+            *names_of_python(),
+            *names_of_commands(typer.main.get_command(command_line)),
+        )
+    )
+
+
+@cache
+def glossary() -> frozenset[str]:
     """Return the words of the terms that the glossary defines, which stand in bold or as code."""
     text = (ROOT / "docs" / "glossary.md").read_text().replace("back-off", "backoff")
     terms = re.findall(r"\*\*([^*]+)\*\*|`([a-z_]+)`", text)
-    return set().union(*(re.findall(r"[a-z]+", " ".join(term).lower()) for term in terms))
+    return frozenset().union(*(re.findall(r"[a-z]+", " ".join(term).lower()) for term in terms))
+
+
+# The endings of a form of a word, with what they replace.
+PLURALS = {"": ("",), "s": ("",), "es": ("",), "ies": ("y",)}
+FORMS = {
+    "": ("",),
+    "d": ("",),
+    "ed": ("",),
+    "ied": ("y",),
+    "er": ("", "e"),
+    "or": ("e",),
+    "ing": ("", "e"),
+    "able": ("",),
+    "ation": ("e", ""),
+    "ition": ("",),
+}
 
 
 def stems(word: str) -> set[str]:
     """Return what a word may be a form of: cancelled of cancel, dependencies of dependency."""
     found = {word}
-    for suffix, ends in {
-        "s": ("",),
-        "es": ("",),
-        "ies": ("y",),
-        "d": ("",),
-        "ed": ("",),
-        "ing": ("", "e"),
-        "able": ("",),
-        "ation": ("e", ""),
-        "ition": ("",),
-    }.items():
-        if word.endswith(suffix):
-            stem = word.removesuffix(suffix)
-            found |= {stem + end for end in ends}
-            if stem[-1:] == stem[-2:-1]:
-                found.add(stem[:-1])
+    for plurals, forms in product(PLURALS.items(), FORMS.items()):
+        for ending, replaced in (plurals, forms):
+            for stem in tuple(found):
+                if ending and stem.endswith(ending) and len(stem) - len(ending) > 1:
+                    short = stem.removesuffix(ending)
+                    found |= {short + each for each in replaced}
+                    if ending not in PLURALS and short[-1:] == short[-2:-1]:
+                        found.add(short[:-1])
     return found
 
 
-def test_public_names_are_made_of_the_words_of_the_glossary():
+def strange(names: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names that have words which nobody has defined, with these words."""
     known = glossary() | ORDINARY
-    strange = {
+    return {
         name: unknown
-        for name in public_names()
+        for name in names
         if (unknown := {word for word in words_of(name) if not stems(word) & known})
     }
-    assert strange == {}
+
+
+def test_public_names_are_made_of_the_words_of_the_glossary():
+    assert strange(public_names()) == {}
+
+
+async def test_columns_of_views_are_made_of_the_words_of_the_glossary(catalogue):
+    rows = await catalogue.fetch(
+        "select a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid "
+        "where c.relnamespace = 'ff'::regnamespace and c.relname = any ($1) and a.attnum > 0",
+        [path.stem for path in (PACKAGE / "sql" / "views").rglob("*.sql")],
+    )
+    assert len(rows) > 100
+    assert strange(row["attname"] for row in rows) == {}
 
 
 def test_a_word_that_nobody_defined_would_be_found():
-    assert not stems("unfurled") & (glossary() | ORDINARY)
+    assert strange(["list_unfurled"]) == {"list_unfurled": {"unfurled"}}
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        ("argument of SQL", "on_timeout"),
+        ("column of SQL", "grace_left"),
+        ("method of the client", "assign_partitions"),
+        ("parameter of the client", "patience"),
+        ("parameter of App", "factory"),
+        ("command", "mark-dead"),
+        ("option", "crash-looping"),
+    ],
+)
+def test_every_layer_gives_its_names(layer, name):
+    assert name in public_names(), layer
 
 
 # Words that needed two readings, and were replaced.
@@ -117,6 +222,6 @@ def test_no_name_brings_a_replaced_word_back(file):
 
 
 def test_no_ordinary_word_is_listed_in_vain():
-    used = set().union(*map(words_of, public_names()))
+    used = set().union(*(stems(word) for name in public_names() for word in words_of(name)))
     defined = {word for word in ORDINARY if stems(word) & glossary()}
     assert (ORDINARY - used, defined) == (set(), set())

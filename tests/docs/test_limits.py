@@ -127,10 +127,10 @@ def test_times_are_those_of_the_code():
 
     assert default["lease (`FLOWFABRIC_LEASE_TTL`)"] == seconds(lease)
     assert f"| {engine('lease_ttl', 'between (.+)').replace(' and ', ' to ')} |" in TEXT
-    hold = in_sql("check_admission.sql", r"interval default interval '(1 min)")
-    assert default["slot that is held outside an execution (`check_admission`)"] == hold
+    ticket = in_sql("check_admission.sql", r"interval default interval '(1 min)")
+    assert default["ticket: a slot taken outside an execution (`check_admission`)"] == ticket
     assert (
-        "'1 second', interval '1 hour'" in (SQL / "functions/webhook/hold_webhook.sql").read_text()
+        "'1 second', interval '1 hour'" in (SQL / "functions/webhook/lease_webhook.sql").read_text()
     )
     # A beat falls on every beat of the leases, a third of a lease apart.
     assert alive / registration._BEAT_SHARE < lease / 3

@@ -79,7 +79,7 @@ PLANT_MANY_HOOKS = (
 
 PLANT_SUSPENSION = (
     "insert into ff.suspension (partition_key, suspension_id, execution_id, attempt_index, "
-    "lease_id, wait_names, wait_occurrences, reason_code, suspended_at, timeout_behavior) "
+    "lease_id, wait_names, wait_occurrences, reason_code, suspended_at, on_timeout) "
     "select 0, gen_random_uuid(), execution_id, 0, lease_id, '{}', '{}', 'waiting_for_signal', "
     "ff.now(), 'auto_resume' from ff.execution"
 )
@@ -150,7 +150,7 @@ CORRUPTIONS = [
      + "; update ff.signal set noticed_at = null, effect = null"),
     ("U08", "leased", PLANT_SIGNAL.format(columns="", values="")
      + "; update ff.signal set effect = null"),
-    ("U10", "waiting", "update ff.hmac_key set is_active = false, lapses_at = ff.now()"),
+    ("U10", "waiting", "update ff.hmac_key set is_active = false, expires_at = ff.now()"),
     ("U11", "waiting", "update ff.hmac_key set inner_block = outer_block"),
     ("U05", "suspended", PLANT_SIGNAL.format(columns="", values="")),
     ("U05", "suspended", PLANT_OPEN_WAITPOINT.format(approval="null") + "; " + PLANT_SIGNAL.format(

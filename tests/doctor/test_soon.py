@@ -39,7 +39,7 @@ EXPIRE_WAITPOINT = (
 )
 STORE_SIGNAL = (
     "select ff.deliver_signals(0::smallint, namespace, array[execution_id], "
-    "array[gen_random_uuid()], '{approve}', '{null}', p_join => true) from ff.execution"
+    "array[gen_random_uuid()], '{approve}', '{null}', p_is_transactional => true) from ff.execution"
 )
 END_PERIOD = (
     "insert into ff.budget (budget_id, namespace, budget, key, on_exceed, period, "

@@ -23,7 +23,7 @@ from flowfabric.client.schedules import Declaration
 from flowfabric.client.submissions import json_arguments, read_json
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed, Failure, Route, Submission, Submitted
-from flowfabric.core.flow import Edge, Graph, Node, Policy
+from flowfabric.core.flow import Edge, EdgeGroupPolicy, Graph, Node
 from flowfabric.core.ids import ExecutionId, child_id, mint, mint_flow
 from flowfabric.core.limit import Budget, Gate, Limit
 from flowfabric.core.policy import Fixed, Retry, policy_json
@@ -32,7 +32,7 @@ from flowfabric.core.signal import Signal, Wait
 from flowfabric.core.states import FailureClass, HookKind, StreamMode
 from flowfabric.core.step import Step
 from flowfabric.core.stream import Frame, FrameEncoding, OutgoingFrame
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.core.task import TaskDeclaration
 from flowfabric.db import functions
 from support.clock import Clock
@@ -127,7 +127,7 @@ create trigger gate after insert or update or delete on ff.quota_change
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.gate
   for each statement execute function ff_test.gate();
-create trigger gate after insert or delete on ff.gate_hold
+create trigger gate after insert or delete on ff.gate_ticket
   for each statement execute function ff_test.gate();
 create trigger gate after insert or update on ff.budget
   for each statement execute function ff_test.gate();
@@ -187,10 +187,10 @@ union all select 'slots taken', coalesce(sum(s.n), 0) from (
   select g.running as n from ff.gate g
   union all (select -r.slots from ff.gate_release r)) s
 union all select 'starts', coalesce(sum(n), 0) from ff.gate g cross join unnest(g.slices) n
-union all select 'holds', count(*) from ff.gate_hold
+union all select 'tickets', count(*) from ff.gate_ticket
 union all select 'counted', coalesce(sum(event_count), 0) from ff.minute
 union all select 'subscriptions', count(*) from ff.subscription
-union all select 'subscriptions that are held', count(s.holder_id) from ff.subscription s
+union all select 'subscriptions that are leased', count(s.holder_id) from ff.subscription s
 union all select 'failures of webhooks', coalesce(sum(s.failure_count), 0) from ff.subscription s
 union all select 'webhooks disabled', count(s.disabled_at) from ff.subscription s
 union all select 'acknowledgements', coalesce(sum(s.ack_no), 0) from ff.subscription s
@@ -604,7 +604,7 @@ async def _signal_stored(stage: Stage) -> None:
     async with stage.db.conn.transaction():
         await stage.db.fetchrow(
             "select from ff.deliver_signals(0::smallint, null, array[$1::uuid], array[$2::uuid], "
-            "array['approve'], array[null::bytea], p_join => true)",
+            "array['approve'], array[null::bytea], p_is_transactional => true)",
             claimed.execution_id,
             stage.state["signal"].id,
         )
@@ -710,7 +710,9 @@ async def _resolve(stage: Stage) -> Any:
 
 async def _cancel_held(stage: Stage) -> Any:
     (claimed,) = stage.state["claimed"]
-    answer = await stage.client.executions.cancel(claimed.id, source="lease_holder", held=claimed)
+    answer = await stage.client.executions.cancel(
+        claimed.id, source="lease_holder", claimed=claimed
+    )
     return answer.outcome, answer.version
 
 
@@ -1103,7 +1105,7 @@ async def _add_member(stage: Stage) -> Any:
 
 async def _set_policy(stage: Stage) -> Any:
     await stage.client.flows.set_edge_group_policy(
-        stage.state["flow"], stage.state["members"][1], Policy.quorum(2)
+        stage.state["flow"], stage.state["members"][1], EdgeGroupPolicy.quorum(2)
     )
 
 
@@ -1272,19 +1274,19 @@ def _name(stage: Stage) -> str:
     return f"limit-{stage.number}"
 
 
-async def _hold(stage: Stage) -> Any:
+async def _lease(stage: Stage) -> Any:
     holder = stage.state.setdefault("holder", uuid4())
     cursor = stage.state.setdefault("cursor", await stage.client.events.open())
-    hold = await stage.client.subscriptions.hold(
-        _name(stage), holder, held_by="tests", ttl=timedelta(hours=1), wishes=Wishes(),
+    lease = await stage.client.subscriptions.lease(
+        _name(stage), holder, holder_name="tests", ttl=timedelta(hours=1), filter=EventFilter(),
         cursor=cursor,
     )  # fmt: skip
-    stage.state["epoch"] = hold.epoch
-    return hold.outcome, hold.epoch
+    stage.state["epoch"] = lease.epoch
+    return lease.outcome, lease.epoch
 
 
-async def _holding(stage: Stage) -> None:
-    await _hold(stage)
+async def _leased(stage: Stage) -> None:
+    await _lease(stage)
 
 
 async def _ack(stage: Stage) -> Any:
@@ -1294,7 +1296,7 @@ async def _ack(stage: Stage) -> Any:
     )  # fmt: skip
 
 
-async def _release_hold(stage: Stage) -> None:
+async def _release_lease(stage: Stage) -> None:
     await stage.client.subscriptions.release(
         _name(stage), stage.state["holder"], stage.state["epoch"]
     )
@@ -1317,18 +1319,18 @@ async def _webhook(stage: Stage) -> None:
     await _add_webhook(stage)
 
 
-async def _hold_webhook(stage: Stage) -> Any:
+async def _lease_webhook(stage: Stage) -> Any:
     holder = stage.state.setdefault("holder", uuid4())
-    hold = await stage.client.webhooks.hold(
-        _name(stage), holder, held_by="tests", ttl=timedelta(hours=1)
+    lease = await stage.client.webhooks.lease(
+        _name(stage), holder, holder_name="tests", ttl=timedelta(hours=1)
     )
-    stage.state["epoch"] = hold.epoch
-    return hold.outcome, hold.epoch
+    stage.state["epoch"] = lease.epoch
+    return lease.outcome, lease.epoch
 
 
-async def _held_webhook(stage: Stage) -> None:
+async def _leased_webhook(stage: Stage) -> None:
     await _webhook(stage)
-    await _hold_webhook(stage)
+    await _lease_webhook(stage)
 
 
 async def _fail_webhook(stage: Stage) -> Any:
@@ -1338,7 +1340,7 @@ async def _fail_webhook(stage: Stage) -> Any:
 
 
 async def _last_failure(stage: Stage) -> None:
-    await _held_webhook(stage)
+    await _leased_webhook(stage)
     await stage.db.execute(
         "update ff.subscription set failure_count = 23 where name = $1", _name(stage)
     )
@@ -1388,33 +1390,33 @@ async def _register_gates(stage: Stage) -> Any:
 
 
 async def _check_admission(stage: Stage) -> Any:
-    answer, stage.state["hold"] = await stage.client.quotas.check_admission(_name(stage))
+    answer, stage.state["ticket"] = await stage.client.quotas.check_admission(_name(stage))
     return answer.is_admitted
 
 
-async def _slot_held(stage: Stage) -> None:
+async def _ticket(stage: Stage) -> None:
     await _quota(stage)
     assert await _check_admission(stage)
 
 
 async def _release_admission(stage: Stage) -> Any:
-    await stage.client.quotas.release_admission(_name(stage), stage.state["hold"], is_unused=True)
+    await stage.client.quotas.release_admission(_name(stage), stage.state["ticket"], is_unused=True)
 
 
-async def _held_too_long(stage: Stage) -> None:
-    await _slot_held(stage)
-    await _end_holds(stage)
+async def _ticket_expired(stage: Stage) -> None:
+    await _ticket(stage)
+    await _end_tickets(stage)
     # What other scenarios held is out of the way.
     while (await stage.client.quotas.sweep())[0]:
         pass
     await stage.client.quotas.check_admission(_name(stage))
-    await _end_holds(stage)
+    await _end_tickets(stage)
 
 
-async def _end_holds(stage: Stage) -> None:
+async def _end_tickets(stage: Stage) -> None:
     # Not by the clock: leases of other scenarios would end, too.
     await stage.db.execute(
-        "update ff.gate_hold set expires_at = $1", await stage.now() - timedelta(seconds=1)
+        "update ff.gate_ticket set expires_at = $1", await stage.now() - timedelta(seconds=1)
     )
 
 
@@ -1856,14 +1858,14 @@ SCENARIOS = (
     ),
     Scenario("declare hooks", "declare_hooks", _nothing, _declare_hooks, ("hook",)),
     Scenario("register tasks", "register_tasks", _nothing, _register_tasks, ("task",)),
-    Scenario("hold a subscription", "hold_subscription", _nothing, _hold, ("subscription",)),
-    Scenario("ack", "ack_subscription", _holding, _ack, ("subscription",)),
-    Scenario("let go", "release_subscription", _holding, _release_hold, ("subscription",)),
-    Scenario("reset a subscription", "reset_subscription", _holding, _reset, ("subscription",)),
-    Scenario("remove one", "remove_subscription", _holding, _remove, ("subscription",)),
+    Scenario("lease a subscription", "lease_subscription", _nothing, _lease, ("subscription",)),
+    Scenario("ack", "ack_subscription", _leased, _ack, ("subscription",)),
+    Scenario("let go", "release_subscription", _leased, _release_lease, ("subscription",)),
+    Scenario("reset a subscription", "reset_subscription", _leased, _reset, ("subscription",)),
+    Scenario("remove one", "remove_subscription", _leased, _remove, ("subscription",)),
     Scenario("add a webhook", "add_webhook", _nothing, _add_webhook, ("subscription",)),
-    Scenario("hold a webhook", "hold_webhook", _webhook, _hold_webhook, ("subscription",)),
-    Scenario("fail", "fail_webhook", _held_webhook, _fail_webhook, ("subscription",)),
+    Scenario("lease a webhook", "lease_webhook", _webhook, _lease_webhook, ("subscription",)),
+    Scenario("fail", "fail_webhook", _leased_webhook, _fail_webhook, ("subscription",)),
     Scenario(
         "disable a webhook", "fail_webhook", _last_failure, _fail_webhook, ("subscription", "event")
     ),
@@ -1877,12 +1879,12 @@ SCENARIOS = (
         "delete a quota", "delete_quota", _changed_quota, _delete_quota, ("quota", "quota_change")
     ),
     Scenario("register gates", "register_gates", _nothing, _register_gates, ("quota", "gate")),
-    Scenario("take a slot", "check_admission", _quota, _check_admission, ("gate", "gate_hold")),
+    Scenario("take a slot", "check_admission", _quota, _check_admission, ("gate", "gate_ticket")),
     Scenario(
-        "give a slot back", "release_admission", _slot_held, _release_admission, ("gate_hold",)
+        "give a slot back", "release_admission", _ticket, _release_admission, ("gate_ticket",)
     ),
     Scenario(
-        "sweep gates", "sweep_gates", _held_too_long, _sweep_gates, ("gate_hold",), is_sweep=True
+        "sweep gates", "sweep_gates", _ticket_expired, _sweep_gates, ("gate_ticket",), is_sweep=True
     ),
     # With one partition there is nothing to move.
     Scenario("balance gates", "balance_gates", _nothing, _balance_gates, (), is_sweep=True),

@@ -240,11 +240,11 @@ async def stage(db, engine, make) -> Stage:
     cursor = await db.fetchval("select ff.open_cursor(0::smallint)")
     holder = uuid4()
     for statement in (
-        "select ff.hold_subscription('test', 'billing', $1, 'me', '1 h', p_cursor => $2)",
+        "select ff.lease_subscription('test', 'billing', $1, 'me', '1 h', p_cursor => $2)",
         "select ff.add_webhook('test', 'crm', $1, 'https://x.example/', 'x.example:443', $2)",
     ):
         await db.execute(statement, holder, cursor)
-    await db.execute("select ff.hold_webhook('test', 'crm', $1, 'me', '1 h')", holder)
+    await db.execute("select ff.lease_webhook('test', 'crm', $1, 'me', '1 h')", holder)
     lease = leased.lease
     assert lease is not None
     token = uuid4()
@@ -330,7 +330,7 @@ async def stage(db, engine, make) -> Stage:
         "p_names": "'{load}'",
         "p_occurrences": "'{0}'",
         "p_positions": "'{0}'",
-        "p_sequentials": "'{true}'",
+        "p_are_sequential": "'{true}'",
         "p_kinds": "'{step}'",
         "p_values": r"array['\x31'::bytea]",
         "p_route_ids": f"array[{route}]",
@@ -344,7 +344,7 @@ async def stage(db, engine, make) -> Stage:
         "p_flow_kind": "'chain'",
         "p_policy": "'any_of'",
         "p_login": "'pg_monitor'",
-        "p_alones": "'{true}'",
+        "p_are_alone": "'{true}'",
         "p_on_satisfied": "'let_run'",
         "p_reason": "'why'",
         "p_blocking_reason": "'waiting_for_quota'",
@@ -358,7 +358,7 @@ async def stage(db, engine, make) -> Stage:
         "p_dimensions": "'{tokens}'",
         "p_hard_limits": "'{50}'",
         "p_amounts": "'{1}'",
-        "p_hold_id": literal(uuid4()),
+        "p_ticket_id": literal(uuid4()),
         "p_gates": literal(json.dumps(gates)),
         "p_task": "'tests.work'",
     }
@@ -374,11 +374,11 @@ async def stage(db, engine, make) -> Stage:
     no_key = {"p_key": "''"}
     subscription = {
         "p_name": "'billing'", "p_holder_id": literal(holder), "p_epoch": "1",
-        "p_held_by": "'me'", "p_ttl": "'30 s'", "p_kinds": "'{completed}'",
+        "p_holder_name": "'me'", "p_ttl": "'30 s'", "p_kinds": "'{completed}'",
     }  # fmt: skip
     webhook = {**subscription, "p_name": "'crm'"}
     own = {
-        "hold_subscription": subscription,
+        "lease_subscription": subscription,
         "ack_subscription": {**subscription, "p_ack_no": "1"},
         "release_subscription": subscription,
         "reset_subscription": subscription,
@@ -389,7 +389,7 @@ async def stage(db, engine, make) -> Stage:
             "p_url": "'https://x.example/'", "p_host": "'x.example:443'",
         },
         "list_webhooks": webhook,
-        "hold_webhook": webhook,
+        "lease_webhook": webhook,
         "sign_webhook": {**webhook, "p_ids": "'{x}'", "p_bodies": r"array['\x31'::bytea]"},
         "fail_webhook": {**webhook, "p_ack_no": "1", "p_answer": "'HTTP 500'"},
         "enable_webhook": webhook,
@@ -436,7 +436,7 @@ async def stage(db, engine, make) -> Stage:
         },
         "suspend_execution": {
             "p_suspension_id": literal(uuid4()), "p_k": "1", "p_reason_code": "'manual_pause'",
-            "p_timeout_behavior": "'fail'",
+            "p_on_timeout": "'fail'",
         },
         "deliver_signals": {"p_signal_ids": f"array['{new_id()}']"},
         "deliver_signal_json": {

@@ -167,30 +167,35 @@ class Gates(Executions):
     @operation(1, name=QUOTA, pick=PICK, ttl=one_of([10 * SECOND, MINUTE, 5 * MINUTE]), again=AGAIN)
     def check_admission(self, name: str, pick: int, ttl: timedelta, again: bool) -> None:
         id_ = self.bench.limits[name]
-        hold_id = self._hold(id_, pick) or self.mint()
+        ticket_id = self._ticket(id_, pick) or self.mint()
         self.step(
             self._outcome(
-                "check_admission", partition_key=0, quota=name, key=None, hold_id=hold_id, ttl=ttl
+                "check_admission",
+                partition_key=0,
+                quota=name,
+                key=None,
+                ticket_id=ticket_id,
+                ttl=ttl,
             ),
-            lambda: Answer(self.model.check_admission(id_, hold_id, ttl)),
+            lambda: Answer(self.model.check_admission(id_, ticket_id, ttl)),
             again=again,
             is_repeatable=False,
         )
 
-    def _hold(self, id_: int, pick: int) -> UUID | None:
-        """A slot that is held now and then."""
-        held = list(self.model.gates[id_].holds)
-        return held[pick % len(held)] if held and pick % 3 == 0 else None
+    def _ticket(self, id_: int, pick: int) -> UUID | None:
+        """A ticket, now and then."""
+        tickets = list(self.model.gates[id_].tickets)
+        return tickets[pick % len(tickets)] if tickets and pick % 3 == 0 else None
 
     @operation(1, name=QUOTA, pick=PICK, again=AGAIN)
     def release_admission(self, name: str, pick: int, again: bool) -> None:
         id_ = self.bench.limits[name]
-        hold_id = self._hold(id_, pick * 3) or self.mint()
+        ticket_id = self._ticket(id_, pick * 3) or self.mint()
         self.step(
             self._outcome(
-                "release_admission", partition_key=0, quota=name, key=None, hold_id=hold_id
+                "release_admission", partition_key=0, quota=name, key=None, ticket_id=ticket_id
             ),
-            lambda: Answer(self.model.release_admission(id_, hold_id)),
+            lambda: Answer(self.model.release_admission(id_, ticket_id)),
             again=again,
         )
 

@@ -40,7 +40,7 @@ class Leases(Executions, Operators, Grants):
         fences = self._fences(picks, kind)
         self.step(
             self._fenced_batch(
-                "start_executions", fences, who, "started", alones=[alone] * len(fences)
+                "start_executions", fences, who, "started", are_alone=[alone] * len(fences)
             ),
             lambda: self.model.start(who, fences, alone),
             target=fences[0].execution_id,

@@ -98,7 +98,7 @@ class Steps(Executions, Operators, Grants):
             names=[step.name for step in steps],
             occurrences=[step.occurrence for step in steps],
             positions=[step.position for step in steps],
-            sequentials=[step.is_sequential for step in steps],
+            are_sequential=[step.is_sequential for step in steps],
             kinds=[step.kind for step in steps],
             values=[step.value for step in steps],
             encodings=[step.encoding for step in steps],

@@ -75,7 +75,7 @@ class Suspensions(Executions, Operators, Grants):
             names=[asked.name],
             occurrences=[occurrence],
             positions=[asked.position],
-            sequentials=[False],
+            are_sequential=[False],
             conditions=[json.dumps({"signal": signal})],
             timeouts=[timeout],
             takes=[take],
@@ -154,7 +154,7 @@ class Suspensions(Executions, Operators, Grants):
             targets=targets,
             k=k,
             until_at=until,
-            timeout_behavior=behavior,
+            on_timeout=behavior,
             resume_delay=delay,
         )
         call.read = reading.suspended

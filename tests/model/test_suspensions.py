@@ -175,7 +175,7 @@ class Walk:
         named = self.random.sample(open_, self.random.randint(1, len(open_)))
         behavior = self.random.choice(BEHAVIORS)
         now = await self.now()
-        answer = await self.engine.suspend(one.lease, *named, timeout_behavior=behavior)
+        answer = await self.engine.suspend(one.lease, *named, on_timeout=behavior)
         one.notice()
         times = [until for key in named if (until := one.waits[key].until) is not None]
         one.named = named

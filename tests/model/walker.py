@@ -33,7 +33,7 @@ truncate ff.execution, ff.execution_body, ff.attempt, ff.event, ff."grant", ff.c
   ff.signal, ff.signal_inbox, ff.suspension,
   ff.stream, ff.stream_chunk, ff.kept_result, ff.cancel_backlog, ff.cancel_backlog_member,
   ff.trim_mark, ff.trim_position, ff.quota, ff.quota_change, ff.gate, ff.gate_release,
-  ff.gate_hold, ff.line, ff.budget, ff.budget_dimension, ff.budget_ledger, ff.budget_report
+  ff.gate_ticket, ff.line, ff.budget, ff.budget_dimension, ff.budget_ledger, ff.budget_report
   restart identity;
 update ff.lane set state = 'active', resumes_at = null, reason = null, changed_by = null,
   changed_at = null;

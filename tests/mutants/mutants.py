@@ -77,9 +77,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "two consumers hold one subscription",
-        "functions/subscription/hold_subscription.sql",
+        "functions/subscription/lease_subscription.sql",
         f"{_CONSUME}::test_one_consumer_reads_at_a_time_and_the_next_one_takes_over",
-        ("and v_row.hold_expires_at > v_now then", "and v_row.hold_expires_at < v_now then"),
+        ("and v_row.lease_expires_at > v_now then", "and v_row.lease_expires_at < v_now then"),
     ),
     _mutant(
         "events that a subscription needs are trimmed with their execution",
@@ -552,8 +552,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "functions/step/record_steps.sql",
         "tests/sql/step/test_record_steps.py::test_a_fence_that_is_not_good_records_nothing",
         (
-            "where v_words[u.n] = 'held' and v_fields[u.n] is null and v_nths[u.n] = 1",
-            "where v_words[u.n] in ('held', 'stale_lease') and v_fields[u.n] is null "
+            "where v_words[u.n] = 'leased' and v_fields[u.n] is null and v_nths[u.n] = 1",
+            "where v_words[u.n] in ('leased', 'stale_lease') and v_fields[u.n] is null "
             "and v_nths[u.n] = 1",
         ),
     ),
@@ -572,7 +572,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the step of a zombie stands for that of the holder",
         "functions/step/record_steps.sql",
         "tests/model/test_found.py::test_a_step_is_not_said_to_exist_because_a_zombie_asked_for_it",
-        ("a.word = 'held' and p.words is null\n", "p.words is null\n"),
+        ("a.word = 'leased' and p.words is null\n", "p.words is null\n"),
     ),
     _mutant(
         "a replay keeps the step it is to begin with",
@@ -968,7 +968,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a retired key verifies for ever",
         "functions/waitpoint/_verify_token.sql",
         f"{_WAITPOINT}::test_after_a_rotation_old_tokens_verify_for_the_grace",
-        ("when v_key.lapses_at < p_now then", "when false then"),
+        ("when v_key.expires_at < p_now then", "when false then"),
     ),
     _mutant(
         "a closed waitpoint takes answers",

@@ -161,13 +161,13 @@ async def test_executions_of_all_partitions_wait_for_a_budget(client, several, m
 async def test_a_slot_outside_an_execution_is_taken_wherever_its_share_is(client, numbers):
     for name in ("one", "two", "three", "four"):
         assert await client.quotas.create(Limit(name, **numbers))
-        admission, hold_id = await client.quotas.check_admission(name)
+        admission, ticket_id = await client.quotas.check_admission(name)
         assert admission.is_admitted
-        again, _ = await client.quotas.check_admission(name, hold_id=hold_id)
+        again, _ = await client.quotas.check_admission(name, ticket_id=ticket_id)
         assert again.outcome == "already_admitted"
         refused, _ = await client.quotas.check_admission(name)
         assert not refused.is_admitted
-        await client.quotas.release_admission(name, hold_id, is_unused=True)
+        await client.quotas.release_admission(name, ticket_id, is_unused=True)
         async with client.quotas.admitted(name):
             (gate,) = await client.quotas.gates(name)
-            assert gate.held == 1
+            assert gate.tickets == 1

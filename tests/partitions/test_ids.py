@@ -22,7 +22,7 @@ def test_an_id_can_be_made_for_any_partition(partitions):
 
 @pytest.mark.parametrize("partitions", [1, 8, 32])
 def test_many_ids_are_made_for_one_partition_and_rise(partitions):
-    # More than a millisecond has places for.
+    # More than a millisecond has ticks for.
     made = [one for _ in range(3) for one in mint_many(5000, partitions - 1, partitions)]
     assert made == sorted(made)
     assert len(set(made)) == 15_000

@@ -52,7 +52,7 @@ async def numbers(db) -> tuple[int, int, int]:
 async def test_an_unused_database_uses_its_partitions_at_once(client, fresh):
     answer = await client.partitions.raise_to(8)
     assert (answer.partitions, answer.minted, answer.keyed) == (8, 8, 8)
-    assert answer.rests_for == timedelta(0)
+    assert answer.grace_left == timedelta(0)
     assert client.database.partitions.numbers.minted == 8
     assert await fresh.fetchval("select count(*) from ff.partition") == 8
 
@@ -61,10 +61,10 @@ async def test_new_ids_use_a_raised_number_after_a_rest_and_keys_do_not(client, 
     await engine.submit()
     answer = await client.partitions.raise_to(8)
     assert (answer.partitions, answer.minted, answer.keyed) == (8, 1, 1)
-    assert timedelta(seconds=25) < answer.rests_for <= timedelta(seconds=30)
+    assert timedelta(seconds=25) < answer.grace_left <= timedelta(seconds=30)
     again = await client.partitions.raise_to(8)
     assert (again.partitions, again.minted, again.keyed) == (8, 1, 1)
-    await client.partitions.raise_to(16, rest=timedelta(0))
+    await client.partitions.raise_to(16, grace=timedelta(0))
     assert await numbers(fresh) == (16, 16, 1)
     await client.partitions.raise_to(16, keys=True)
     assert await numbers(fresh) == (16, 16, 16)
@@ -273,7 +273,7 @@ async def test_a_transaction_with_an_old_snapshot_cannot_use_the_old_number(fres
 async def test_children_of_parents_in_several_partitions_share_a_key(fresh, engine):
     """Keys use one partition, and executions use eight, as after a raise of a used database."""
     await engine.submit()
-    await fresh.execute("select ff.raise_partitions(8, p_rest => '0')")
+    await fresh.execute("select ff.raise_partitions(8, p_grace => '0')")
     assert await numbers(fresh) == (8, 8, 1)
     async with App(database_url=fresh.url) as app:
 

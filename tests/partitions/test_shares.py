@@ -188,7 +188,7 @@ async def test_a_hold_finds_room_once_shares_are_balanced(stage):
     given = {"partition_key": 2, "quota": "api", "key": None, "ttl": MINUTE}
     outcomes = []
     for _ in range(3):
-        answer = await one("check_admission", hold_id=uuid4(), **given)
+        answer = await one("check_admission", ticket_id=uuid4(), **given)
         outcomes.append(answer["outcome"])
         await stage.balance()
     assert outcomes.count("admitted") == 1

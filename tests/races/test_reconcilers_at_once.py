@@ -173,7 +173,7 @@ async def _silent_workers(engine: Engine, clock: Clock) -> None:
     await clock.advance(HOUR)
 
 
-async def _holds_over(engine: Engine, clock: Clock) -> None:
+async def _tickets_over(engine: Engine, clock: Clock) -> None:
     await Admission(engine).quota(concurrency=N)
     for _ in range(N):
         await engine.connection.execute(
@@ -243,7 +243,7 @@ WORK: dict[str, tuple[Prepare, str]] = {
     "retention_trimmer": (_ended_long_ago, f"select {N} - count(*) from ff.execution"),
     "event_trimmer": (_events_left, f"select {N} - count(*) from ff.event"),
     "key_trimmer": (_keys_over, f"select {N} - count(*) from ff.idempotency_key"),
-    "gate_sweep": (_holds_over, f"select {N} - count(*) from ff.gate_hold"),
+    "gate_sweep": (_tickets_over, f"select {N} - count(*) from ff.gate_ticket"),
     "budget_reset": (_periods_over, "select count(*) from ff.budget where period_no = 1"),
     "worker_sweep": (
         _silent_workers,

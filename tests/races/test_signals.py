@@ -22,7 +22,7 @@ async def suspended(engine: Engine, make: Factory, behavior: str = "fail") -> Ex
     execution = await make.execution("leased")
     assert execution.lease is not None
     await engine.ask(execution.lease, "approve", timeout=HOUR)
-    answer = await engine.suspend(execution.lease, "approve", timeout_behavior=behavior)
+    answer = await engine.suspend(execution.lease, "approve", on_timeout=behavior)
     assert answer.word == "suspended"
     return execution
 

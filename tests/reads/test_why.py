@@ -847,7 +847,7 @@ async def _(stage: Stage) -> ExecutionId:
     "waits for an operator",
 )
 async def _(stage: Stage) -> ExecutionId:
-    id = await _suspend(stage, timeout_behavior="escalate")
+    id = await _suspend(stage, on_timeout="escalate")
     await stage.clock.advance(hours=1)
     await stage.client.signals.expire_suspensions()
     return id

@@ -23,7 +23,7 @@ from flowfabric.core.execution import ExecutionFilter, Route, Submission
 from flowfabric.core.ids import mint
 from flowfabric.core.limit import Gate, Limit
 from flowfabric.core.stream import Chunk, FrameEncoding, OutgoingFrame
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.reconcilers.loop import run_reconcilers
 from flowfabric.reconcilers.table import Reconciler
 from flowfabric.server.metrics import NAMES, WorkerMetrics
@@ -199,12 +199,12 @@ async def test_budgets_and_subscriptions_are_measured(world, http):
     client = await world.client()
     await http.post("/v1/budgets", json={"name": "llm", "tokens": 100})
     await http.post("/v1/budgets/llm/usage", json={"amounts": {"tokens": 25}})
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "audit",
         uuid4(),
-        held_by="a test",
+        holder_name="a test",
         ttl=timedelta(minutes=1),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await http.post("/v1/executions", json=SUBMIT)

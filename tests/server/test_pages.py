@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from flowfabric import Budget, Context, Fixed, InvalidInput, Limit, PublicState, Retry
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from flowfabric.dashboard.details import copies_of
 from flowfabric.db import session
 from flowfabric.doctor import Finding, Level, Report, Verdict
@@ -544,12 +544,12 @@ async def test_events_and_the_audit_say_what_happened_and_who_did_what(world, op
 
 async def test_subscriptions_and_webhooks_are_shown_and_reset(world, operator, reader):
     client = await world.client()
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "mailer",
         uuid4(),
-        held_by="worker",
+        holder_name="worker",
         ttl=timedelta(seconds=30),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await client.webhooks.add("hook", "https://hooks.example.com/")

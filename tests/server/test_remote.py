@@ -418,7 +418,7 @@ PLAUSIBLE = {
     "payload_encodings": ["json"],
     "tags": ['{"team.name": "x"}'],
     "wait": False,
-    "join": False,
+    "is_transactional": False,
     "after_ms": [0],
     "after_seqs": [0],
     "with_best_effort": True,

@@ -11,7 +11,7 @@ from uuid import uuid4
 from flowfabric import Budget, Context, Fixed, Limit, PublicState, Retry
 from flowfabric.app.run import Run
 from flowfabric.core.states import Eligibility
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from server.stage import World
 from steps.stage import skip, until
 from support.clock import Clock
@@ -182,12 +182,12 @@ async def _go_on(world: World, hostile: str, left: Traffic, renders: list[Run[An
     )
     left.runs["active"] = next(one for one in renders if one.id == claimed.id)
     left.runs["in line"] = next(one for one in renders if one.id != claimed.id)
-    await client.subscriptions.hold(
+    await client.subscriptions.lease(
         "mailer",
         uuid4(),
-        held_by=name,
+        holder_name=name,
         ttl=timedelta(seconds=30),
-        wishes=Wishes(),
+        filter=EventFilter(),
         cursor=await client.events.open(),
     )
     await client.webhooks.add("hook", "https://hooks.example.com/flowfabric")

@@ -93,7 +93,7 @@ async def test_a_state_that_is_no_legal_vector_is_refused_by_a_named_check(db, m
             "terminal_at = ff.now()": "terminal_iff_ended",
             "ownership = 'unowned'": "owned_iff_active",
             "eligibility = 'eligible_now'": "eligible_iff_runnable",
-            "worker_id = null": "lease_iff_held",
+            "worker_id = null": "lease_iff_owned",
             "delayed_until = ff.now()": "delayed_iff_until",
             "attempt_state = 'attempt_interrupted'": "running_iff_leased",
             "attempt_id = null": "attempt_iff_counted",

@@ -71,7 +71,7 @@ async def test_synchronous_code_consumes_and_acknowledges(app, make):
 
 
 async def test_an_event_of_a_consumer_that_ended_cannot_be_acknowledged(app, make):
-    """Its hold was given up, and another consumer may have taken it."""
+    """Its lease was given up, and another consumer may have taken it."""
     await make.execution("completed")
     seen = [event async for event in app.subscribe("billing", since=LONG_AGO, follow=False)]
     with pytest.raises(SubscriptionLost):

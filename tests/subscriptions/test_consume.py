@@ -12,14 +12,14 @@ from flowfabric.client import FlowFabric, consumer
 from flowfabric.core.errors import (
     ConnectionLost,
     InvalidInput,
-    SubscriptionHeld,
+    SubscriptionBusy,
     SubscriptionLost,
     SubscriptionNotFound,
     Unavailable,
 )
 from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
-from flowfabric.core.subscription import SubscriptionState, Wishes
+from flowfabric.core.subscription import EventFilter, SubscriptionState
 from support.factories import NAMESPACE, Engine
 from worker.waiting import eventually
 
@@ -93,7 +93,7 @@ async def test_an_acknowledgement_is_good_for_all_events_before_it(client, make)
     assert await rest(client) == []
 
 
-async def test_wishes_choose_events_and_the_others_pass(client, make, engine):
+async def test_filters_choose_events_and_the_others_pass(client, make, engine):
     await begin(client, kinds=["completed", "failed"], tasks=["shop.*"])
     for state, task in (
         ("completed", "shop.pay"),
@@ -131,15 +131,15 @@ async def test_one_consumer_reads_at_a_time_and_the_next_one_takes_over(client, 
     first = aiter(client.subscriptions.consume("billing"))
     async with asyncio.timeout(PATIENCE), aclosing(first):
         await (await anext(first)).ack()
-        with pytest.raises(SubscriptionHeld) as told:
+        with pytest.raises(SubscriptionBusy) as told:
             await rest(other)
         assert told.value.facts["subscription"] == "billing"
-        assert told.value.facts["held_by"]
+        assert told.value.facts["holder_name"]
         waiting = asyncio.ensure_future(
             anext(second := aiter(other.subscriptions.consume("billing", kinds=["claimed"])))
         )
         await (await anext(first)).ack()
-    # The first has read everything and let go. The wishes of the second are in force now.
+    # The first has read everything and let go. The filters of the second are in force now.
     async with asyncio.timeout(PATIENCE), aclosing(second):
         await make.execution("leased")
         assert names([await waiting]) == ["claimed 2"]
@@ -150,20 +150,20 @@ async def test_a_consumer_that_waits_for_its_turn_lives_through_an_outage(
 ):
     monkeypatch.setattr(consumer, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr(consumer, "RECONNECT_SECONDS", 0.01)
-    hold, asked, is_away = other.subscriptions.hold, asyncio.Event(), False
+    lease, asked, is_away = other.subscriptions.lease, asyncio.Event(), False
 
     async def failing(*args, **options):
         asked.set()
         if is_away:
             raise ConnectionLost("the server is away")
-        return await hold(*args, **options)
+        return await lease(*args, **options)
 
     async def until_asked(times):
         for _ in range(times):
             asked.clear()
             await asked.wait()
 
-    monkeypatch.setattr(other.subscriptions, "hold", failing)
+    monkeypatch.setattr(other.subscriptions, "lease", failing)
     await begin(client)
     await make.execution("waiting")
     async with asyncio.timeout(PATIENCE), client.subscriptions.consume("billing") as first:
@@ -188,7 +188,7 @@ async def test_a_killed_consumer_is_replaced_when_its_hold_has_run_out(client, o
     await make.execution("completed")
     dead = aiter(client.subscriptions.consume("billing"))
     *_, last = [await anext(dead) for _ in range(3)]
-    with pytest.raises(SubscriptionHeld):
+    with pytest.raises(SubscriptionBusy):
         await rest(other)
     await clock.advance(seconds=31)
     found = await rest(other)
@@ -213,7 +213,7 @@ async def test_a_reset_during_a_page_refuses_the_page_and_reads_again(client, ot
         assert names(again) == names(page)
         await again[-1].ack()
     info = await client.subscriptions.get("billing")
-    assert (info.changed_by, info.reason, info.held_by) == ("op", "again", None)
+    assert (info.changed_by, info.reason, info.holder_name) == ("op", "again", None)
     assert await rest(client) == []
 
 
@@ -359,8 +359,8 @@ async def test_a_list_says_who_reads_and_how_far_behind(client, make):
     async with client.subscriptions.consume("billing") as subscription:
         await anext(aiter(subscription))
         (info,) = await client.subscriptions.list()
-        assert info.state == SubscriptionState.HELD
-        assert info.held_by
+        assert info.state == SubscriptionState.CONSUMED
+        assert info.holder_name
 
 
 async def test_a_removed_subscription_is_gone_and_begins_anew(client, make):
@@ -394,13 +394,13 @@ async def test_a_removed_subscription_is_gone_and_begins_anew(client, make):
         ({"since": datetime(2026, 1, 1)}, "since"),  # noqa: DTZ001
         ({"on_expiry": "ignore"}, "on_expiry"),
         ({"keep": timedelta(days=31)}, "keep"),
-        ({"hold_for": timedelta(0)}, "hold_for"),
-        ({"hold_for": 30}, "hold_for"),
+        ({"lease_ttl": timedelta(0)}, "lease_ttl"),
+        ({"lease_ttl": 30}, "lease_ttl"),
         ({"page_size": 0}, "page_size"),
     ],
     ids=str,
 )
-async def test_bad_wishes_are_refused_by_name_and_change_nothing(client, options, field):
+async def test_bad_filters_are_refused_by_name_and_change_nothing(client, options, field):
     with pytest.raises(InvalidInput) as told:
         await rest(client, options.pop("name", "billing"), **options)
     assert told.value.field == field
@@ -427,20 +427,20 @@ async def test_a_late_repeat_does_not_put_the_position_back(client, make):
     for _ in range(2):
         await make.execution("waiting")
         cursors.append((await client.events.read(cursors[-1])).cursor)
-    hold = await client.subscriptions.hold(
-        "billing", holder, held_by="me", ttl=ttl, wishes=Wishes(), cursor=cursors[0]
+    lease = await client.subscriptions.lease(
+        "billing", holder, holder_name="me", ttl=ttl, filter=EventFilter(), cursor=cursors[0]
     )
     for ack_no in (1, 2, 2, 1):
         assert await client.subscriptions.ack(
-            "billing", holder, hold.epoch, ttl=ttl, ack_no=ack_no, cursor=cursors[ack_no], count=1
+            "billing", holder, lease.epoch, ttl=ttl, ack_no=ack_no, cursor=cursors[ack_no], count=1
         )
     info = await client.subscriptions.get("billing")
     assert (info.waiting, info.acked_count) == (0, 2)
-    for wrong in (hold.epoch - 1, hold.epoch + 1):
+    for wrong in (lease.epoch - 1, lease.epoch + 1):
         assert not await client.subscriptions.ack(
             "billing", holder, wrong, ttl=ttl, ack_no=3, cursor=cursors[0]
         )
     assert not await client.subscriptions.ack(
-        "billing", uuid7(), hold.epoch, ttl=ttl, ack_no=3, cursor=cursors[0]
+        "billing", uuid7(), lease.epoch, ttl=ttl, ack_no=3, cursor=cursors[0]
     )
     assert (await client.subscriptions.get("billing")).waiting == 0

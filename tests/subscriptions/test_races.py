@@ -11,14 +11,14 @@ import pytest
 from flowfabric.client import consumer
 from flowfabric.core.errors import RetryExhausted
 from flowfabric.core.ids import uuid7
-from flowfabric.core.subscription import Wishes
+from flowfabric.core.subscription import EventFilter
 from support.factories import NAMESPACE
 from worker.waiting import eventually
 
 from .consuming import begin
 
 TTL = timedelta(seconds=30)
-HOLD = "select * from ff.hold_subscription($1, 'billing', $2, 'another', $3, p_cursor => $4)"
+LEASE = "select * from ff.lease_subscription($1, 'billing', $2, 'another', $3, p_cursor => $4)"
 WAITING = (
     "select count(*) from pg_stat_activity "
     "where datname = current_database() and wait_event_type = 'Lock'"
@@ -56,17 +56,17 @@ async def test_two_consumers_that_create_a_subscription_at_once_do_not_both_hold
     db, client, first
 ):
     cursor = await client.events.open()
-    told, hold = await behind(
+    told, lease = await behind(
         first,
         db,
-        HOLD,
+        LEASE,
         (NAMESPACE, uuid7(), TTL, cursor),
-        lambda: client.subscriptions.hold(
-            "billing", uuid7(), held_by="me", ttl=TTL, wishes=Wishes(), cursor=cursor
+        lambda: client.subscriptions.lease(
+            "billing", uuid7(), holder_name="me", ttl=TTL, filter=EventFilter(), cursor=cursor
         ),
     )
-    assert (told["outcome"], told["is_new"], hold.outcome) == ("held", True, "busy")
-    assert hold.held_by == "another"
+    assert (told["outcome"], told["is_new"], lease.outcome) == ("leased", True, "busy")
+    assert lease.holder_name == "another"
 
 
 @pytest.mark.parametrize("how", ["taken over", "reset", "removed"])
@@ -74,14 +74,14 @@ async def test_an_acknowledgement_that_waits_behind_the_loss_of_the_hold_stores_
     db, client, first, clock, make, how
 ):
     holder, cursor = uuid7(), await client.events.open()
-    hold = await client.subscriptions.hold(
-        "billing", holder, held_by="me", ttl=TTL, wishes=Wishes(), cursor=cursor
+    lease = await client.subscriptions.lease(
+        "billing", holder, holder_name="me", ttl=TTL, filter=EventFilter(), cursor=cursor
     )
     await make.execution("waiting")
     page = await client.events.read(cursor)
     await clock.advance(seconds=31)
     statement, arguments = {
-        "taken over": (HOLD, (NAMESPACE, uuid7(), TTL, None)),
+        "taken over": (LEASE, (NAMESPACE, uuid7(), TTL, None)),
         "reset": (RESET, (NAMESPACE, cursor)),
         "removed": (REMOVE, (NAMESPACE,)),
     }[how]
@@ -91,10 +91,10 @@ async def test_an_acknowledgement_that_waits_behind_the_loss_of_the_hold_stores_
         statement,
         arguments,
         lambda: client.subscriptions.ack(
-            "billing", holder, hold.epoch, ttl=TTL, ack_no=1, cursor=page.cursor, count=1
+            "billing", holder, lease.epoch, ttl=TTL, ack_no=1, cursor=page.cursor, count=1
         ),
     )
-    assert (told["outcome"], is_acked) == (how.replace("taken over", "held"), False)
+    assert (told["outcome"], is_acked) == (how.replace("taken over", "leased"), False)
     rows = await db.fetch("select cursor_text, acked_count from ff.subscription")
     assert [tuple(row) for row in rows] == ([] if how == "removed" else [(cursor, 0)])
 

@@ -262,15 +262,15 @@ async def test_a_forged_cursor_cannot_stop_the_trimming(db, client, clock, make)
     """Its owner can read and change it. Numbers that make no sense count as the beginning."""
     await begin(client)
     await make.execution("completed")
-    hold = await db.fetchrow("select cursor_text, on_expiry from ff.subscription")
-    parts = hold["cursor_text"].split(":")
+    lease = await db.fetchrow("select cursor_text, on_expiry from ff.subscription")
+    parts = lease["cursor_text"].split(":")
     parts[6], parts[7] = "5", "fffffffffffffff"
     forged = ":".join(parts)
     ask = (
-        "select outcome from ff.hold_subscription('test', 'forged', gen_random_uuid(), 'me', '30s',"
-        " p_keep => '1 day', p_cursor => $1)"
+        "select outcome from ff.lease_subscription('test', 'forged', gen_random_uuid(), 'me', "
+        "'30s', p_keep => '1 day', p_cursor => $1)"
     )
-    assert await db.fetchval(ask, forged) == "held"
+    assert await db.fetchval(ask, forged) == "leased"
     for wrong in ("", "ff2:0:x", forged.replace("ff2:", "ff3:"), f"{forged}/", f"{forged}\n"):
         with refused("WF001", field="cursor"):
             await db.fetchval(ask.replace("'forged'", "'wrong'"), wrong)

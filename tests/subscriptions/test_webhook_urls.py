@@ -149,7 +149,7 @@ class Outside:
 
 def everything(url: str) -> Allowed:
     """A list that has the host of the URL, so that the list cannot be the reason."""
-    return Allowed((parse_webhook_url(url).place,))
+    return Allowed((parse_webhook_url(url).host_and_port,))
 
 
 def test_there_are_more_than_sixty_hostile_urls():

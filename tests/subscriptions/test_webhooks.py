@@ -253,7 +253,7 @@ async def test_a_worker_serves_webhooks_beside_its_work(client, make, receiver, 
     finally:
         running.cancel()
         await asyncio.wait([running])
-    assert (await client.webhooks.get("crm")).held_by is None
+    assert (await client.webhooks.get("crm")).holder_name is None
 
 
 @asynccontextmanager
@@ -289,7 +289,7 @@ async def test_any_worker_whose_settings_list_the_host_posts(
                 # A process that ends before it has stored its position would leave a repeat.
                 await eventually(partial(has_acked, client, number))
             assert len(receiver.requests) == number
-            assert (await client.webhooks.get("crm")).held_by is None
+            assert (await client.webhooks.get("crm")).holder_name is None
         await make.execution("waiting")
         assert len(await client.webhooks.due()) == 1
     assert len(receiver.requests) == 2
@@ -320,10 +320,10 @@ async def test_the_position_of_a_webhook_is_stored_after_30_s_even_if_nothing_fo
 
 async def test_two_workers_do_not_serve_one_webhook(client, other, receiver):
     await add(client, receiver)
-    hold = await client.webhooks.hold("crm", uuid7(), held_by="a", ttl=timedelta(seconds=30))
-    assert hold.outcome == "held"
+    lease = await client.webhooks.lease("crm", uuid7(), holder_name="a", ttl=timedelta(seconds=30))
+    assert lease.outcome == "leased"
     assert (
-        await other.webhooks.hold("crm", uuid7(), held_by="b", ttl=timedelta(seconds=30))
+        await other.webhooks.lease("crm", uuid7(), holder_name="b", ttl=timedelta(seconds=30))
     ).outcome == "busy"
     assert await other.webhooks.due() == []
 
@@ -331,12 +331,12 @@ async def test_two_workers_do_not_serve_one_webhook(client, other, receiver):
 async def test_a_worker_that_lost_its_hold_signs_and_fails_nothing(client, clock, receiver):
     await add(client, receiver)
     old, new = uuid7(), uuid7()
-    hold = await client.webhooks.hold("crm", old, held_by="a", ttl=timedelta(seconds=30))
+    lease = await client.webhooks.lease("crm", old, holder_name="a", ttl=timedelta(seconds=30))
     await clock.advance(seconds=31)
-    await client.webhooks.hold("crm", new, held_by="b", ttl=timedelta(seconds=30))
-    assert await client.webhooks.sign("crm", ["x"], [b""], holder_id=old, epoch=hold.epoch) is None
-    answer = await client.webhooks.fail("crm", old, hold.epoch, ack_no=1, answer="late")
-    assert answer == "hold_lost"
+    await client.webhooks.lease("crm", new, holder_name="b", ttl=timedelta(seconds=30))
+    assert await client.webhooks.sign("crm", ["x"], [b""], holder_id=old, epoch=lease.epoch) is None
+    answer = await client.webhooks.fail("crm", old, lease.epoch, ack_no=1, answer="late")
+    assert answer == "subscription_lost"
     assert (await client.webhooks.get("crm")).failure_count == 0
 
 
@@ -344,12 +344,12 @@ async def test_a_failure_is_counted_once(client, clock, receiver):
     """Neither a late repeat counts, nor another failure before the next try."""
     await add(client, receiver)
     holder = uuid7()
-    hold = await client.webhooks.hold("crm", holder, held_by="a", ttl=timedelta(seconds=30))
+    lease = await client.webhooks.lease("crm", holder, holder_name="a", ttl=timedelta(seconds=30))
     for ack_no in (2, 3):
-        await client.webhooks.fail("crm", holder, hold.epoch, ack_no=ack_no, answer="HTTP 500")
+        await client.webhooks.fail("crm", holder, lease.epoch, ack_no=ack_no, answer="HTTP 500")
     await clock.advance(seconds=6)
     for ack_no in (1, 2):
-        await client.webhooks.fail("crm", holder, hold.epoch, ack_no=ack_no, answer="HTTP 500")
+        await client.webhooks.fail("crm", holder, lease.epoch, ack_no=ack_no, answer="HTTP 500")
     assert (await client.webhooks.get("crm")).failure_count == 1
 
 

@@ -741,7 +741,7 @@ class Engine:
             "select item, outcome, detail from ff.start_executions("
             "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
             "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
-            "p_alones => $7::boolean[])",
+            "p_are_alone => $7::boolean[])",
             *self._fences(leases),
             [alone] * len(leases),
         )
@@ -805,7 +805,7 @@ class Engine:
             "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
             "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
             "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
-            "p_sequentials => $10::boolean[], p_kinds => $11::text[], p_values => $12::bytea[], "
+            "p_are_sequential => $10::boolean[], p_kinds => $11::text[], p_values => $12::bytea[], "
             "p_encodings => $13::text[], p_delays => $14::interval[], "
             "p_untils => $15::timestamptz[], p_follows => $16::integer[], "
             "p_code_versions => $17::text[], p_wait => $18)",
@@ -900,7 +900,7 @@ class Engine:
             "p_partition_key => $1, p_namespace => $2, p_execution_ids => $3::uuid[], "
             "p_lease_ids => $4::uuid[], p_epochs => $5::bigint[], p_attempt_ids => $6::uuid[], "
             "p_names => $7::text[], p_occurrences => $8::integer[], p_positions => $9::integer[], "
-            "p_sequentials => $10::boolean[], p_conditions => $11::jsonb[], "
+            "p_are_sequential => $10::boolean[], p_conditions => $11::jsonb[], "
             "p_timeouts => $12::interval[], p_takes => $13::boolean[], p_wait => $14, "
             "p_code_versions => $15::text[])",
             *self._fences([lease]),
@@ -961,7 +961,7 @@ class Engine:
             "p_dedup_keys => $7::text[], p_source_types => $8::text[], "
             "p_source_identities => $9::text[], p_payload_encodings => $10::text[], "
             "p_categories => $11::text[], p_correlation_ids => $12::text[], "
-            "p_join => $13, p_wait => $14, p_tokens => $15::text[])",
+            "p_is_transactional => $13, p_wait => $14, p_tokens => $15::text[])",
             self.partition_key,
             self.namespace,
             column("execution_id"),

@@ -41,7 +41,7 @@ class Gate:
     # The concurrency that an operator set.
     changed: int | None = None
     # Slots outside executions: when they were taken, and when they run out.
-    holds: dict[UUID, tuple[datetime, datetime]] = field(default_factory=dict)
+    tickets: dict[UUID, tuple[datetime, datetime]] = field(default_factory=dict)
     # Starts by slice. A slice is a sixtieth of the window.
     starts: Counter[int] = field(default_factory=Counter)
     newest: int = 0
@@ -144,7 +144,7 @@ class GatedModel(SuspendingModel):
             e.is_leased and id_ in (e.quota_ids or ()) and e is not but
             for e in self.executions.values()
         )
-        return leased + len(self.gates[id_].holds) + self._taking[id_]
+        return leased + len(self.gates[id_].tickets) + self._taking[id_]
 
     def _room(self, id_: int, e: Execution, *, keeps: bool = True) -> tuple[int | None, int | None]:
         """Return how many slots and starts there are for an execution; None means any number."""
@@ -333,9 +333,9 @@ class GatedModel(SuspendingModel):
         is_changed, gate.changed = gate.changed is not None, None
         return "lifted" if is_changed else "unchanged"
 
-    def check_admission(self, id_: int, hold_id: UUID, ttl: timedelta) -> str:
+    def check_admission(self, id_: int, ticket_id: UUID, ttl: timedelta) -> str:
         gate = self.gates[id_]
-        if hold_id in gate.holds and gate.holds[hold_id][1] > self.now:
+        if ticket_id in gate.tickets and gate.tickets[ticket_id][1] > self.now:
             return "already_admitted"
         self._end_holds(gate)
         if gate.rate is not None:
@@ -345,16 +345,16 @@ class GatedModel(SuspendingModel):
         taken = self.used(id_) + (gate.reserved_for is not None)
         if gate.most is not None and gate.most <= taken:
             return "concurrency_exceeded"
-        gate.holds[hold_id] = self.now, self.now + ttl
+        gate.tickets[ticket_id] = self.now, self.now + ttl
         if gate.rate is not None:
             gate.start(self.now)
         return "admitted"
 
     def _end_holds(self, gate: Gate) -> None:
-        gate.holds = {id_: span for id_, span in gate.holds.items() if span[1] > self.now}
+        gate.tickets = {id_: span for id_, span in gate.tickets.items() if span[1] > self.now}
 
-    def release_admission(self, id_: int, hold_id: UUID) -> str:
-        self.gates[id_].holds.pop(hold_id, None)
+    def release_admission(self, id_: int, ticket_id: UUID) -> str:
+        self.gates[id_].tickets.pop(ticket_id, None)
         return "released"
 
     def sweep_gates(self) -> None:

@@ -42,7 +42,7 @@ _ABOUT = {
     "J": ("step", "execution x where x.route_id >= 4611686018427387904"),
     "P": ("schedule", "schedule_app"),
     "Q": (
-        *("gate", "gate_share", "gate_hold", "gate_release", "line"),
+        *("gate", "gate_share", "gate_ticket", "gate_release", "line"),
         "execution x where x.line_id is not null or x.quota_ids is not null",
         "execution x where x.budget_ids is not null",
     ),

@@ -1132,7 +1132,7 @@ class Model(Flows):
         self, namespace: str | None, fences: Sequence[Fence], alone: bool | None
     ) -> list[Answer]:
         if alone is None:
-            raise invalid("alones")
+            raise invalid("are_alone")
         self._settle_overdue(namespace, fences)
         answers = []
         for fence, is_second in self._each(fences):

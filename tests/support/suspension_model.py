@@ -283,7 +283,7 @@ class SuspendingModel(Model):
         if not waits and not wanted and until is None:
             raise invalid("wait_names")
         if behavior not in BEHAVIORS:
-            raise invalid("timeout_behavior")
+            raise invalid("on_timeout")
         e, answer = self._judge(namespace, fence, "suspend")
         if e is None:
             assert answer is not None

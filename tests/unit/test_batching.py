@@ -206,7 +206,7 @@ async def test_many_busy_items_are_cancelled_with_their_loop(monkeypatch):
     wire, answers = Wire(lambda batch: [BUSY for _ in batch]), {}
     batcher = wire.batcher()
     for item in range(MAX_ALONE + 1):
-        batcher.hand_in(item, answers.__setitem__)
+        batcher.put_soon(item, answers.__setitem__)
     await settle()
     (again,) = batcher._tasks
     again.cancel()
@@ -316,7 +316,7 @@ async def test_a_flush_that_is_cancelled_with_all_tasks_of_a_loop_leaves_nobody_
     batcher = wire.batcher(max_batch=1)
     wire.open.clear()
     for item in range(3):
-        batcher.hand_in(item, answers.__setitem__)
+        batcher.put_soon(item, answers.__setitem__)
     for _ in range(turns):
         await asyncio.sleep(0)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -333,7 +333,7 @@ async def test_an_item_sent_alone_that_is_cancelled_with_all_tasks_is_answered()
     wire, answers = Wire(lambda batch: [BUSY for _ in batch]), {}
     batcher = wire.batcher()
     wire.alone_open.clear()
-    batcher.hand_in(0, answers.__setitem__)
+    batcher.put_soon(0, answers.__setitem__)
     await settle()
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()

@@ -14,13 +14,13 @@ from flowfabric.core.flow import (
     MAX_EDGES,
     MAX_NODES,
     Edge,
+    EdgeGroupPolicy,
     FlowState,
     FlowSummary,
     Graph,
     Group,
     GroupInfo,
     Node,
-    Policy,
 )
 from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, mint_in
 from flowfabric.core.states import GroupPolicy, GroupState, OnSatisfied, PublicState
@@ -54,25 +54,27 @@ def graph(names="abc", edges=(), groups=(), **options):
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
-        (Policy.all_of(), {"kind": "all_of"}),
-        (Policy(), {"kind": "all_of"}),
-        (Policy.any_of(), {"kind": "any_of", "on_satisfied": "cancel_remaining"}),
-        (Policy.any_of("let_run"), {"kind": "any_of", "on_satisfied": "let_run"}),
-        (Policy.quorum(2), {"kind": "quorum", "k": 2, "on_satisfied": "cancel_remaining"}),
+        (EdgeGroupPolicy.all_of(), {"kind": "all_of"}),
+        (EdgeGroupPolicy(), {"kind": "all_of"}),
+        (EdgeGroupPolicy.any_of(), {"kind": "any_of", "on_satisfied": "cancel_remaining"}),
+        (EdgeGroupPolicy.any_of("let_run"), {"kind": "any_of", "on_satisfied": "let_run"}),
+        (EdgeGroupPolicy.quorum(2), {"kind": "quorum", "k": 2, "on_satisfied": "cancel_remaining"}),
         (
-            Policy.quorum(3, OnSatisfied.LET_RUN),
+            EdgeGroupPolicy.quorum(3, OnSatisfied.LET_RUN),
             {"kind": "quorum", "k": 3, "on_satisfied": "let_run"},
         ),
     ],
 )
 def test_a_policy_reads_back_from_json(policy, told):
     assert policy.to_json() == told
-    assert Policy.from_json(told) == policy
+    assert EdgeGroupPolicy.from_json(told) == policy
 
 
 def test_what_is_left_over_is_cancelled_unless_said_otherwise():
-    assert Policy.from_json({"kind": "any_of"}) == Policy.any_of(OnSatisfied.CANCEL_REMAINING)
-    assert Policy.from_json({"kind": "quorum", "k": 1}) == Policy.quorum(1)
+    assert EdgeGroupPolicy.from_json({"kind": "any_of"}) == EdgeGroupPolicy.any_of(
+        OnSatisfied.CANCEL_REMAINING
+    )
+    assert EdgeGroupPolicy.from_json({"kind": "quorum", "k": 1}) == EdgeGroupPolicy.quorum(1)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +95,19 @@ def test_what_is_left_over_is_cancelled_unless_said_otherwise():
 )
 def test_a_policy_that_is_none_is_refused(told, field):
     with pytest.raises(InvalidInput) as caught:
-        Policy.from_json(told)
+        EdgeGroupPolicy.from_json(told)
     assert caught.value.field == field
 
 
 def test_a_policy_says_how_many_it_needs():
-    needed = [policy.needed(5) for policy in (Policy.all_of(), Policy.any_of(), Policy.quorum(3))]
+    needed = [
+        policy.needed(5)
+        for policy in (
+            EdgeGroupPolicy.all_of(),
+            EdgeGroupPolicy.any_of(),
+            EdgeGroupPolicy.quorum(3),
+        )
+    ]
     assert needed == [5, 1, 3]
 
 
@@ -109,7 +118,7 @@ def test_a_sound_graph_passes():
     graph(
         "abcd",
         [(0, 2), (1, 2), Edge(2, 3, 1, "payload"), Edge(0, 3)],
-        [Group(2, 0, Policy.quorum(2)), Group(3, 1, Policy.any_of())],
+        [Group(2, 0, EdgeGroupPolicy.quorum(2)), Group(3, 1, EdgeGroupPolicy.any_of())],
         tags={"team.name": "blue"},
         creator="ann",
     ).check()
@@ -154,7 +163,7 @@ BAD = [
     (graph("ab", [(0, 1)], [Group(1, 1)]), "groups[0].node", "no edge leads to group 1 of 'b'"),
     (graph("ab", [(0, 1)], [Group(1), Group(1)]), "groups[1]", "repeats groups[0]"),
     (
-        graph("abc", [(0, 2), (1, 2)], [Group(2, 0, Policy.quorum(3))]),
+        graph("abc", [(0, 2), (1, 2)], [Group(2, 0, EdgeGroupPolicy.quorum(3))]),
         "groups[0].k",
         "is 3, but only 2 edges lead to the group",
     ),
@@ -204,12 +213,12 @@ def test_a_long_circle_is_shown_by_its_beginning():
 
 
 def test_nodes_are_put_behind_those_they_wait_for():
-    given = graph("dcab", [(2, 1), (3, 1), (1, 0)], [Group(1, 0, Policy.any_of())])
+    given = graph("dcab", [(2, 1), (3, 1), (1, 0)], [Group(1, 0, EdgeGroupPolicy.any_of())])
     given.check()
     found = given.in_order()
     assert [one.name for one in found.nodes] == ["a", "b", "c", "d"]
     assert found.edges == [Edge(0, 2), Edge(1, 2), Edge(2, 3)]
-    assert found.groups == [Group(2, 0, Policy.any_of())]
+    assert found.groups == [Group(2, 0, EdgeGroupPolicy.any_of())]
 
 
 def test_a_graph_in_order_stays_as_it_is():
@@ -245,7 +254,7 @@ def test_what_is_not_decided_runs():
     group = GroupInfo(
         downstream_id=mint_in(0),
         group_no=0,
-        policy=Policy(GroupPolicy.ALL_OF),
+        policy=EdgeGroupPolicy(GroupPolicy.ALL_OF),
         n=7,
         succeeded=1,
         failed=2,

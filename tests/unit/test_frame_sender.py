@@ -65,7 +65,7 @@ class Store:
     async def __call__(self, partition, batch):
         await self.open.wait()
         self.calls.append(
-            [(q.held.execution_id, chunk.first_no, len(chunk.frames)) for q, chunk in batch]
+            [(q.claimed.execution_id, chunk.first_no, len(chunk.frames)) for q, chunk in batch]
         )
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, tuple):
@@ -74,7 +74,7 @@ class Store:
             is_stored, error = answer is None, answer
         if is_stored:
             for queue, chunk in batch:
-                kept = self.stored.setdefault(queue.held.execution_id, [])
+                kept = self.stored.setdefault(queue.claimed.execution_id, [])
                 assert chunk.first_no <= len(kept), "a gap"
                 kept[chunk.first_no :] = [one.payload.decode() for one in chunk.frames]
         if isinstance(error, Unavailable) and not isinstance(error, RetryExhausted):
@@ -118,7 +118,7 @@ async def test_a_busy_chunk_is_not_overtaken_by_later_frames(sender, store):
         queue.put_nowait(frame(text))
         await asyncio.sleep(0.001)
     await queue.flush()
-    assert store.stored[queue.held.execution_id] == list("abc")
+    assert store.stored[queue.claimed.execution_id] == list("abc")
     assert [call[0][1] for call in store.calls[:3]] == [0, 0, 0]
 
 
@@ -128,7 +128,7 @@ async def test_a_lost_answer_is_asked_for_again_and_stores_nothing_twice(sender,
     for text in "abc":
         queue.put_nowait(frame(text))
     await queue.flush()
-    assert store.stored[queue.held.execution_id] == list("abc")
+    assert store.stored[queue.claimed.execution_id] == list("abc")
 
 
 async def test_another_mode_begins_another_chunk(sender, store):
@@ -168,7 +168,7 @@ async def test_a_full_queue_waits_and_then_raises(sender, store, monkeypatch):
     store.open.set()
     await waiting
     await queue.flush()
-    assert store.stored[queue.held.execution_id] == ["x" * 10, "y"]
+    assert store.stored[queue.claimed.execution_id] == ["x" * 10, "y"]
 
 
 async def test_threads_put_frames_in_their_order(sender, store):
@@ -184,7 +184,7 @@ async def test_threads_put_frames_in_their_order(sender, store):
     for thread in threads:
         await asyncio.to_thread(thread.join)
     await queue.flush()
-    told = store.stored[queue.held.execution_id]
+    told = store.stored[queue.claimed.execution_id]
     for name in "ab":
         assert [one for one in told if one[0] == name] == [f"{name}{n}" for n in range(200)]
 
@@ -194,18 +194,18 @@ async def test_a_queue_goes_when_its_handler_has_ended(sender, store):
     store.open.clear()
     stored.put_nowait(frame("a"))
     lost.put_nowait(frame("b"))
-    sender.close_queue(stored.held, is_lost=False)
-    sender.close_queue(lost.held, is_lost=True)
-    sender.close_queue(empty.held, is_lost=False)
+    sender.close_queue(stored.claimed, is_lost=False)
+    sender.close_queue(lost.claimed, is_lost=True)
+    sender.close_queue(empty.claimed, is_lost=False)
     with pytest.raises(RuntimeError, match="has ended"):
         stored.put_nowait(frame("c"))
     store.open.set()
-    await sender.flush(stored.held)
-    assert store.stored.get(stored.held.execution_id) == ["a"]
-    assert lost.held.execution_id not in store.stored
-    for held in (stored.held, lost.held, empty.held):
-        assert isinstance(sender.queue(held, 0), FrameQueue)
-        assert sender.queue(held, 0) not in (stored, lost, empty)
+    await sender.flush(stored.claimed)
+    assert store.stored.get(stored.claimed.execution_id) == ["a"]
+    assert lost.claimed.execution_id not in store.stored
+    for ended in (stored.claimed, lost.claimed, empty.claimed):
+        assert isinstance(sender.queue(ended, 0), FrameQueue)
+        assert sender.queue(ended, 0) not in (stored, lost, empty)
 
 
 def test_a_hint_names_up_to_300_streams():

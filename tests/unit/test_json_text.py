@@ -8,7 +8,7 @@ from flowfabric.core.json_text import NotFinite, read_json
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "path"),
     [
         ("NaN", ()),
         ("[1, Infinity]", ("1",)),
@@ -20,10 +20,10 @@ from flowfabric.core.json_text import NotFinite, read_json
         ("[" * 900 + "NaN" + "]" * 900, ("0",) * 900),
     ],
 )
-def test_a_number_that_json_does_not_have_is_found(text, place):
+def test_a_number_that_json_does_not_have_is_found(text, path):
     with pytest.raises(NotFinite) as refused:
         read_json(text)
-    assert refused.value.place == place
+    assert refused.value.path == path
 
 
 @pytest.mark.parametrize("text", ['"NaN"', "1.5", "-1e308", '{"NaN": "Infinity"}', "[1, null]"])

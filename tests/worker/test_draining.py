@@ -154,7 +154,7 @@ async def test_a_cancelled_worker_drains_as_well(make_app):
 
 
 async def test_what_is_not_finished_in_time_is_given_back_and_resumed(make_app, monkeypatch):
-    monkeypatch.setattr(claims_module, "AHEAD_HOLD_SECONDS", 60.0)
+    monkeypatch.setattr(claims_module, "AHEAD_SECONDS", 60.0)
     app = make_app(drain_timeout=timedelta(seconds=0.2))
     hang = asyncio.Event()
     started: list[int] = []

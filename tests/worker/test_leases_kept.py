@@ -224,7 +224,7 @@ async def test_a_plain_handler_sees_that_its_lease_is_lost(app, db, clock, quick
 async def test_a_buffered_execution_whose_lease_is_lost_is_not_started(
     app, db, clock, monkeypatch, quick_beats
 ):
-    monkeypatch.setattr(claims_module, "AHEAD_HOLD_SECONDS", 60.0)
+    monkeypatch.setattr(claims_module, "AHEAD_SECONDS", 60.0)
     go = asyncio.Event()
     calls: list[int] = []
 

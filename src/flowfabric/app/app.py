@@ -77,7 +77,7 @@ from flowfabric.core.signal import Delivered, Signal, decision_name, encode_comm
 from flowfabric.core.states import EventKind, HookKind
 from flowfabric.core.subscription import DEFAULT_KEEP, OnExpiry
 from flowfabric.core.webhook import Allowed
-from flowfabric.db.connection import open_connection, place
+from flowfabric.db.connection import address_of, open_connection
 from flowfabric.db.http import HttpDatabase
 from flowfabric.db.migrate import migrate
 from flowfabric.embedded import EmbeddedError, Server
@@ -785,7 +785,7 @@ class App:
         since: datetime | None = None,
         on_expiry: str = OnExpiry.STOP,
         keep: timedelta = DEFAULT_KEEP,
-        hold_for: timedelta = timedelta(seconds=30),
+        lease_ttl: timedelta = timedelta(seconds=30),
         page_size: int = 500,
         follow: bool = True,
     ) -> Subscription:
@@ -802,7 +802,7 @@ class App:
 
         If a consumer lags, the database keeps its events for `keep` longer than usual. If the
         events are trimmed after that, `on_expiry` decides: `stop` raises CursorExpired, `resume`
-        continues with the events that are left. `hold_for` is how long the next consumer waits
+        continues with the events that are left. `lease_ttl` is how long the next consumer waits
         after a consumer has died.
         """
         return self._subscription(
@@ -815,7 +815,7 @@ class App:
             since=since,
             on_expiry=on_expiry,
             keep=keep,
-            hold_for=hold_for,
+            lease_ttl=lease_ttl,
             page_size=page_size,
             follow=follow,
         )
@@ -832,7 +832,7 @@ class App:
         since: datetime | None = None,
         on_expiry: str = OnExpiry.STOP,
         keep: timedelta = DEFAULT_KEEP,
-        hold_for: timedelta = timedelta(seconds=30),
+        lease_ttl: timedelta = timedelta(seconds=30),
         page_size: int = 500,
         follow: bool = True,
     ) -> Iterator[SubscribedEvent]:
@@ -848,7 +848,7 @@ class App:
             since=since,
             on_expiry=on_expiry,
             keep=keep,
-            hold_for=hold_for,
+            lease_ttl=lease_ttl,
             page_size=page_size,
             follow=follow,
         )
@@ -1000,7 +1000,7 @@ class App:
             needs=needs,
             worker_id=worker_id,
             drain_timeout=self.settings.drain_timeout,
-            database=self._place(client),
+            database=self._address(client),
             code=self._code,
             finish_only=finish_only,
         )
@@ -1034,9 +1034,9 @@ class App:
             return
         process.serve_webhooks(WebhookDelivery(client, allowed))
 
-    def _place(self, client: FlowFabric) -> str:
+    def _address(self, client: FlowFabric) -> str:
         server = self._server
-        return place(client.database.url) if server is None else f"embedded in {server.folder}"
+        return address_of(client.database.url) if server is None else f"embedded in {server.folder}"
 
     def _check_has_own_name(self) -> None:
         """Raise InvalidInput if another app with schedules in this process has the same name."""

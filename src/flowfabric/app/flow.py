@@ -33,7 +33,7 @@ from flowfabric.app.task import Task
 from flowfabric.client import submit_flow_via, submit_flow_via_sync
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import MAX_NAME_BYTES, Submission, check_tags, check_text
-from flowfabric.core.flow import MAX_KIND_BYTES, Edge, FlowSubmitted, Graph, Group, Policy
+from flowfabric.core.flow import MAX_KIND_BYTES, Edge, EdgeGroupPolicy, FlowSubmitted, Graph, Group
 from flowfabric.core.flow import Node as GraphNode
 from flowfabric.core.ids import ExecutionId, FlowId, mint_flow, mint_in
 from flowfabric.core.states import GroupPolicy
@@ -50,7 +50,7 @@ from flowfabric.tasks import (
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client import Find, Place
+    from flowfabric.client import Destination, Find
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -214,10 +214,10 @@ class Flow:
         self._check_has_nodes()
         graph = self._graph(call(self._mint, "asyncio.to_thread(flow.submit_sync)"))
 
-        def find(asked: Find | None) -> Place:
+        def find(asked: Find | None) -> Destination:
             # A synchronous connection needs a thread. Async code can await the thread.
             thread = "asyncio.to_thread(flow.submit_sync)"
-            return call(lambda: self._place(graph, asked is not None), thread)
+            return call(lambda: self._find_destination(graph, asked is not None), thread)
 
         with tracing.send_span([node.submission for node in graph.nodes]):
             answer = submit_flow_via_sync(find, self._via, graph)
@@ -395,7 +395,7 @@ class Flow:
         """
         gaps = node._arguments.gaps if isinstance(node._arguments, ArgumentTemplate) else ()
         needed: dict[Node[Any], None] = {}
-        partial: dict[tuple[Policy, tuple[Node[Any], ...]], list[int]] = {}
+        partial: dict[tuple[EdgeGroupPolicy, tuple[Node[Any], ...]], list[int]] = {}
         some: dict[Node[Any], Join] = {}
         chosen = [gap.value.join for gap in gaps if isinstance(gap.value, Choice)]
         for join in (*joins, *chosen):
@@ -417,11 +417,11 @@ class Flow:
                     f"it, but {node.task.name} takes {type_text(gap.hint)} here: let it accept "
                     f"{type_text(gap.hint)} | None, or pass first_of(...)",
                 )
-        groups = [(Policy.all_of(), tuple(needed))] if needed else []
+        groups = [(EdgeGroupPolicy.all_of(), tuple(needed))] if needed else []
         choices = {}
-        for (policy, nodes), ids in partial.items():
+        for (group_policy, nodes), ids in partial.items():
             choices.update(dict.fromkeys(ids, len(groups)))
-            groups.append((policy, nodes))
+            groups.append((group_policy, nodes))
         return Wiring(tuple(groups), choices)
 
     def _graph(
@@ -434,10 +434,10 @@ class Flow:
             node._id = mint_in(id.partition_key) if derived is None else derived(node.name)
         edges, groups = [], []
         for node in self._nodes:
-            for number, (policy, upstreams) in enumerate(self._wiring(node).groups):
+            for number, (group_policy, upstreams) in enumerate(self._wiring(node).groups):
                 edges += [Edge(upstream.index, node.index, number) for upstream in upstreams]
-                if policy.kind is not GroupPolicy.ALL_OF:
-                    groups.append(Group(node.index, number, policy))
+                if group_policy.kind is not GroupPolicy.ALL_OF:
+                    groups.append(Group(node.index, number, group_policy))
         return Graph(
             id=id,
             kind=self._name,
@@ -470,9 +470,9 @@ class Flow:
             self._handler_run.note_existing([node.id for node in self._nodes])
         self._stored(graph, answer)
 
-    async def _place(self, graph: Graph, anew: bool) -> Place:
+    async def _find_destination(self, graph: Graph, anew: bool) -> Destination:
         client = await self._app.client()
-        return await client.transactional.place(
+        return await client.transactional.find_destination(
             [node.submission for node in graph.nodes], anew=anew
         )
 

@@ -65,9 +65,9 @@ class Instruments:
 
     async def around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
         """Record one run of a handler, as middleware."""
-        place = {"task": context.task, "lane": context.lane}
+        labels = {"task": context.task, "lane": context.lane}
         started, outcome = perf_counter(), "paused"
-        self._started.add(1, place)
+        self._started.add(1, labels)
         self._running.add(1)
         try:
             result = await call_next()
@@ -78,8 +78,8 @@ class Instruments:
             raise
         finally:
             self._running.add(-1)
-            self._ended.add(1, {**place, "outcome": outcome})
-            self._seconds.record(perf_counter() - started, place)
+            self._ended.add(1, {**labels, "outcome": outcome})
+            self._seconds.record(perf_counter() - started, labels)
 
     def _note(self, name: str, seconds: float, failure: str | None, rows: int) -> None:
         operation = {"operation": name}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, Union,
 
 from flowfabric.app.task import Task
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.flow import Policy
+from flowfabric.core.flow import EdgeGroupPolicy
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import GroupPolicy, OnSatisfied
 from flowfabric.tasks import ArgumentTemplate, Placeholder
@@ -124,15 +124,15 @@ class Join:
         return f"{self.kind}({number}{', '.join(node.name for node in self.nodes)})"
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> EdgeGroupPolicy:
         rest = OnSatisfied.CANCEL_REMAINING if self.cancel_rest else OnSatisfied.LET_RUN
         match self.kind:
             case GroupPolicy.ALL_OF:
-                return Policy.all_of()
+                return EdgeGroupPolicy.all_of()
             case GroupPolicy.ANY_OF:
-                return Policy.any_of(rest)
+                return EdgeGroupPolicy.any_of(rest)
             case GroupPolicy.QUORUM:
-                return Policy.quorum(self.k or 0, rest)
+                return EdgeGroupPolicy.quorum(self.k or 0, rest)
 
 
 After: TypeAlias = "Node[Any] | Join | Iterable[Node[Any] | Join]"
@@ -217,7 +217,7 @@ class Wiring:
     """The groups of nodes that one node waits for. `choices` says which group a `first_of`
     belongs to."""
 
-    groups: tuple[tuple[Policy, tuple[Node[Any], ...]], ...]
+    groups: tuple[tuple[EdgeGroupPolicy, tuple[Node[Any], ...]], ...]
     choices: Mapping[int, int]  # the index of the group for the id() of each Join
 
 

@@ -37,7 +37,7 @@ from flowfabric.tasks import Limits, TaskSpec
 
 if TYPE_CHECKING:
     from flowfabric.app.app import App
-    from flowfabric.client import Find, Place
+    from flowfabric.client import Destination, Find
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function returns: for `async def`, a coroutine
@@ -513,7 +513,7 @@ class Task(Generic[P, R, T, S]):
     async def _store(self, submissions: list[Submission]) -> list[Submitted]:
         self._check_has_no_parent()
         client = await self._app.client()
-        await client.executions.place(submissions)
+        await client.executions.assign_partitions(submissions)
         if (via := self._options.via) is not None:
             with tracing.send_span(submissions):
                 return await submit_via(
@@ -543,20 +543,22 @@ class Task(Generic[P, R, T, S]):
         if (via := self._options.via) is None:
             return call(lambda: self._store(submissions), f"{instead}(...)")
 
-        def find(asked: Find | None) -> Place:
+        def find(asked: Find | None) -> Destination:
             # A synchronous connection needs a thread. Async code can await the thread.
             thread = f"asyncio.to_thread({instead}_sync, ..., via=...)"
-            return call(lambda: self._place(submissions, asked), thread)
+            return call(lambda: self._find_destination(submissions, asked), thread)
 
         with tracing.send_span(submissions):
             return submit_via_sync(find, via, submissions, instead=instead)
 
-    async def _place(self, submissions: list[Submission], asked: Find | None) -> Place:
+    async def _find_destination(
+        self, submissions: list[Submission], asked: Find | None
+    ) -> Destination:
         client = await self._app.client()
         if asked is not None:
             return await find_again(client, asked)
-        await client.executions.place(submissions)
-        return await client.transactional.place(submissions)
+        await client.executions.assign_partitions(submissions)
+        return await client.transactional.find_destination(submissions)
 
     def _check_has_no_parent(self) -> None:
         if self._options.with_parent:

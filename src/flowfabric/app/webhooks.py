@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 from uuid import UUID
 
-from flowfabric.client import FlowFabric, Signed, WebhookHold, level_of
+from flowfabric.client import FlowFabric, Signed, WebhookLease, level_of
 from flowfabric.core.errors import CursorExpired, FlowFabricError, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import uuid7
@@ -34,7 +34,7 @@ POST_SECONDS = 5.0
 LOOK_SECONDS = 2.0
 POLL_SECONDS = 1.0
 PASSING_SECONDS = 30.0
-HOLD = timedelta(seconds=30)
+LEASE = timedelta(seconds=30)
 # After a failure or a crash, at most this many events are posted again.
 PAGE = 20
 
@@ -120,20 +120,20 @@ class Poster:
     async def _send(self, id: str, body: bytes, signed: Signed) -> int:
         target = self._target
         # Do not resolve a host that is not on the list.
-        if not self._allowed.allows_host(target.place):
+        if not self._allowed.allows_host(target.host_and_port):
             self._allowed.check(target, [])
         if target.address is not None:
             addresses: Sequence[Address] = [target.address]
         else:
             addresses = await self._resolve(target.host, target.port)
         address = self._allowed.check(target, addresses)
-        place = f"[{address}]" if address.version == 6 else str(address)
+        host = f"[{address}]" if address.version == 6 else str(address)
         request = self._client.build_request(
             "POST",
-            f"https://{place}:{target.port}{target.path}",
+            f"https://{host}:{target.port}{target.path}",
             content=body,
             headers={
-                "Host": target.host if target.port == 443 else target.place,
+                "Host": target.host if target.port == 443 else target.host_and_port,
                 "Content-Type": "application/json",
                 "User-Agent": f"flowfabric/{version('flowfabric')}",
                 "Webhook-Id": id,
@@ -260,58 +260,58 @@ class WebhookDelivery:
     async def serve(self, name: str, *, follow: bool = True) -> int:
         """Post the events of a webhook, and return how many were posted.
 
-        Returns when a post fails or the hold is lost. Without `follow`, it also returns when no
+        Returns when a post fails or the lease is lost. Without `follow`, it also returns when no
         event is left.
         """
         holder_id = uuid7()
-        held_by = f"{socket.gethostname()}:{os.getpid()}"[:256]
+        holder_name = f"{socket.gethostname()}:{os.getpid()}"[:256]
         webhooks = self._client.webhooks
-        hold = await webhooks.hold(name, holder_id, held_by=held_by, ttl=HOLD)
-        if hold.outcome != "held":
+        lease = await webhooks.lease(name, holder_id, holder_name=holder_name, ttl=LEASE)
+        if lease.outcome != "leased":
             return 0
-        renewals = asyncio.create_task(self._renew(name, holder_id, hold.epoch))
+        renewals = asyncio.create_task(self._renew(name, holder_id, lease.epoch))
         try:
-            return await self._post_all(name, holder_id, hold, follow, renewals)
+            return await self._post_all(name, holder_id, lease, follow, renewals)
         finally:
             renewals.cancel()
             await asyncio.wait([renewals])
             with suppress(Unavailable):
-                await webhooks.release(name, holder_id, hold.epoch)
+                await webhooks.release(name, holder_id, lease.epoch)
 
     async def _post_all(
         self,
         name: str,
         holder_id: UUID,
-        hold: WebhookHold,
+        lease: WebhookLease,
         follow: bool,
         renewals: asyncio.Task[None],
     ) -> int:
         webhooks = self._client.webhooks
-        cursor, ack_no, posted = hold.cursor_text, 0, 0
+        cursor, ack_no, posted = lease.cursor_text, 0, 0
         stored_at, has_moved = monotonic(), False
-        accepted = self._accepted_before(name, hold.epoch)
+        accepted = self._accepted_before(name, lease.epoch)
         try:
-            parse_webhook_url(hold.url)
+            parse_webhook_url(lease.url)
         except InvalidInput as error:
             # The client refuses such a URL, but an operator can store it with SQL.
-            await self._fail(name, holder_id, hold.epoch, 1, str(error))
+            await self._fail(name, holder_id, lease.epoch, 1, str(error))
             return 0
-        poster = Poster(hold.url, self._allowed, resolve=self._resolve, trust=self._trust)
+        poster = Poster(lease.url, self._allowed, resolve=self._resolve, trust=self._trust)
         async with poster:
             while not renewals.done():
-                page = await self._read(name, cursor, hold)
+                page = await self._read(name, cursor, lease)
                 events = [event for event in page.events if event_id(event) not in accepted]
                 try:
                     # A page holds whole transactions, so it may be long.
                     for start in range(0, len(events), PAGE):
                         if renewals.done() or not await self._post_events(
-                            name, holder_id, hold, events[start : start + PAGE], poster, accepted
+                            name, holder_id, lease, events[start : start + PAGE], poster, accepted
                         ):
                             return posted
                         posted += len(events[start : start + PAGE])
                 except Refusal as error:
                     ack_no += 1
-                    await self._fail(name, holder_id, hold.epoch, ack_no, str(error))
+                    await self._fail(name, holder_id, lease.epoch, ack_no, str(error))
                     return posted
                 has_moved, cursor = has_moved or page.cursor != cursor, page.cursor
                 if has_moved and (page.events or monotonic() - stored_at > PASSING_SECONDS):
@@ -319,8 +319,8 @@ class WebhookDelivery:
                     if not await webhooks.ack(
                         name,
                         holder_id,
-                        hold.epoch,
-                        ttl=HOLD,
+                        lease.epoch,
+                        ttl=LEASE,
                         ack_no=ack_no,
                         cursor=cursor,
                         count=len(page.events),
@@ -345,16 +345,16 @@ class WebhookDelivery:
         self,
         name: str,
         holder_id: UUID,
-        hold: WebhookHold,
+        lease: WebhookLease,
         events: Sequence[Event],
         poster: Poster,
         accepted: set[str],
     ) -> bool:
-        """Post events in order; return False if the hold was lost."""
+        """Post events in order; return False if the lease was lost."""
         ids = [event_id(event) for event in events]
-        bodies = [event_body(event, has_detail=hold.has_detail) for event in events]
+        bodies = [event_body(event, has_detail=lease.has_detail) for event in events]
         signatures = await self._client.webhooks.sign(
-            name, ids, bodies, holder_id=holder_id, epoch=hold.epoch
+            name, ids, bodies, holder_id=holder_id, epoch=lease.epoch
         )
         if signatures is None:
             return False
@@ -363,11 +363,11 @@ class WebhookDelivery:
             accepted.add(id)
         return True
 
-    async def _read(self, name: str, cursor: str, hold: WebhookHold) -> EventPage:
+    async def _read(self, name: str, cursor: str, lease: WebhookLease) -> EventPage:
         events = self._client.events
         while True:
             try:
-                return await events.read(cursor, limit=PAGE, kinds=hold.kinds, tasks=hold.tasks)
+                return await events.read(cursor, limit=PAGE, kinds=lease.kinds, tasks=lease.tasks)
             except CursorExpired as error:
                 ENGINE_LOGGER.warning(
                     "webhook lost events, resuming at %s: %s", error.resume_from, name
@@ -384,11 +384,11 @@ class WebhookDelivery:
             ENGINE_LOGGER.warning("webhook post failed, trying again later: %s: %s", name, answer)
 
     async def _renew(self, name: str, holder_id: UUID, epoch: int) -> None:
-        """Renew the hold until it is lost."""
+        """Renew the lease until it is lost."""
         while True:
-            await asyncio.sleep(HOLD.total_seconds() / 3)
+            await asyncio.sleep(LEASE.total_seconds() / 3)
             try:
-                if not await self._client.webhooks.ack(name, holder_id, epoch, ttl=HOLD):
+                if not await self._client.webhooks.ack(name, holder_id, epoch, ttl=LEASE):
                     return
             except FlowFabricError as error:
-                ENGINE_LOGGER.log(level_of(error), "webhook hold not renewed: %s", error)
+                ENGINE_LOGGER.log(level_of(error), "webhook lease not renewed: %s", error)

@@ -141,7 +141,7 @@ def _report_lines(report: Report) -> Iterator[str]:
         level = max(verdict.findings, key=lambda finding: finding.level is Level.ERROR).level
         yield styled(f"{verdict.name}  {verdict.title}", _colour(level))
         for finding in verdict.findings[:MAX_FINDINGS_SHOWN]:
-            yield f"     {finding.level:<7}  {_place(finding)}{printable(finding.problem)}"
+            yield f"     {finding.level:<7}  {_subject(finding)}{printable(finding.problem)}"
         if (more := len(verdict.findings) - MAX_FINDINGS_SHOWN) > 0:
             yield f"     and {more}{' or more' if verdict.is_cut else ''} others"
     errors, warnings = report.count(Level.ERROR), report.count(Level.WARNING)
@@ -275,7 +275,7 @@ def _finding_facts(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _place(finding: Finding) -> str:
+def _subject(finding: Finding) -> str:
     return f"{with_bare_ids(finding.execution)}  " if finding.execution else ""
 
 

@@ -167,7 +167,7 @@ async def cancel(
     printer: Printer,
     change: Change,
     ids: Annotated[list[str], FLOW_IDS_ARGUMENT],
-    policy: FlowCancelPolicy = typer.Option(
+    cancel_policy: FlowCancelPolicy = typer.Option(
         FlowCancelPolicy.CANCEL_ALL,
         "--policy",
         help="Members to cancel: all unfinished members (cancel_all), only members that are not "
@@ -183,8 +183,8 @@ async def cancel(
 ) -> int:  # fmt: skip
     """Cancel flows. No further members start, except with flow_only.
 
-    While members are unfinished, a cancelled flow can be cancelled again with a stricter policy. A
-    flow whose members have all ended stays unchanged.
+    While members are unfinished, a cancelled flow can be cancelled again with a stricter cancel
+    policy. A flow whose members have all ended stays unchanged.
 
     Without --wait, the command does not wait until the members have ended. If it is killed,
     reconcilers cancel the members that are left.
@@ -202,12 +202,12 @@ async def cancel(
     async def cancel_one(client: FlowFabric, id: FlowId) -> int:
         if dry_run:
             info, summary = await read_flow(client, id)
-            _predict(info, summary, policy, printer)
+            _predict(info, summary, cancel_policy, printer)
             return 0
         async with Progress(for_logs=False).during(lambda: f"cancelling {short_id(id)}"):
             answer = await client.flows.cancel(
                 id,
-                policy=policy,
+                policy=cancel_policy,
                 reason=change.reason,
                 actor=change.who,
                 wait=patience if wait else None,
@@ -217,7 +217,9 @@ async def cancel(
     parsed = parse_ids(ids)
     async with database.client(pool_size=2) as client:
         if not (yes or dry_run):
-            await _confirm(client, [await find_flow(client, text) for text in parsed], policy)
+            await _confirm(
+                client, [await find_flow(client, text) for text in parsed], cancel_policy
+            )
         return await for_each(
             client, parsed, find_flow, cancel_one, verb="cancel" if printer.is_json else None
         )
@@ -319,13 +321,15 @@ def _write(file: Path, text: str) -> int:
 # cancel
 
 
-async def _confirm(client: FlowFabric, ids: Sequence[FlowId], policy: FlowCancelPolicy) -> None:
+async def _confirm(
+    client: FlowFabric, ids: Sequence[FlowId], cancel_policy: FlowCancelPolicy
+) -> None:
     """Print how many members would be cancelled, and ask for confirmation."""
     count = 0
     for id in ids:
         info, summary = await client.flows.describe(id), await client.flows.summary(id)
         if info is not None and summary is not None:
-            count += _count_cancelled(info, summary, policy)
+            count += _count_cancelled(info, summary, cancel_policy)
     noun = f"flow {short_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} flows"
     question = f"cancel {noun}, ending {count_of(count, 'member')}\nContinue?"
     if not typer.confirm(question, err=True):
@@ -340,26 +344,26 @@ _MILDEST_FIRST = [
 ]
 
 
-def _is_refused(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> bool:
+def _is_refused(info: FlowInfo, summary: FlowSummary, cancel_policy: FlowCancelPolicy) -> bool:
     """Return whether cancelling the flow would change nothing."""
     if summary.unfinished == 0:
         return summary.total > 0 or info.cancel_policy is not None
-    return _MILDEST_FIRST.index(policy) <= _MILDEST_FIRST.index(info.cancel_policy)
+    return _MILDEST_FIRST.index(cancel_policy) <= _MILDEST_FIRST.index(info.cancel_policy)
 
 
-def _count_cancelled(info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy) -> int:
+def _count_cancelled(info: FlowInfo, summary: FlowSummary, cancel_policy: FlowCancelPolicy) -> int:
     """Return how many members would be cancelled now."""
-    if policy is FlowCancelPolicy.FLOW_ONLY or _is_refused(info, summary, policy):
+    if cancel_policy is FlowCancelPolicy.FLOW_ONLY or _is_refused(info, summary, cancel_policy):
         return 0
     running = summary.counts.get(PublicState.ACTIVE, 0)
-    return summary.unfinished - (running if policy is FlowCancelPolicy.CANCEL_PENDING else 0)
+    return summary.unfinished - (running if cancel_policy is FlowCancelPolicy.CANCEL_PENDING else 0)
 
 
 def _predict(
-    info: FlowInfo, summary: FlowSummary, policy: FlowCancelPolicy, printer: Printer
+    info: FlowInfo, summary: FlowSummary, cancel_policy: FlowCancelPolicy, printer: Printer
 ) -> None:
-    count = _count_cancelled(info, summary, policy)
-    outcome = "would_be_refused" if _is_refused(info, summary, policy) else "would_cancel"
+    count = _count_cancelled(info, summary, cancel_policy)
+    outcome = "would_be_refused" if _is_refused(info, summary, cancel_policy) else "would_cancel"
     words = outcome.replace("_", " ")
     ending = f"(it is {summary.state}, ending {count_of(count, 'member')})"
     facts = {"id": summary.id, "action": "cancel", "outcome": outcome, "state": summary.state}

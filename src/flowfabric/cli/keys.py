@@ -117,4 +117,4 @@ def _secret() -> str:
 
 
 def _until(key: HmacKey, now: datetime) -> str:
-    return "always" if key.lapses_at is None else until(key.lapses_at, now)
+    return "always" if key.expires_at is None else until(key.expires_at, now)

@@ -123,7 +123,7 @@ def gate_table(gates: Sequence[GateInfo], now: datetime) -> list[str]:
     columns: list[Column[GateInfo]] = [
         Column("KEY", lambda gate: gate.key or "-", least=8),
         Column("RUNNING", lambda gate: str(gate.running), is_number=True),
-        Column("HELD", lambda gate: str(gate.held), is_number=True, drop=2),
+        Column("TICKETS", lambda gate: str(gate.tickets), is_number=True, drop=2),
         Column("LIMIT", lambda gate: _number(gate.concurrency), is_number=True),
         Column("STARTED", lambda gate: "-" if gate.rate is None else str(gate.started), drop=1),
         Column("RATE", lambda gate: _rate(gate)),

@@ -93,7 +93,7 @@ def _print(
         Column("NAMESPACE", lambda one: one.namespace, least=8, is_shown=client.namespace is None),
         Column("SUBSCRIPTION", lambda one: one.name, least=8),
         Column("STATE", lambda one: cell(one.state, _COLOURS.get(one.state))),
-        Column("CONSUMER", lambda one: one.held_by or "-", least=8),
+        Column("CONSUMER", lambda one: one.holder_name or "-", least=8),
         Column("BEHIND", lambda one: _behind(one, now)),
         Column("WAITING", _waiting, is_number=True),
         Column("ACKED", lambda one: str(one.acked_count), is_number=True, drop=2),

@@ -25,7 +25,7 @@ from flowfabric.core.execution import ExecutionFilter, ExecutionSummary
 from flowfabric.core.lane import LaneTraffic
 from flowfabric.core.states import PublicState
 from flowfabric.core.worker import WorkerInfo
-from flowfabric.db.connection import place
+from flowfabric.db.connection import address_of
 from flowfabric.drawing.plain import plain
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Cell, Screen, Styled, cell
@@ -175,7 +175,7 @@ def _rates(lane: LaneTraffic) -> dict[str, float]:
 def _lines(
     snapshot: Snapshot, client: FlowFabric, screen: Screen, height: int | None = None
 ) -> list[str]:
-    where = place(client.database.url).replace(f"{Path.cwd()}/", "")
+    where = address_of(client.database.url).replace(f"{Path.cwd()}/", "")
     totals = Counter[str]()
     for lane in snapshot.lanes:
         totals.update(_rates(lane))

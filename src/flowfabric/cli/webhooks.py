@@ -71,7 +71,7 @@ async def add(
         secret = await client.webhooks.add(
             chosen, address, kinds=wanted, tasks=task or None, has_detail=detail, actor=actor.who
         )
-    facts = {"name": chosen, "url": address, "host": target.place, "secret": secret}
+    facts = {"name": chosen, "url": address, "host": target.host_and_port, "secret": secret}
     printer.record(
         facts,
         lambda: [

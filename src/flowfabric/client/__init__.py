@@ -6,7 +6,7 @@ from flowfabric.client.consumer import SubscribedEvent, Subscription
 from flowfabric.client.facade import FlowFabric
 from flowfabric.client.hooks import HookDeclaration
 from flowfabric.client.schedules import Declaration, Declared, Fired
-from flowfabric.client.submissions import Find, Place, spread_payloads
+from flowfabric.client.submissions import Destination, Find, spread_payloads
 from flowfabric.client.subscriptions import Subscriptions, subscription
 from flowfabric.client.via import (
     find_again,
@@ -17,22 +17,22 @@ from flowfabric.client.via import (
     submit_via,
     submit_via_sync,
 )
-from flowfabric.client.webhooks import Signed, WebhookHold
+from flowfabric.client.webhooks import Signed, WebhookLease
 from flowfabric.db.outage import level_of
 
 __all__ = [
     "Declaration",
     "Declared",
+    "Destination",
     "Find",
     "Fired",
     "FlowFabric",
     "HookDeclaration",
-    "Place",
     "Signed",
     "SubscribedEvent",
     "Subscription",
     "Subscriptions",
-    "WebhookHold",
+    "WebhookLease",
     "find_again",
     "level_of",
     "signal_via",

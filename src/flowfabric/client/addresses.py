@@ -96,7 +96,7 @@ class Scoped:
                 f"{text} is the end of several ids, newest first: "
                 f"{', '.join(map(str, found))}; give more digits.",
                 field="id",
-                candidates=[one.id for one in found],
+                matches=[one.id for one in found],
             )
         return found[0].id
 
@@ -175,38 +175,38 @@ class LeaseAddresses(TypedDict):
 
 
 def address(id: ExecutionId, namespace: str | None) -> Address:
-    partition, uuid = place(id)
+    partition, uuid = location(id)
     return Address(partition_key=partition, namespace=namespace, execution_id=uuid)
 
 
 def flow_address(id: FlowId, namespace: str | None) -> FlowAddress:
-    partition, uuid = flow_place(id)
+    partition, uuid = flow_location(id)
     return FlowAddress(partition_key=partition, namespace=namespace, flow_id=uuid)
 
 
-def lease_address(held: Claimed, namespace: str | None) -> LeaseAddress:
+def lease_address(claimed: Claimed, namespace: str | None) -> LeaseAddress:
     return LeaseAddress(
-        partition_key=held.partition_key,
+        partition_key=claimed.partition_key,
         namespace=namespace,
-        execution_id=held.execution_id,
-        lease_id=held.lease_id,
-        epoch=held.epoch,
-        attempt_id=held.attempt_id,
+        execution_id=claimed.execution_id,
+        lease_id=claimed.lease_id,
+        epoch=claimed.epoch,
+        attempt_id=claimed.attempt_id,
     )
 
 
-def lease_addresses(held: list[Claimed], namespace: str | None) -> LeaseAddresses:
+def lease_addresses(leases: list[Claimed], namespace: str | None) -> LeaseAddresses:
     return LeaseAddresses(
-        partition_key=held[0].partition_key,
+        partition_key=leases[0].partition_key,
         namespace=namespace,
-        execution_ids=[claimed.execution_id for claimed in held],
-        lease_ids=[claimed.lease_id for claimed in held],
-        epochs=[claimed.epoch for claimed in held],
-        attempt_ids=[claimed.attempt_id for claimed in held],
+        execution_ids=[one.execution_id for one in leases],
+        lease_ids=[one.lease_id for one in leases],
+        epochs=[one.epoch for one in leases],
+        attempt_ids=[one.attempt_id for one in leases],
     )
 
 
-def place(id: ExecutionId) -> tuple[int, UUID]:
+def location(id: ExecutionId) -> tuple[int, UUID]:
     """Return partition and UUID of an execution; raise InvalidInput if `id` is not an
     ExecutionId."""
     if not isinstance(id, ExecutionId):
@@ -218,7 +218,7 @@ def place(id: ExecutionId) -> tuple[int, UUID]:
     return id.partition_key, id.uuid
 
 
-def flow_place(id: FlowId) -> tuple[int, UUID]:
+def flow_location(id: FlowId) -> tuple[int, UUID]:
     """Return partition and UUID of a flow; raise InvalidInput if `id` is not a FlowId."""
     if not isinstance(id, FlowId):
         raise InvalidInput(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from flowfabric.client.addresses import Scoped, address, lease_address, place
+from flowfabric.client.addresses import Scoped, address, lease_address, location
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.outcomes import refusal
 from flowfabric.client.partitions import ask_reachable
@@ -33,7 +33,7 @@ class Approvals(Scoped):
 
     async def create(
         self,
-        held: Claimed,
+        claimed: Claimed,
         approval_id: UUID,
         approvers: Sequence[tuple[str, UUID]],
         question: str,
@@ -46,7 +46,7 @@ class Approvals(Scoped):
         """Ask approvers a question under a lease; return a token for each approver."""
         rows = await self._database.call(
             functions.CREATE_APPROVAL,
-            **lease_address(held, self._namespace),
+            **lease_address(claimed, self._namespace),
             approval_id=approval_id,
             waitpoint_ids=[id for _, id in approvers],
             approvers=[name for name, _ in approvers],
@@ -60,7 +60,7 @@ class Approvals(Scoped):
             patience=SETTLE_PATIENCE_SECONDS,
         )
         if rows[0]["outcome"] != "created":
-            raise refusal(rows[0]["outcome"], rows[0]["detail"], id=str(held.id))
+            raise refusal(rows[0]["outcome"], rows[0]["detail"], id=str(claimed.id))
         return list(rows[0]["tokens"])
 
     async def answer(
@@ -99,7 +99,7 @@ class Approvals(Scoped):
     async def of(self, id: AnyId) -> Sequence[ApprovalInfo]:
         """Return the approvals of an execution, oldest first, open or not."""
         id = await self._execution(id)
-        partition, uuid = place(id)
+        partition, uuid = location(id)
         return await self._read(partition, uuid, None, MAX_APPROVALS)
 
     async def list(

@@ -48,7 +48,7 @@ def busy_pauses() -> Iterator[float]:
     return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
 
-# The receiver of an answer: a future, or a function that is called with the item and its answer. A
+# Who gets an answer: a future, or a function that is called with the item and its answer. A
 # function costs less than a future.
 Sink: TypeAlias = "asyncio.Future[Answer] | Callable[[Any, Answer | BaseException], None]"
 
@@ -85,7 +85,7 @@ class Batcher(Generic[Item, Answer]):
         return await self.put_nowait(item)
 
     def put_nowait(self, item: Item) -> asyncio.Future[Answer]:
-        """Hand in an item and return a future of its answer. Call it on the loop's thread."""
+        """Queue an item and return a future of its answer. Call it on the loop's thread."""
         if self._closed:
             raise Unavailable("The client is closed.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -94,15 +94,17 @@ class Batcher(Generic[Item, Answer]):
             self._start()
         return future
 
-    def hand_in(self, item: Item, settled: Callable[[Item, Answer | BaseException], None]) -> None:
-        """Hand in an item without waiting.
+    def put_soon(
+        self, item: Item, answered: Callable[[Item, Answer | BaseException], None]
+    ) -> None:
+        """Queue an item for the next flush, without waiting.
 
-        The batcher calls `settled` with the answer, or with a CancelledError if the event loop ends
-        first.
+        The batcher calls `answered` with the answer, or with a CancelledError if the event loop
+        ends first.
         """
         if self._closed:
             raise Unavailable("The client is closed.")
-        self._queue.append((item, settled))
+        self._queue.append((item, answered))
         if self._flusher is None:
             self._start()
 

@@ -1,4 +1,4 @@
-"""Consume a subscription: hold it, read its events, and store the acknowledged position."""
+"""Consume a subscription: lease it, read its events, and store the acknowledged position."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from flowfabric.core.errors import (
     FlowFabricError,
     InvalidInput,
     RetryExhausted,
-    SubscriptionHeld,
+    SubscriptionBusy,
     SubscriptionLost,
     Unavailable,
 )
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import uuid7
-from flowfabric.core.subscription import Hold, OnExpiry, Wishes
+from flowfabric.core.subscription import EventFilter, OnExpiry, SubscriptionLease
 from flowfabric.db.outage import level_of
 from flowfabric.db.session import Database, Session
 from flowfabric.telemetry import ENGINE_LOGGER
@@ -128,14 +128,14 @@ class _Page:
 
 
 class _Turn:
-    """One hold of a subscription, from the first page to the release or the loss."""
+    """One lease of a subscription, from the first page to the release or the loss."""
 
     def __init__(
         self,
         subscriptions: Subscriptions,
         name: str,
         holder_id: UUID,
-        hold: Hold,
+        lease: SubscriptionLease,
         ttl: timedelta,
         heard: asyncio.Event,
         call: Callable[..., Any] | None,
@@ -143,7 +143,7 @@ class _Turn:
         self._subscriptions = subscriptions
         self._name = name
         self._holder_id = holder_id
-        self._epoch = hold.epoch
+        self._epoch = lease.epoch
         self._ttl = ttl
         self._heard = heard
         self.call = call
@@ -216,7 +216,7 @@ class _Turn:
 
     async def _try_to_store(self, cursor: str, count: int) -> bool:
         try:
-            is_held = await self._subscriptions.ack(
+            is_ours = await self._subscriptions.ack(
                 self._name,
                 self._holder_id,
                 self._epoch,
@@ -229,12 +229,12 @@ class _Turn:
             self._subscriptions.check_open()
             ENGINE_LOGGER.log(level_of(error), "position not stored, trying again: %s", error)
             return False
-        if not is_held:
+        if not is_ours:
             self._lose()
         return True
 
     async def end(self) -> None:
-        """Store the acknowledged position, and release the hold for the next consumer."""
+        """Store the acknowledged position, and release the lease for the next consumer."""
         for task in (self._renewals, self._later):
             if task is not None:
                 task.cancel()
@@ -243,7 +243,7 @@ class _Turn:
             return
         with suppress(SubscriptionLost, Unavailable, RetryExhausted):
             self._advance()
-            # Do not wait for a database that is down: the hold expires by itself.
+            # Do not wait for a database that is down: the lease expires by itself.
             async with self._storing:
                 if self._cursor is not None:
                     self._ack_no += 1
@@ -279,15 +279,15 @@ class _Turn:
         while not self.is_lost:
             await asyncio.sleep(self._ttl.total_seconds() / 3)
             try:
-                is_held = await self._subscriptions.ack(
+                is_ours = await self._subscriptions.ack(
                     self._name, self._holder_id, self._epoch, ttl=self._ttl
                 )
             except FlowFabricError as error:
                 ENGINE_LOGGER.log(
-                    level_of(error), "hold on subscription %s not renewed: %s", self._name, error
+                    level_of(error), "lease on subscription %s not renewed: %s", self._name, error
                 )
                 continue
-            if not is_held:
+            if not is_ours:
                 self._lose()
 
     def _lose(self) -> None:
@@ -313,23 +313,23 @@ class Subscription:
         self,
         connect: Callable[[], Awaitable[Subscriptions]],
         name: str,
-        wishes: Wishes,
+        filter: EventFilter,
         *,
         since: datetime | None,
         on_expiry: OnExpiry,
         keep: timedelta,
-        hold_for: timedelta,
+        lease_ttl: timedelta,
         page_size: int,
         follow: bool,
         call: Callable[..., Any] | None,
     ) -> None:
         self.name = name
         self._connect = connect
-        self._wishes = wishes
+        self._filter = filter
         self._since = since
         self._on_expiry = on_expiry
         self._keep = keep
-        self._ttl = hold_for
+        self._ttl = lease_ttl
         self._page_size = page_size
         self._follows = follow
         self._call = call
@@ -403,7 +403,7 @@ class Subscription:
             try:
                 if resume_from is not None:
                     cursor, resume_from = await events.open(resume_from), None
-                return await events.read(cursor, limit=self._page_size, **self._wishes.filters())
+                return await events.read(cursor, limit=self._page_size, **self._filter.filters())
             except Unavailable as error:
                 subscriptions.check_open()
                 ENGINE_LOGGER.log(
@@ -424,21 +424,21 @@ class Subscription:
     async def _take(
         self, subscriptions: Subscriptions, heard: asyncio.Event, is_first: bool
     ) -> tuple[_Turn, str]:
-        """Wait until this consumer holds the subscription; return its turn and its position."""
+        """Wait until this consumer has the lease; return its turn and its position."""
         holder_id = uuid7()
         cursor: str | None = None
-        hold: Hold | None = None
+        lease: SubscriptionLease | None = None
         is_logged = False
         while True:
             try:
-                if hold is not None and hold.outcome == "unknown":
+                if lease is not None and lease.outcome == "unknown":
                     cursor = await subscriptions.events.open(self._since)
-                hold = await subscriptions.hold(
+                lease = await subscriptions.lease(
                     self.name,
                     holder_id,
-                    held_by=f"{socket.gethostname()}:{os.getpid()}"[:256],
+                    holder_name=f"{socket.gethostname()}:{os.getpid()}"[:256],
                     ttl=self._ttl,
-                    wishes=self._wishes,
+                    filter=self._filter,
                     on_expiry=self._on_expiry,
                     keep=self._keep,
                     cursor=cursor,
@@ -449,23 +449,23 @@ class Subscription:
                 if is_first and not is_logged:
                     raise
                 subscriptions.check_open()
-                ENGINE_LOGGER.log(level_of(error), "subscription not held: %s", error)
+                ENGINE_LOGGER.log(level_of(error), "subscription not leased: %s", error)
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
-            if hold.outcome == "unknown":
+            if lease.outcome == "unknown":
                 continue
-            if hold.outcome == "held":
+            if lease.outcome == "leased":
                 turn = _Turn(
-                    subscriptions, self.name, holder_id, hold, self._ttl, heard, self._call
+                    subscriptions, self.name, holder_id, lease, self._ttl, heard, self._call
                 )
-                return turn, hold.cursor_text
+                return turn, lease.cursor_text
             if not self._follows:
-                raise SubscriptionHeld.explained(
-                    {"subscription": self.name, "held_by": hold.held_by}
+                raise SubscriptionBusy.explained(
+                    {"subscription": self.name, "holder_name": lease.holder_name}
                 )
             if not is_logged:
                 ENGINE_LOGGER.info(
-                    "waiting for subscription %s: held by %s", self.name, hold.held_by
+                    "waiting for subscription %s: %s has its lease", self.name, lease.holder_name
                 )
                 is_logged = True
             await asyncio.sleep(BUSY_SECONDS)

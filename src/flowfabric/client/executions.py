@@ -30,8 +30,8 @@ from flowfabric.client.submissions import (
     ARRAYS,
     Answer,
     Ask,
+    Destination,
     Find,
-    Place,
     alike_arguments,
     carry_out,
     group_of,
@@ -100,7 +100,7 @@ class Executions(ExecutionReads, ExecutionOperations):
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
         super().__init__(database, namespace)
         self._lanes = lanes
-        self._place = Place(lanes.known)
+        self._destination = Destination(lanes.known)
         self._submits: dict[tuple[int, str, bool], Batcher[Submission, Submitted]] = {}
         self._singles: dict[tuple[int, str, bool], Batcher[Alike, None]] = {}
         self._completes: dict[int, Batcher[tuple[Claimed, bytes | None], None]] = {}
@@ -125,7 +125,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         await self._ready_hint.close()
         await self._cascades.close()
 
-    async def place(self, submissions: Sequence[Submission]) -> None:
+    async def assign_partitions(self, submissions: Sequence[Submission]) -> None:
         """Give new submissions ids in the partitions where they belong.
 
         A submission with a key belongs in the partition of its key, where duplicates are found.
@@ -133,7 +133,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         """
         partitions = self._database.partitions
         numbers = await partitions.current()
-        _place_keys(submissions, numbers.keyed)
+        _assign_keys(submissions, numbers.keyed)
         if numbers.minted > 1:
             solo = [one for one in submissions if one.key is None]
             for start in range(0, len(solo), MAX_BATCH):
@@ -143,11 +143,11 @@ class Executions(ExecutionReads, ExecutionOperations):
                     uuid = fit(one.id.uuid, partition, numbers.minted)
                     one.id = ExecutionId.of(partition, uuid)
 
-    async def place_again(self, submissions: Sequence[Submission]) -> None:
+    async def reassign_partitions(self, submissions: Sequence[Submission]) -> None:
         """Move submissions to the current partitions of their keys, after the engine refused their
         old partitions."""
         await self._database.partitions.refresh()
-        _place_keys(submissions, self._database.partitions.numbers.keyed)
+        _assign_keys(submissions, self._database.partitions.numbers.keyed)
 
     async def submit(self, submission: Submission) -> Submitted:
         """Store one execution. Concurrent calls share one transaction."""
@@ -179,7 +179,7 @@ class Executions(ExecutionReads, ExecutionOperations):
             submission.check()
         await self._lanes.prepare(submissions)
         with tracing.send_span(submissions):
-            plan = submit_each_plan(ARRAYS, submissions, self._place)
+            plan = submit_each_plan(ARRAYS, submissions, self._destination)
             return await carry_out(plan, self._ask, self._find)
 
     async def submit_alike(self, *batches: Alike) -> None:
@@ -463,7 +463,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         """Complete an execution with its result. Refused if the lease is no longer valid."""
         await self._complete_batcher(claimed).put((claimed, result))
 
-    def hand_in(
+    def complete_soon(
         self,
         claimed: Claimed,
         result: bytes | None,
@@ -474,7 +474,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         The batcher calls `answered` with the answer, or with a CancelledError if the event loop
         ends first.
         """
-        self._complete_batcher(claimed).hand_in((claimed, result), answered)
+        self._complete_batcher(claimed).put_soon((claimed, result), answered)
 
     def _complete_batcher(self, claimed: Claimed) -> Batcher[tuple[Claimed, bytes | None], None]:
         batcher = self._completes.get(claimed.partition_key)
@@ -524,7 +524,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         return batcher
 
     async def _flush_submits(self, batch: list[Submission]) -> list[Answer]:
-        plan = submit_plan(ARRAYS, batch, self._place, waits=False)
+        plan = submit_plan(ARRAYS, batch, self._destination, waits=False)
         found = await carry_out(plan, self._ask, self._find)
         for answer in found:
             if isinstance(answer, LimitReached):
@@ -535,7 +535,7 @@ class Executions(ExecutionReads, ExecutionOperations):
 
     async def _store_alike(self, batch: Alike) -> None:
         if len(batch) > 1:
-            await carry_out(submit_alike_plan(batch, self._place), self._ask, self._find)
+            await carry_out(submit_alike_plan(batch, self._destination), self._ask, self._find)
             return
         group = group_of(batch.shared)
         batcher = self._singles.get(group)
@@ -547,7 +547,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         shared = batch[0].shared
         if all(one.shared is shared for one in batch):
             uuids, payloads = [one.uuids[0] for one in batch], [one.payloads[0] for one in batch]
-            arguments = alike_arguments(self._place, Alike(shared, uuids, payloads))
+            arguments = alike_arguments(self._destination, Alike(shared, uuids, payloads))
             if not await self._ask(Ask(functions.SUBMIT_EXECUTIONS, arguments)):
                 return [None] * len(batch)
         # The batch has several tasks, or an item was not created. Send all items in the general
@@ -560,7 +560,7 @@ class Executions(ExecutionReads, ExecutionOperations):
 
     async def _submit_alone(self, submission: Submission) -> Submitted:
         await asyncio.sleep(next(busy_pauses()))
-        plan = submit_all_plan(ARRAYS, [submission], self._place)
+        plan = submit_all_plan(ARRAYS, [submission], self._destination)
         return (await carry_out(plan, self._ask, self._find))[0]
 
     async def _ask(self, one: Ask) -> Rows:
@@ -571,18 +571,18 @@ class Executions(ExecutionReads, ExecutionOperations):
         rows = await self._database.call(one.function, **{**one.arguments, "hint": False})
         asked = one.arguments
         routes = set(asked["route_ids"])
-        lanes = {route.lane for route, id in self._place.routes.items() if id in routes}
+        lanes = {route.lane for route, id in self._destination.routes.items() if id in routes}
         for lane in lanes:
             self._ready_hint.send(ready_hint(asked["partition_key"], asked["namespace"], lane))
         return rows
 
-    async def _find(self, asked: Find) -> Place:
+    async def _find(self, asked: Find) -> Destination:
         if asked.has_moved:
-            await self.place_again(asked.submissions)
+            await self.reassign_partitions(asked.submissions)
         else:
             self._lanes.forget()
             await self._lanes.prepare(asked.submissions)
-        return self._place
+        return self._destination
 
     async def _flush_starts(
         self, batch: list[tuple[Claimed, bool]], wait: bool = False
@@ -590,7 +590,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         rows = await self._database.call(
             functions.START_EXECUTIONS,
             **lease_addresses([claimed for claimed, _ in batch], self._namespace),
-            alones=[alone for _, alone in batch],
+            are_alone=[alone for _, alone in batch],
             wait=wait,
         )
         return answers(len(batch), None, rows, same="started")
@@ -605,24 +605,24 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _flush_completes(
         self, batch: list[tuple[Claimed, bytes | None]], wait: bool = False
     ) -> list[Exception | Busy | None]:
-        held = [claimed for claimed, _ in batch]
-        leases, lease = _shared([claimed.lease_id for claimed in held])
-        epochs, epoch = _shared([claimed.epoch for claimed in held])
-        attempts, attempt = _shared([claimed.attempt_id for claimed in held])
+        leases = [claimed for claimed, _ in batch]
+        lease_ids, lease_id = _shared([claimed.lease_id for claimed in leases])
+        epochs, epoch = _shared([claimed.epoch for claimed in leases])
+        attempts, attempt = _shared([claimed.attempt_id for claimed in leases])
         results, result = _shared([result for _, result in batch])
         rows = await self._database.call(
             functions.COMPLETE_EXECUTIONS,
-            partition_key=held[0].partition_key,
+            partition_key=leases[0].partition_key,
             namespace=self._namespace,
-            execution_ids=[claimed.execution_id for claimed in held],
-            lease_ids=leases,
+            execution_ids=[claimed.execution_id for claimed in leases],
+            lease_ids=lease_ids,
             epochs=epochs,
             attempt_ids=attempts,
             results=results,
             result_encodings=None,
             wait=wait,
             hint=False,
-            lease_id=lease,
+            lease_id=lease_id,
             epoch=epoch,
             attempt_id=attempt,
             result=result,
@@ -682,7 +682,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         return answer
 
 
-def _place_keys(submissions: Sequence[Submission], partitions: int) -> None:
+def _assign_keys(submissions: Sequence[Submission], partitions: int) -> None:
     """Move each submission that has a key into the partition of its key.
 
     A submission that changes its partition forgets its parent, because a child is in the partition

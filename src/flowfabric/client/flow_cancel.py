@@ -44,8 +44,8 @@ _PAGE = 500
 # again every 0.1 s.
 _PAUSES = (0.005, 0.02, 0.05)
 _PAUSE = 0.1
-# A member that stays locked for this long is reported in `held`.
-_HELD_SECONDS = 2.0
+# A member that stays locked for this long is reported in `locked`.
+_LOCKED_SECONDS = 2.0
 
 
 class FlowCancelling(Scoped):
@@ -73,9 +73,10 @@ class FlowCancelling(Scoped):
     ) -> FlowCancellation:
         """Cancel a flow. No further member starts.
 
-        The policy decides which members are cancelled: all of them, only members that are not
-        running (`cancel_pending`), or none (`flow_only`). A later call may use a stricter policy
-        while members are unfinished. A flow whose members have all ended stays unchanged.
+        The cancel policy decides which members are cancelled: all of them, only members that are
+        not running (`cancel_pending`), or none (`flow_only`). A later call may use a stricter
+        cancel policy while members are unfinished. A flow whose members have all ended stays
+        unchanged.
 
         With `wait`, the call returns when all members to cancel have ended, or raises
         FlowCancelTimeout. Without `wait`, the members are cancelled in the background. A reconciler
@@ -94,9 +95,9 @@ class FlowCancelling(Scoped):
             if answer.outcome is FlowCancelOutcome.CANCELLED:
                 return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
             return answer
-        held = await self._end_members(id, wait)
-        if held:
-            return replace(answer, outcome=FlowCancelOutcome.PARTIALLY_CANCELLED, failed=held)
+        locked = await self._end_members(id, wait)
+        if locked:
+            return replace(answer, outcome=FlowCancelOutcome.PARTIALLY_CANCELLED, failed=locked)
         return answer
 
     async def retry_failed(
@@ -242,8 +243,8 @@ class FlowCancelling(Scoped):
             now = monotonic()
             if step.handled:
                 moved, pauses = now, iter(_PAUSES)
-            elif step.held and not step.draining and now - moved >= _HELD_SECONDS:
-                return step.held
+            elif step.locked and not step.draining and now - moved >= _LOCKED_SECONDS:
+                return step.locked
             if now - started >= wait.total_seconds():
                 raise FlowCancelTimeout(
                     f"{step.remaining + step.draining} members of {id} have not ended within "

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from flowfabric.client.addresses import Scoped, address, flow_address, flow_place, place
+from flowfabric.client.addresses import Scoped, address, flow_address, flow_location, location
 from flowfabric.client.partitions import ask_reachable, merge_pages, share_of
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_tags
 from flowfabric.core.flow import (
+    EdgeGroupPolicy,
     EdgeInfo,
     FlowEligibility,
     FlowInfo,
@@ -23,7 +24,6 @@ from flowfabric.core.flow import (
     FlowState,
     FlowSummary,
     GroupInfo,
-    Policy,
 )
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId
 from flowfabric.core.states import (
@@ -101,7 +101,7 @@ class FlowReads(Scoped):
         """Return the whole id of a flow, given its whole id, its UUID, or the end of its UUID.
 
         The end needs at least 8 digits and is searched among the newest 10 000 flows. Raises
-        FlowNotFound if no flow matches, and InvalidInput with the `candidates` if several match.
+        FlowNotFound if no flow matches, and InvalidInput with the `matches` if several match.
         """
         return await self._find_id(FlowId, text)
 
@@ -144,8 +144,8 @@ class FlowReads(Scoped):
             rows = await self._database.call(
                 functions.LIST_EDGES,
                 **flow_address(id, self._namespace),
-                upstream_id=place(upstream)[1] if upstream is not None else None,
-                downstream_id=place(downstream)[1] if downstream is not None else None,
+                upstream_id=location(upstream)[1] if upstream is not None else None,
+                downstream_id=location(downstream)[1] if downstream is not None else None,
                 after=found[-1].edge_id if found else None,
                 limit=_AT_ONCE,
             )
@@ -204,7 +204,7 @@ class FlowReads(Scoped):
         """
         groups: dict[int, list[UUID]] = {}
         for id in dict.fromkeys(ids):
-            partition, uuid = place(id)
+            partition, uuid = location(id)
             groups.setdefault(partition, []).append(uuid)
         found = []
         for partition, uuids in groups.items():
@@ -251,8 +251,8 @@ class FlowReads(Scoped):
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_PAGE:
             raise InvalidInput(field="limit", problem=f"must be a whole number, 0 to {MAX_PAGE}")
-        place = None if after is None else flow_place(after)
-        if place is not None and partition is not None and place[0] != partition:
+        begin = None if after is None else flow_location(after)
+        if begin is not None and partition is not None and begin[0] != partition:
             raise InvalidInput(field="after", problem=f"does not belong to partition {partition}")
         if not limit:
             return FlowPage([], None)
@@ -264,7 +264,7 @@ class FlowReads(Scoped):
                 functions.LIST_FLOWS,
                 partition_key=one,
                 namespace=self._namespace,
-                after=place[1] if place else None,
+                after=begin[1] if begin else None,
                 limit=share,
                 newest=bool(newest),
             )
@@ -279,13 +279,13 @@ class FlowReads(Scoped):
 def _group(group: Mapping[str, Any], partition: int) -> GroupInfo:
     facts = dict(group)
     after = facts.pop("on_satisfied")
-    policy = Policy(
+    group_policy = EdgeGroupPolicy(
         GroupPolicy(facts.pop("policy")), facts.pop("k"), OnSatisfied(after) if after else None
     )
     fired_at = facts.pop("fired_at")
     return GroupInfo(
         downstream_id=ExecutionId.of(partition, UUID(facts.pop("downstream_id"))),
-        policy=policy,
+        policy=group_policy,
         state=GroupState(facts.pop("state")),
         fired_at=datetime.fromisoformat(fired_at) if fired_at else None,
         **facts,

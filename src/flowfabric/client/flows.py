@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from uuid import UUID
 
-from flowfabric.client.addresses import flow_address, place
+from flowfabric.client.addresses import flow_address, location
 from flowfabric.client.cascades import is_pending
 from flowfabric.client.flow_cancel import FlowCancelling
 from flowfabric.client.flow_reads import FlowReads
 from flowfabric.client.hints import hint_routes
 from flowfabric.client.outcomes import refusal
-from flowfabric.client.submissions import Ask, Find, Place, carry_out, flow_plan
+from flowfabric.client.submissions import Ask, Destination, Find, carry_out, flow_plan
 from flowfabric.client.transactional import Transactional
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import (
@@ -25,12 +25,12 @@ from flowfabric.core.execution import (
 from flowfabric.core.flow import (
     MAX_KIND_BYTES,
     DependencyApplied,
+    EdgeGroupPolicy,
     EdgeStaged,
     FlowCreated,
     FlowSubmitted,
     Graph,
     MemberAdded,
-    Policy,
 )
 from flowfabric.core.ids import AnyId, ExecutionId, FlowId, mint_flow, uuid7
 from flowfabric.core.states import DependencyKind, PublicState
@@ -58,8 +58,8 @@ class Flows(FlowReads, FlowCancelling):
         """
         graph.check()
         submissions = [node.submission for node in graph.nodes]
-        place = await self._transactional.own_place(submissions)
-        answer = await carry_out(flow_plan(graph, place), self._ask, self._find)
+        destination = await self._transactional.find_own_destination(submissions)
+        answer = await carry_out(flow_plan(graph, destination), self._ask, self._find)
         if self._database.is_distributed:
             routes = [submission.route for submission in submissions]
             await hint_routes(self._database, graph.id.partition_key, routes)
@@ -69,8 +69,8 @@ class Flows(FlowReads, FlowCancelling):
         rows = await self._database.call(one.function, **one.arguments)
         return str(rows[0]["submit_flow"])
 
-    async def _find(self, asked: Find) -> Place:
-        return await self._transactional.own_place(asked.submissions, anew=True)
+    async def _find(self, asked: Find) -> Destination:
+        return await self._transactional.find_own_destination(asked.submissions, anew=True)
 
     async def mint(self) -> FlowId:
         """Make an id for a new flow. The bytes of the id determine its partition."""
@@ -162,12 +162,12 @@ class Flows(FlowReads, FlowCancelling):
         upstream: AnyId,
         downstream: AnyId,
         *,
-        held: Claimed | None = None,
+        claimed: Claimed | None = None,
     ) -> DependencyApplied:
         """Apply a staged edge, so that it blocks its downstream member.
 
         If the upstream member has ended, the edge is resolved at once. If the downstream member is
-        running, its worker must pass its lease (`held`).
+        running, its worker must pass its lease (`claimed`).
         """
         id = await self._flow(id)
         upstream = await self._execution(upstream)
@@ -179,9 +179,9 @@ class Flows(FlowReads, FlowCancelling):
                 edge_id=edge_id,
                 upstream_id=_inside(id, "upstream", upstream),
                 downstream_id=_inside(id, "downstream", downstream),
-                lease_id=held.lease_id if held else None,
-                epoch=held.epoch if held else None,
-                attempt_id=held.attempt_id if held else None,
+                lease_id=claimed.lease_id if claimed else None,
+                epoch=claimed.epoch if claimed else None,
+                attempt_id=claimed.attempt_id if claimed else None,
             )
         )[0]
         if row["outcome"] not in ("applied", "already_applied"):
@@ -193,7 +193,7 @@ class Flows(FlowReads, FlowCancelling):
         )
 
     async def set_edge_group_policy(
-        self, id: AnyId, downstream: AnyId, policy: Policy, *, group: int = 0
+        self, id: AnyId, downstream: AnyId, policy: EdgeGroupPolicy, *, group: int = 0
     ) -> bool:
         """Set the policy of an edge group before its first edge is staged.
 
@@ -235,7 +235,7 @@ class Flows(FlowReads, FlowCancelling):
 def _inside(id: FlowId, field: str, execution: ExecutionId) -> UUID:
     """Return the UUID of an execution; raise InvalidInput if it is not in the partition of the
     flow."""
-    partition, uuid = place(execution)
+    partition, uuid = location(execution)
     if partition != id.partition_key:
         raise InvalidInput(
             field=field,

@@ -54,8 +54,8 @@ Answer = FlowFabricError | None
 class FrameQueue:
     """The frames of one lease that are not stored yet. Any thread may put frames."""
 
-    def __init__(self, sender: FrameSender, held: Claimed, base: int) -> None:
-        self.held = held
+    def __init__(self, sender: FrameSender, claimed: Claimed, base: int) -> None:
+        self.claimed = claimed
         # How many journal entries there were when the run of the handler began.
         self.base = base
         self._sender = sender
@@ -106,9 +106,9 @@ class FrameQueue:
                     await self._wait(None)
         except TimeoutError:
             raise StreamStalled(
-                f"The stream of {self.held.id} could not store {QUEUE_BYTES:,} bytes in "
+                f"The stream of {self.claimed.id} could not store {QUEUE_BYTES:,} bytes in "
                 f"{STALL_SECONDS:g} s. Send less, or look at the database.",
-                execution_id=self.held.id,
+                execution_id=self.claimed.id,
             ) from None
 
     async def flush(self) -> None:
@@ -204,38 +204,38 @@ class FrameSender:
         self._opening: dict[Claimed, asyncio.Task[None]] = {}
         self._due = 0.0
 
-    def queue(self, held: Claimed, base: int) -> FrameQueue:
+    def queue(self, claimed: Claimed, base: int) -> FrameQueue:
         """Return the queue of a lease. The first call makes it."""
         self._loop = asyncio.get_running_loop()
-        queue = self._queues.get(held)
+        queue = self._queues.get(claimed)
         if queue is None:
-            queue = self._queues[held] = FrameQueue(self, held, base)
+            queue = self._queues[claimed] = FrameQueue(self, claimed, base)
         return queue
 
-    def open_later(self, held: Claimed, opening: asyncio.Task[None]) -> None:
+    def open_later(self, claimed: Claimed, opening: asyncio.Task[None]) -> None:
         """Remember that a queue is being made, so that `flush` waits for it."""
-        self._opening[held] = opening
-        opening.add_done_callback(lambda _: self._opening.pop(held, None))
+        self._opening[claimed] = opening
+        opening.add_done_callback(lambda _: self._opening.pop(claimed, None))
 
-    def is_sending(self, held: Claimed) -> bool:
-        return held in self._queues or held in self._opening
+    def is_sending(self, claimed: Claimed) -> bool:
+        return claimed in self._queues or claimed in self._opening
 
-    async def flush(self, held: Claimed) -> None:
+    async def flush(self, claimed: Claimed) -> None:
         """Wait until all frames of a lease are stored."""
-        if (opening := self._opening.get(held)) is not None:
+        if (opening := self._opening.get(claimed)) is not None:
             await asyncio.wait([opening])
-        if (queue := self._queues.get(held)) is not None:
+        if (queue := self._queues.get(claimed)) is not None:
             await queue.flush()
 
-    def close_queue(self, held: Claimed, *, is_lost: bool) -> None:
+    def close_queue(self, claimed: Claimed, *, is_lost: bool) -> None:
         """Refuse further frames of a lease. If the lease is lost, drop its unstored frames."""
-        if (queue := self._queues.get(held)) is None:
+        if (queue := self._queues.get(claimed)) is None:
             return
         queue.close()
         if is_lost:
             queue.fail(Unavailable("The lease of this stream is lost."))
         if queue.is_finished:
-            del self._queues[held]
+            del self._queues[claimed]
             self._pending.pop(queue, None)
 
     def notice(self, queue: FrameQueue, *, is_urgent: bool) -> None:
@@ -266,7 +266,7 @@ class FrameSender:
             await asyncio.wait(self._hints)
 
     def _notice(self, queue: FrameQueue, is_urgent: bool) -> None:
-        if queue.held not in self._queues:
+        if queue.claimed not in self._queues:
             return
         if not self._pending:
             self._due = monotonic() + FLUSH_SECONDS
@@ -304,7 +304,7 @@ class FrameSender:
         for queue in queues:
             if queue.is_empty:
                 continue
-            batch = batches.setdefault(queue.held.partition_key, [])
+            batch = batches.setdefault(queue.claimed.partition_key, [])
             chunks = queue.take()
             size += sum(len(frame.payload) for chunk in chunks for frame in chunk.frames)
             if batch and (len(batch) + len(chunks) > CALL_CHUNKS or size > TOTAL_BYTES):
@@ -333,7 +333,7 @@ class FrameSender:
                 continue
             if answer is None:
                 queue.stored(chunk.first_no + len(chunk.frames) - 1)
-                hinted[queue.held.execution_id] = None
+                hinted[queue.claimed.execution_id] = None
             else:
                 refused.add(queue)
                 if not isinstance(answer, RetryExhausted):
@@ -342,14 +342,14 @@ class FrameSender:
             if not queue.is_empty:
                 self._again(queue)
             elif queue.is_finished:
-                self._queues.pop(queue.held, None)
+                self._queues.pop(queue.claimed, None)
         if hinted:
             task = asyncio.create_task(self._hint(pack_hint(partition, hinted)))
             self._hints.add(task)
             task.add_done_callback(self._hints.discard)
 
     def _again(self, queue: FrameQueue) -> None:
-        if queue.held in self._queues and not queue.is_empty:
+        if queue.claimed in self._queues and not queue.is_empty:
             self._pending[queue] = None
 
 

@@ -49,7 +49,7 @@ class Leases(Scoped):
         self._failed: dict[int, float] = {}
 
     async def renew(
-        self, held: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
+        self, leases: Sequence[Claimed], ttl: timedelta, *, caller: Caller | None = None
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
         """Renew leases.
 
@@ -58,7 +58,7 @@ class Leases(Scoped):
         """
         lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []
-        groups = _by_partition(held)
+        groups = _by_partition(leases)
         several = len({group[0].partition_key for group in groups})
         # Partitions that failed last time come last.
         groups.sort(key=lambda group: self._failed.get(group[0].partition_key, 0.0))
@@ -89,7 +89,7 @@ class Leases(Scoped):
             self._failed.pop(partition, None)
             for row in rows:
                 claimed, outcome = group[row["item"] - 1], row["outcome"]
-                # `duplicate`: the batch held two leases on one execution. The next heartbeat renews
+                # `duplicate`: the batch has two leases on one execution. The next heartbeat renews
                 # the second.
                 if outcome in ("busy", "duplicate"):
                     busy.append(claimed)
@@ -100,13 +100,13 @@ class Leases(Scoped):
         return lost, busy
 
     async def release(
-        self, held: Sequence[Claimed], *, cause: str = "worker_shutdown"
+        self, leases: Sequence[Claimed], *, cause: str = "worker_shutdown"
     ) -> dict[Claimed, Exception]:
         """Give back the leases of executions that have not finished; return the leases that were
         refused, with their errors.
         """
         refused: dict[Claimed, Exception] = {}
-        groups = _by_partition(held)
+        groups = _by_partition(leases)
         for group in groups:
             try:
                 rows = await self._database.call(
@@ -181,9 +181,9 @@ class Leases(Scoped):
         return answer if isinstance(answer, Exception) else None
 
 
-def _by_partition(held: Sequence[Claimed]) -> list[list[Claimed]]:
+def _by_partition(leases: Sequence[Claimed]) -> list[list[Claimed]]:
     groups: dict[int, list[Claimed]] = {}
-    for claimed in held:
+    for claimed in leases:
         groups.setdefault(claimed.partition_key, []).append(claimed)
     return [
         group[start : start + BATCH]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from flowfabric.client.addresses import Scoped, address, lease_address, place
+from flowfabric.client.addresses import Scoped, address, lease_address, location
 from flowfabric.client.cascades import Cascades
 from flowfabric.client.outcomes import refusal
 from flowfabric.client.reconciler_passes import Due, handle_everywhere
@@ -63,12 +63,12 @@ class ExecutionOperations(Scoped):
         reason: str | None = None,
         source: str = CancelSource.OPERATOR_OVERRIDE,
         actor: str | None = None,
-        held: Claimed | None = None,
+        claimed: Claimed | None = None,
         if_version: int | None = None,
     ) -> Steered:
         """Cancel an execution. Cancelling it again changes nothing.
 
-        An operator needs no lease; any other source must pass the lease it acts under (`held`).
+        An operator needs no lease; any other source must pass the lease it acts under (`claimed`).
         With `if_version`, an execution that has a newer version stays unchanged.
         """
         id = await self._execution(id)
@@ -79,9 +79,9 @@ class ExecutionOperations(Scoped):
             reason=reason,
             source=str(source),
             actor=actor,
-            lease_id=held.lease_id if held else None,
-            epoch=held.epoch if held else None,
-            attempt_id=held.attempt_id if held else None,
+            lease_id=claimed.lease_id if claimed else None,
+            epoch=claimed.epoch if claimed else None,
+            attempt_id=claimed.attempt_id if claimed else None,
             if_version=if_version,
         )
         answer = read_answer(id, rows[0])
@@ -257,7 +257,7 @@ class ExecutionOperations(Scoped):
         return read_answer(id, rows[0])
 
     async def report_progress(
-        self, held: Claimed, percent: int | None = None, message: str | None = None
+        self, claimed: Claimed, percent: int | None = None, message: str | None = None
     ) -> None:
         """Report the progress of a running execution. Values that are omitted stay unchanged."""
         if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int)):
@@ -265,12 +265,12 @@ class ExecutionOperations(Scoped):
         if percent is not None and not 0 <= percent <= 100:
             raise InvalidInput(field="percent", problem=f"is {percent}; must be from 0 to 100")
         await self._fenced(
-            functions.REPORT_PROGRESS, held, done="reported", percent=percent, message=message
+            functions.REPORT_PROGRESS, claimed, done="reported", percent=percent, message=message
         )
 
     async def delay(
         self,
-        held: Claimed,
+        claimed: Claimed,
         delay: timedelta | None = None,
         *,
         until: datetime | None = None,
@@ -281,42 +281,42 @@ class ExecutionOperations(Scoped):
         """
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
-        row = await self._delay(held, delay, until)
+        row = await self._delay(claimed, delay, until)
         found: datetime | None = row["delayed_until"]
         return found
 
-    async def wait_for_newer_code(self, held: Claimed, step: str) -> bool:
+    async def wait_for_newer_code(self, claimed: Claimed, step: str) -> bool:
         """Delay a running execution until a worker with newer code takes it, because the code of
         this worker does not know the recorded step `step`.
 
         Return False, and keep the lease, if the execution has waited for newer code for 10 minutes
         and no live worker has it.
         """
-        row = await self._delay(held, newer_step=step)
+        row = await self._delay(claimed, newer_step=step)
         return bool(row["outcome"] == "delayed")
 
     async def _delay(
         self,
-        held: Claimed,
+        claimed: Claimed,
         delay: timedelta | None = None,
         until: datetime | None = None,
         newer_step: str | None = None,
     ) -> Any:
         return await self._fenced(
             functions.DELAY_EXECUTION,
-            held,
+            claimed,
             done=("delayed", "no_newer_code"),
             delay=delay,
             delayed_until=until,
             newer_step=newer_step,
         )
 
-    async def wait_children(self, held: Claimed) -> None:
+    async def wait_children(self, claimed: Claimed) -> None:
         """Let a running execution wait for its dependencies. The same attempt then continues."""
-        await self._fenced(functions.WAIT_CHILDREN, held, done="waiting")
+        await self._fenced(functions.WAIT_CHILDREN, claimed, done="waiting")
 
     async def wait_for_runs(
-        self, held: Claimed, targets: Sequence[ExecutionId], k: int | None = None
+        self, claimed: Claimed, targets: Sequence[ExecutionId], k: int | None = None
     ) -> int:
         """Let a running execution wait until `k` of the targets have ended (default: all).
 
@@ -326,25 +326,27 @@ class ExecutionOperations(Scoped):
             raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
         uuids = []
         for target in targets:
-            partition, uuid = place(target)
-            if partition != held.partition_key:
+            partition, uuid = location(target)
+            if partition != claimed.partition_key:
                 raise InvalidInput(
-                    field="targets", problem=f"{target} is in another partition than {held.id}"
+                    field="targets", problem=f"{target} is in another partition than {claimed.id}"
                 )
             uuids.append(uuid)
-        row = await self._fenced(functions.WAIT_FOR_RUNS, held, done="waiting", targets=uuids, k=k)
+        row = await self._fenced(
+            functions.WAIT_FOR_RUNS, claimed, done="waiting", targets=uuids, k=k
+        )
         found: int = row["open"]
         return found
 
-    async def hold(self, held: Claimed, reason: str, *, step: str | None = None) -> None:
+    async def hold(self, claimed: Claimed, reason: str, *, step: str | None = None) -> None:
         """Put a running execution on hold.
 
         An operator then releases it with `retry`, replays it from a step, or cancels it.
         """
-        await self._fenced(functions.HOLD_EXECUTION, held, done="held", reason=reason, step=step)
+        await self._fenced(functions.HOLD_EXECUTION, claimed, done="held", reason=reason, step=step)
 
     async def continue_as(
-        self, held: Claimed, payload: bytes | None, *, encoding: str | None = None
+        self, claimed: Claimed, payload: bytes | None, *, encoding: str | None = None
     ) -> int:
         """Continue a running execution with new input and an empty journal.
 
@@ -352,7 +354,7 @@ class ExecutionOperations(Scoped):
         """
         row = await self._fenced(
             functions.CONTINUE_EXECUTION,
-            held,
+            claimed,
             done="continued",
             payload=payload,
             payload_encoding=encoding,
@@ -407,15 +409,15 @@ class ExecutionOperations(Scoped):
     async def _fenced(
         self,
         operation: Function,
-        held: Claimed,
+        claimed: Claimed,
         *,
         done: str | Sequence[str],
         **arguments: Any,
     ) -> Any:
-        where = lease_address(held, self._namespace)
+        where = lease_address(claimed, self._namespace)
         row = (await self._database.call(operation, **where, **arguments))[0]
         if row["outcome"] not in ((done,) if isinstance(done, str) else done):
-            raise refusal(row["outcome"], row["detail"], id=str(held.id))
+            raise refusal(row["outcome"], row["detail"], id=str(claimed.id))
         return row
 
 

@@ -42,7 +42,7 @@ def answers(
     found: list[Answer | Exception | Busy] = [plain] * size
     for row in rows:
         if row["outcome"] in ("busy", "duplicate"):
-            # `duplicate`: the batch held two items for one execution. The second is sent again
+            # `duplicate`: the batch contains two items for one execution. The second is sent again
             # alone.
             found[row["item"] - 1] = BUSY
         elif row["outcome"] != same:

@@ -49,24 +49,24 @@ class Partitions:
         return PartitionNumbers(known.partitions, known.minted, known.keyed)
 
     async def raise_to(
-        self, number: int, *, keys: bool = False, rest: timedelta = REST
+        self, number: int, *, keys: bool = False, grace: timedelta = REST
     ) -> PartitionNumbers:
         """Raise the number of partitions; it can never be lowered.
 
         All processes read the new partitions within ten seconds; new ids use them after the time
-        `rest`. If nothing was ever submitted, new ids and keys use them at once.
+        `grace`. If nothing was ever submitted, new ids and keys use them at once.
 
         With `keys`, keys use the new number, too. This is refused while any key is stored. If a
         process still uses the old number for a key, its submit is refused, and the process reads
         the number again.
         """
         rows = await self._database.call(
-            functions.RAISE_PARTITIONS, partitions=number, keys=keys, rest=rest
+            functions.RAISE_PARTITIONS, partitions=number, keys=keys, grace=grace
         )
         row = rows[0]
         await self._database.partitions.refresh()
         return PartitionNumbers(
-            row["partitions"], row["minted_partitions"], row["keyed_partitions"], row["rests_for"]
+            row["partitions"], row["minted_partitions"], row["keyed_partitions"], row["grace_left"]
         )
 
 

@@ -35,8 +35,8 @@ _changed = reader(QuotaChange, functions.SET_QUOTA)
 _lifted = reader(QuotaChange, functions.LIFT_QUOTA)
 _admission = reader(Admission, functions.CHECK_ADMISSION)
 
-# The partition of all slots that are held outside executions.
-_HELD_IN = 0
+# The partition of all tickets.
+_TICKETS_IN = 0
 _LEAST_PAUSE_SECONDS = 0.05
 _MOST_PAUSE_SECONDS = 1.0
 
@@ -190,22 +190,22 @@ class Quotas(Scoped):
         *,
         key: str | None = None,
         ttl: timedelta = timedelta(minutes=1),
-        hold_id: UUID | None = None,
+        ticket_id: UUID | None = None,
     ) -> tuple[Admission, UUID]:
         """Take a slot of a quota for work outside an execution, if there is room.
 
-        Return whether the slot was taken, and the id of the hold. The slot counts like a running
+        Return whether the slot was taken, and the id of the ticket. The slot counts like a running
         execution until `release_admission`, or until `ttl` is over. A repeat with the same
-        `hold_id` takes no second slot and does not extend the time.
+        `ticket_id` takes no second slot and does not extend the time.
 
-        With several partitions, all holds are in partition 0. If the share of partition 0 is used
+        With several partitions, all tickets are in partition 0. If the share of partition 0 is used
         up, the call moves unused shares from other partitions to it and tries again.
         """
         check_limit_name("quota", quota)
-        hold_id = hold_id or uuid7()
-        answer = await self._ask_admission(quota, key, hold_id, ttl)
+        ticket_id = ticket_id or uuid7()
+        answer = await self._ask_admission(quota, key, ticket_id, ttl)
         if answer.is_admitted or len(await self._database.partitions.all()) == 1:
-            return answer, hold_id
+            return answer, ticket_id
         # If a partition cannot be reached, no share can be moved. Then the first answer counts.
         with suppress(Unavailable):
             # The first pass takes unused shares away; the second gives them to partition 0. A
@@ -214,19 +214,19 @@ class Quotas(Scoped):
                 handled, _ = await self.balance()
                 if not handled:
                     break
-                answer = await self._ask_admission(quota, key, hold_id, ttl)
-        return answer, hold_id
+                answer = await self._ask_admission(quota, key, ticket_id, ttl)
+        return answer, ticket_id
 
     async def _ask_admission(
-        self, quota: str, key: str | None, hold_id: UUID, ttl: timedelta
+        self, quota: str, key: str | None, ticket_id: UUID, ttl: timedelta
     ) -> Admission:
         rows = await self._database.call(
             functions.CHECK_ADMISSION,
-            partition_key=_HELD_IN,
+            partition_key=_TICKETS_IN,
             namespace=self._own(),
             quota=quota,
             key=key,
-            hold_id=hold_id,
+            ticket_id=ticket_id,
             ttl=ttl,
         )
         return _admission(rows[0])
@@ -234,7 +234,7 @@ class Quotas(Scoped):
     async def release_admission(
         self,
         quota: str,
-        hold_id: UUID,
+        ticket_id: UUID,
         *,
         key: str | None = None,
         is_unused: bool = False,
@@ -246,18 +246,18 @@ class Quotas(Scoped):
         check_limit_name("quota", quota)
         await self._database.call(
             functions.RELEASE_ADMISSION,
-            partition_key=_HELD_IN,
+            partition_key=_TICKETS_IN,
             namespace=self._own(),
             quota=quota,
             key=key,
-            hold_id=hold_id,
+            ticket_id=ticket_id,
             is_unused=is_unused,
         )
 
     async def sweep(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Do work at gates and lines that claims have left undone, such as ending expired holds.
+        """Do work at gates and lines that claims have left undone, such as ending expired tickets.
 
         Return how many gates and lines were handled, and the time until more work is due.
         """
@@ -282,16 +282,16 @@ class Quotas(Scoped):
         ttl: timedelta = timedelta(minutes=1),
         max_wait: timedelta = timedelta(0),
     ) -> AsyncIterator[Admission]:
-        """Hold a slot of a quota while the block runs: `async with client.quotas.admitted("api")`.
+        """Have a slot of a quota while the block runs: `async with client.quotas.admitted("api")`.
 
         Waits up to `max_wait` for room, then raises LimitReached. The block must end within `ttl`;
         after that, others can take the slot.
         """
         deadline = monotonic() + max_wait.total_seconds()
         pause = _LEAST_PAUSE_SECONDS
-        hold_id = uuid7()
+        ticket_id = uuid7()
         while True:
-            answer, _ = await self.check_admission(quota, key=key, ttl=ttl, hold_id=hold_id)
+            answer, _ = await self.check_admission(quota, key=key, ttl=ttl, ticket_id=ticket_id)
             if answer.is_admitted:
                 break
             left = deadline - monotonic()
@@ -304,7 +304,7 @@ class Quotas(Scoped):
         try:
             yield answer
         finally:
-            await self.release_admission(quota, hold_id, key=key)
+            await self.release_admission(quota, ticket_id, key=key)
 
     async def _list(self, quota: str | None, after: str | None, limit: int) -> QuotaList:
         rows = await self._database.call(

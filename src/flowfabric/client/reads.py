@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 from uuid import UUID
 
-from flowfabric.client.addresses import Scoped, address, place
+from flowfabric.client.addresses import Scoped, address, location
 from flowfabric.client.events import reads_events
 from flowfabric.client.outcomes import refusal
 from flowfabric.client.partitions import ask_reachable, merge_pages, share_of
@@ -188,7 +188,7 @@ class ExecutionReads(Scoped):
         UUID.
 
         The end needs at least 8 digits and is searched among the newest 10 000 executions. Raises
-        ExecutionNotFound if no execution matches, and InvalidInput with the `candidates` if several
+        ExecutionNotFound if no execution matches, and InvalidInput with the `matches` if several
         match.
         """
         return await self._find_id(ExecutionId, text)
@@ -206,7 +206,7 @@ class ExecutionReads(Scoped):
     async def result(self, id: AnyId) -> bytes | None:
         """Return the result of a completed execution as bytes; None if there is no result."""
         id = await self._execution(id)
-        partition, uuid = place(id)
+        partition, uuid = location(id)
         for ending in await self.read_results(partition, [uuid]):
             if ending.public_state is PublicState.COMPLETED:
                 return ending.result

@@ -13,7 +13,7 @@ from heapq import merge
 from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
-from flowfabric.client.addresses import Scoped, address, lease_address, lease_addresses, place
+from flowfabric.client.addresses import Scoped, address, lease_address, lease_addresses, location
 from flowfabric.client.batching import BUSY, Batcher, Busy, busy_pauses
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.operations import apply_once
@@ -111,7 +111,7 @@ class Signals(Scoped):
         """Send one signal to an execution; concurrent calls share one transaction."""
         signal.check()
         id = await self._execution(id)
-        partition, _ = place(id)
+        partition, _ = location(id)
         # A signal with a key may be busy while another transaction with that key is open.
         group = (partition, signal.key is not None)
         batcher = self._sends.get(group)
@@ -160,7 +160,7 @@ class Signals(Scoped):
 
     async def create_waitpoint(
         self,
-        held: Claimed,
+        claimed: Claimed,
         waitpoint_id: UUID,
         key: str,
         *,
@@ -170,7 +170,7 @@ class Signals(Scoped):
         """Create a waitpoint under a lease and return its token."""
         rows = await self._database.call(
             functions.CREATE_WAITPOINT,
-            **lease_address(held, self._namespace),
+            **lease_address(claimed, self._namespace),
             waitpoint_id=waitpoint_id,
             key=key,
             expires_in=expires_in,
@@ -179,7 +179,7 @@ class Signals(Scoped):
             patience=SETTLE_PATIENCE_SECONDS,
         )
         if rows[0]["outcome"] != "created":
-            raise refusal(rows[0]["outcome"], rows[0]["detail"], id=str(held.id))
+            raise refusal(rows[0]["outcome"], rows[0]["detail"], id=str(claimed.id))
         return str(rows[0]["token"])
 
     async def close_waitpoint(
@@ -300,7 +300,7 @@ class Signals(Scoped):
         """Encode one signal for DELIVER_SIGNAL_JSON, which is sent on the caller's own
         connection."""
         signal.check()
-        partition, uuid = place(id)
+        partition, uuid = location(id)
         item = {
             "execution_id": str(uuid),
             "signal_id": str(signal.id),
@@ -321,24 +321,24 @@ class Signals(Scoped):
             "database": database,
         }
 
-    async def ask(self, held: Claimed, wait: Wait) -> WaitAnswer:
+    async def ask(self, claimed: Claimed, wait: Wait) -> WaitAnswer:
         """Ask for the answer of a wait; concurrent calls share one transaction."""
         wait.check()
-        batcher = self._asks.get(held.partition_key)
+        batcher = self._asks.get(claimed.partition_key)
         if batcher is None:
-            batcher = self._asks[held.partition_key] = Batcher(self._ask, self._ask_alone)
-        return await batcher.put((held, wait))
+            batcher = self._asks[claimed.partition_key] = Batcher(self._ask, self._ask_alone)
+        return await batcher.put((claimed, wait))
 
     async def suspend(
         self,
-        held: Claimed,
+        claimed: Claimed,
         *,
         waits: Sequence[tuple[str, int]] = (),
         targets: Sequence[ExecutionId] = (),
         k: int | None = None,
         until: datetime | None = None,
         reason_code: str = "waiting_for_signal",
-        timeout_behavior: str = "auto_resume",
+        on_timeout: str = "auto_resume",
         resume_delay: timedelta | None = None,
         continuation: str | None = None,
         suspension_id: UUID | None = None,
@@ -350,7 +350,7 @@ class Signals(Scoped):
         """
         rows = await self._database.call(
             functions.SUSPEND_EXECUTION,
-            **lease_address(held, self._namespace),
+            **lease_address(claimed, self._namespace),
             suspension_id=suspension_id or uuid7(),
             wait_names=[name for name, _ in waits],
             wait_occurrences=[occurrence for _, occurrence in waits],
@@ -358,14 +358,14 @@ class Signals(Scoped):
             k=k,
             until_at=until,
             reason_code=reason_code,
-            timeout_behavior=timeout_behavior,
+            on_timeout=on_timeout,
             resume_delay=resume_delay,
             continuation=continuation,
             patience=SETTLE_PATIENCE_SECONDS,
         )
         outcome = rows[0]["outcome"]
         if outcome not in ("suspended", "already_satisfied"):
-            raise refusal(outcome, rows[0]["detail"], id=str(held.id))
+            raise refusal(outcome, rows[0]["detail"], id=str(claimed.id))
         return bool(outcome == "suspended")
 
     async def resume(
@@ -452,10 +452,10 @@ class Signals(Scoped):
         cursors |= {partition: after for partition, _, after in pages}
         return Found(found, missing), _join_feed(cursors)
 
-    async def observe(self, held: Claimed) -> Records:
+    async def observe(self, claimed: Claimed) -> Records:
         """Return the signals that ended the latest suspension of an execution."""
         rows = await self._database.call(
-            functions.OBSERVE_SIGNALS, **lease_address(held, self._namespace)
+            functions.OBSERVE_SIGNALS, **lease_address(claimed, self._namespace)
         )
         return [_observed(row, row["signal_id"]) for row in rows]
 
@@ -493,7 +493,7 @@ class Signals(Scoped):
                 suspended_at=row["suspended_at"],
                 reason_code=row["reason_code"],
                 timeout_at=row["timeout_at"],
-                timeout_behavior=row["timeout_behavior"],
+                on_timeout=row["on_timeout"],
                 conditions=json.loads(row["conditions"]),
                 continuation=row["continuation"],
             )
@@ -536,7 +536,7 @@ class Signals(Scoped):
             source_identities=[signal.source_identity for _, signal in batch],
             categories=None,
             correlation_ids=None,
-            join=False,
+            is_transactional=False,
             wait=wait,
             tokens=tokens if any(token is not None for token in tokens) else None,
             schema_ids=[signal.schema_id for _, signal in batch],
@@ -605,11 +605,11 @@ class Signals(Scoped):
         versions = [one.code_version for _, one in batch]
         rows = await self._database.call(
             functions.ASK_WAITS,
-            **lease_addresses([held for held, _ in batch], self._namespace),
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
             names=[one.name for _, one in batch],
             occurrences=[one.occurrence for _, one in batch],
             positions=[one.position for _, one in batch],
-            sequentials=[one.is_sequential for _, one in batch],
+            are_sequential=[one.is_sequential for _, one in batch],
             conditions=[json.dumps(one.condition) for _, one in batch],
             timeouts=[one.timeout for _, one in batch],
             takes=[one.take for _, one in batch],

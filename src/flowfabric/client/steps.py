@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
-from flowfabric.client.addresses import Scoped, lease_addresses, place
+from flowfabric.client.addresses import Scoped, lease_addresses, location
 from flowfabric.client.batching import BUSY, Batcher, Busy
 from flowfabric.client.executions import SETTLE_PATIENCE_SECONDS
 from flowfabric.client.lanes import Lanes
@@ -73,44 +73,44 @@ class Steps(Scoped):
         for journals in tuple(self._journals.values()):
             await journals.close()
 
-    async def record(self, held: Claimed, step: Step) -> StepRecord:
+    async def record(self, claimed: Claimed, step: Step) -> StepRecord:
         """Record one step, and return its record. Concurrent calls share one transaction.
 
         If the step was recorded before, return the earlier record.
         """
         step.check()
-        batcher = self._records.get(held.partition_key)
+        batcher = self._records.get(claimed.partition_key)
         if batcher is None:
-            batcher = self._records[held.partition_key] = Batcher(self._flush, self._alone)
-        return await batcher.put((held, step))
+            batcher = self._records[claimed.partition_key] = Batcher(self._flush, self._alone)
+        return await batcher.put((claimed, step))
 
     def step_arguments(
-        self, held: Claimed, step: Step | None, database: str | None
+        self, claimed: Claimed, step: Step | None, database: str | None
     ) -> JsonStepArguments:
         """Encode one step for RECORD_STEP_JSON, to be sent on the caller's own connection.
 
         Without a step, RECORD_STEP_JSON only returns the name of the database.
         """
         return {
-            "partition_key": held.partition_key,
+            "partition_key": claimed.partition_key,
             "namespace": self._namespace,
-            "step": None if step is None else _step_json(held, step),
+            "step": None if step is None else _step_json(claimed, step),
             "database": database,
         }
 
-    async def journal(self, held: Claimed) -> Records:
+    async def journal(self, claimed: Claimed) -> Records:
         """Return the steps that earlier runs recorded. Concurrent calls share one query."""
-        batcher = self._journals.get(held.partition_key)
+        batcher = self._journals.get(claimed.partition_key)
         if batcher is None:
-            batcher = self._journals[held.partition_key] = Batcher(
+            batcher = self._journals[claimed.partition_key] = Batcher(
                 self._read_journals, self._journal_alone, max_batch=MAX_JOURNALS
             )
-        return await batcher.put(held)
+        return await batcher.put(claimed)
 
     async def list(self, id: AnyId) -> Records:
         """Return the journal of an execution, in the order in which its steps started."""
         id = await self._execution(id)
-        partition, execution_id = place(id)
+        partition, execution_id = location(id)
         rows = await self._database.call(
             functions.LIST_STEPS,
             partition_key=partition,
@@ -120,7 +120,7 @@ class Steps(Scoped):
         return [_record(row) for row in rows]
 
     async def _read_journals(self, batch: Holders) -> Journals:
-        found: dict[UUID, Records] = {held.execution_id: [] for held in batch}
+        found: dict[UUID, Records] = {claimed.execution_id: [] for claimed in batch}
         rows = await self._database.call(
             functions.LIST_STEPS,
             partition_key=batch[0].partition_key,
@@ -130,20 +130,20 @@ class Steps(Scoped):
         )
         for row in rows:
             found[row["execution_id"]].append(_record(row))
-        return [found[held.execution_id] for held in batch]
+        return [found[claimed.execution_id] for claimed in batch]
 
-    async def _journal_alone(self, held: Claimed) -> Records:
+    async def _journal_alone(self, claimed: Claimed) -> Records:
         # Needed only for the interface: a read is never busy.
-        return await self.list(held.id)
+        return await self.list(claimed.id)
 
     async def _flush(self, batch: Items, wait: bool = False, *, is_again: bool = False) -> Answers:
         rows = await self._database.call(
             functions.RECORD_STEPS,
-            **lease_addresses([held for held, _ in batch], self._namespace),
+            **lease_addresses([claimed for claimed, _ in batch], self._namespace),
             names=[step.name for _, step in batch],
             occurrences=[step.occurrence for _, step in batch],
             positions=[step.position for _, step in batch],
-            sequentials=[step.is_sequential for _, step in batch],
+            are_sequential=[step.is_sequential for _, step in batch],
             kinds=[step.kind.value for _, step in batch],
             values=[step.value for _, step in batch],
             encodings=[step.encoding for _, step in batch],
@@ -157,7 +157,7 @@ class Steps(Scoped):
         found: Answers = [BUSY] * len(batch)
         unknown: dict[Route, list[int]] = {}
         for row in rows:
-            held, step = batch[row["item"] - 1]
+            claimed, step = batch[row["item"] - 1]
             outcome = row["outcome"]
             if outcome == "unknown_route" and not is_again:
                 unknown.setdefault(_route(json.loads(row["detail"])), []).append(row["item"] - 1)
@@ -176,13 +176,13 @@ class Steps(Scoped):
                     attempt=attempt_number(row["attempt_index"]),
                 )
             elif outcome != "busy":
-                found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(held.id))
+                found[row["item"] - 1] = refusal(outcome, row["detail"], id=str(claimed.id))
         if unknown:
             await self._register(unknown)
-            places = sorted(place for several in unknown.values() for place in several)
-            again = await self._flush([batch[place] for place in places], wait, is_again=True)
-            for place, answer in zip(places, again, strict=True):
-                found[place] = answer
+            indexes = sorted(index for several in unknown.values() for index in several)
+            again = await self._flush([batch[index] for index in indexes], wait, is_again=True)
+            for index, answer in zip(indexes, again, strict=True):
+                found[index] = answer
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
@@ -222,14 +222,14 @@ def _route(facts: Mapping[str, Any]) -> Route:
     )
 
 
-def _step_json(held: Claimed, step: Step) -> str:
+def _step_json(claimed: Claimed, step: Step) -> str:
     step.check()
     return json.dumps(
         {
-            "execution_id": str(held.execution_id),
-            "lease_id": str(held.lease_id),
-            "epoch": held.epoch,
-            "attempt_id": str(held.attempt_id),
+            "execution_id": str(claimed.execution_id),
+            "lease_id": str(claimed.lease_id),
+            "epoch": claimed.epoch,
+            "attempt_id": str(claimed.attempt_id),
             "name": step.name,
             "occurrence": step.occurrence,
             "position": step.position,
@@ -242,12 +242,12 @@ def _step_json(held: Claimed, step: Step) -> str:
     )
 
 
-def read_json_answer(held: Claimed, step: Step, text: str) -> Answer | Exception:
+def read_json_answer(claimed: Claimed, step: Step, text: str) -> Answer | Exception:
     """Decode an answer of RECORD_STEP_JSON: a record, or the error of a refusal."""
     answer = json.loads(text)
     outcome = answer["outcome"]
     if outcome not in ("recorded", "exists"):
-        return refusal(outcome, json.dumps(answer["detail"] or {}), id=str(held.id))
+        return refusal(outcome, json.dumps(answer["detail"] or {}), id=str(claimed.id))
     is_new = outcome == "recorded"
     stored = answer["value_base64"]
     record = StepRecord(

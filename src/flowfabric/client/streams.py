@@ -127,27 +127,27 @@ class Streams(Scoped):
         for tail in self._all_tails():
             tail.fail(Unavailable("The client is closed."))
 
-    def is_sending(self, held: Claimed) -> bool:
+    def is_sending(self, claimed: Claimed) -> bool:
         """Return whether a lease may have frames that are not stored yet."""
-        return self.sender.is_sending(held)
+        return self.sender.is_sending(claimed)
 
-    async def append(self, held: Claimed, chunk: Chunk, *, base: int = 0) -> None:
+    async def append(self, claimed: Claimed, chunk: Chunk, *, base: int = 0) -> None:
         """Store frames of a lease now. Frames that are stored already are skipped."""
         for frame in chunk.frames:
             frame.check()
-        queue = FrameQueue(self.sender, held, base)
+        queue = FrameQueue(self.sender, claimed, base)
         for pause in (0.01, 0.05, 0.2, 0.5, None):
-            (error,) = await self._store(held.partition_key, [(queue, chunk)])
+            (error,) = await self._store(claimed.partition_key, [(queue, chunk)])
             if error is None:
-                await self._hint(pack_hint(held.partition_key, [held.execution_id]))
+                await self._hint(pack_hint(claimed.partition_key, [claimed.execution_id]))
                 return
             if not isinstance(error, RetryExhausted) or pause is None:
                 raise error
             await asyncio.sleep(pause)
 
-    async def flush(self, held: Claimed) -> None:
+    async def flush(self, claimed: Claimed) -> None:
         """Wait until all frames that were sent under a lease are stored."""
-        await self.sender.flush(held)
+        await self.sender.flush(claimed)
 
     async def summary(self, id: AnyId) -> Summary | None:
         """Return the summary of an execution; None if no summary frame was sent."""
@@ -248,7 +248,7 @@ class Streams(Scoped):
         firsts = [chunk.frames[0] for _, chunk in batch]
         rows = await self._database.call(
             functions.APPEND_FRAMES,
-            **lease_addresses([queue.held for queue, _ in batch], self._namespace),
+            **lease_addresses([queue.claimed for queue, _ in batch], self._namespace),
             bases=[queue.base for queue, _ in batch],
             positions=[first.position for first in firsts],
             modes=[first.mode.value for first in firsts],
@@ -268,8 +268,10 @@ class Streams(Scoped):
         answers: list[Answer] = [None] * len(batch)
         for row in rows:
             if row["outcome"] != "appended":
-                held = batch[row["item"] - 1][0].held
-                answers[row["item"] - 1] = refusal(row["outcome"], row["detail"], id=str(held.id))
+                claimed = batch[row["item"] - 1][0].claimed
+                answers[row["item"] - 1] = refusal(
+                    row["outcome"], row["detail"], id=str(claimed.id)
+                )
         for (_, chunk), answer in zip(batch, answers, strict=True):
             if answer is None:
                 mode = chunk.frames[0].mode.value

@@ -49,7 +49,7 @@ _MOVES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """The database that submissions go to, and the ids of their routes in it.
 
     `database` is None for the database of our own connection.
@@ -183,7 +183,7 @@ class FlowArguments(TypedDict):
     database: str | None
 
 
-def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
+def arguments(destination: Destination, batch: Sequence[Submission]) -> SubmitArguments:
     """Encode submissions of one partition and one namespace as arrays."""
     first = batch[0]
     routes = [item.route for item in batch]
@@ -193,7 +193,7 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
         partition_key=first.id.partition_key,
         namespace=first.route.namespace,
         execution_ids=[item.id.uuid for item in batch],
-        route_ids=[place.routes.get(route, NO_ROUTE) for route in routes],
+        route_ids=[destination.routes.get(route, NO_ROUTE) for route in routes],
         payloads=[item.payload for item in batch],
         payload_encodings=_column([item.payload_encoding for item in batch]),
         priorities=_column([item.priority for item in batch], 0),
@@ -203,31 +203,33 @@ def arguments(place: Place, batch: Sequence[Submission]) -> SubmitArguments:
     )
 
 
-def alike_arguments(place: Place, batch: Alike) -> SubmitArguments:
+def alike_arguments(destination: Destination, batch: Alike) -> SubmitArguments:
     """Encode submissions that are alike: ids and payloads as arrays, all other fields once."""
-    shared = arguments(place, [batch.shared])
+    shared = arguments(destination, [batch.shared])
     return {**shared, "execution_ids": batch.uuids, "payloads": batch.payloads}
 
 
-def json_arguments(place: Place, batch: Sequence[Submission]) -> JsonArguments:
+def json_arguments(destination: Destination, batch: Sequence[Submission]) -> JsonArguments:
     """Encode submissions of one partition and one namespace as JSON, which every driver can
     send."""
     return JsonArguments(
         partition_key=batch[0].id.partition_key,
         namespace=batch[0].route.namespace,
-        items=_json([_item(submission, place) for submission in batch]),
-        database=place.database,
+        items=_json([_item(submission, destination) for submission in batch]),
+        database=destination.database,
     )
 
 
-def flow_arguments(place: Place, graphs: Sequence[Graph]) -> FlowArguments:
+def flow_arguments(destination: Destination, graphs: Sequence[Graph]) -> FlowArguments:
     """Encode one graph. Its nodes are sorted: upstream before downstream."""
     (graph,) = graphs
     graph = graph.in_order()
     flow: dict[str, Any] = {
         "flow_id": str(graph.id.uuid),
         "flow_kind": graph.kind,
-        "nodes": [{"name": node.name, **_item(node.submission, place)} for node in graph.nodes],
+        "nodes": [
+            {"name": node.name, **_item(node.submission, destination)} for node in graph.nodes
+        ],
         "edges": [_edge(edge) for edge in graph.edges],
         "groups": [_group(group) for group in graph.groups],
     }
@@ -241,14 +243,14 @@ def flow_arguments(place: Place, graphs: Sequence[Graph]) -> FlowArguments:
         partition_key=graph.id.partition_key,
         namespace=graph.namespace,
         flow=_json(flow),
-        database=place.database,
+        database=destination.database,
     )
 
 
-def _item(submission: Submission, place: Place) -> dict[str, Any]:
+def _item(submission: Submission, destination: Destination) -> dict[str, Any]:
     item = {
         "execution_id": str(submission.id.uuid),
-        "route_id": place.routes.get(submission.route, NO_ROUTE),
+        "route_id": destination.routes.get(submission.route, NO_ROUTE),
         "payload_base64": b64encode(submission.payload).decode(),
         "priority": submission.priority,
     }
@@ -269,8 +271,8 @@ def _edge(edge: Edge) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    policy = group.policy.to_json()
-    return {"node": group.node, "group": group.group, "policy": policy.pop("kind"), **policy}
+    rules = group.policy.to_json()
+    return {"node": group.node, "group": group.group, "policy": rules.pop("kind"), **rules}
 
 
 def _json(value: Any) -> str:
@@ -355,8 +357,8 @@ def _error(outcome: str, detail: dict[str, Any]) -> FlowFabricError:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """An action of a plan: look up the place of submissions again, because the client's cache is
-    wrong.
+    """An action of a plan: look up the destination of submissions again, because the client's
+    cache is wrong.
 
     With `has_moved`, the keys of the submissions now belong to other partitions. Otherwise the
     database lacks a route or a gate that the client has cached.
@@ -392,7 +394,7 @@ class Form(Generic[Item, T]):
     """An engine function that stores submissions or a flow, with its encoder and decoder."""
 
     function: Function
-    write: Callable[[Place, Sequence[Item]], Mapping[str, Any]]
+    write: Callable[[Destination, Sequence[Item]], Mapping[str, Any]]
     read: Callable[[Any, Sequence[Item]], list[T | Exception | Busy]]
     submissions: Callable[[Item], Sequence[Submission]]
 
@@ -410,7 +412,7 @@ FLOW = Form(
 
 
 def submit_plan(
-    form: Form[Item, T], batch: Sequence[Item], place: Place, *, waits: bool = True
+    form: Form[Item, T], batch: Sequence[Item], destination: Destination, *, waits: bool = True
 ) -> Plan[list[T | Exception | Busy]]:
     """Plan to store items of one partition and one namespace; return one answer for each.
 
@@ -423,13 +425,13 @@ def submit_plan(
     has_looked = False
     while True:
         asked = [batch[index] for index in left]
-        reply = yield Ask(form.function, form.write(place, asked))
+        reply = yield Ask(form.function, form.write(destination, asked))
         for index, answer in zip(left, form.read(reply, asked), strict=True):
             found[index] = answer
         unknown = [index for index in left if isinstance(found[index], UnknownRoute | UnknownGate)]
         if unknown and not has_looked:
             has_looked = True
-            place = yield Find([one for item in batch for one in form.submissions(item)])
+            destination = yield Find([one for item in batch for one in form.submissions(item)])
             left = unknown + [index for index in left if found[index] is BUSY]
             continue
         left = [index for index in left if found[index] is BUSY]
@@ -437,13 +439,13 @@ def submit_plan(
             return found
         if (pause := next(pauses, None)) is None:
             for index in left:
-                found[index] = _held(form.submissions(batch[index])[0])
+                found[index] = _locked_error(form.submissions(batch[index])[0])
             return found
         yield Pause(pause)
 
 
 def submit_each_plan(
-    form: Submit, submissions: Sequence[Submission], place: Place
+    form: Submit, submissions: Sequence[Submission], destination: Destination
 ) -> Plan[list[Submitted | Exception]]:
     """Plan to store any submissions, 500 per call; return one answer or error for each.
 
@@ -451,20 +453,20 @@ def submit_each_plan(
     whose keys now belong to other partitions are moved there and sent again.
     """
     found: dict[int, Submitted | Exception] = {}
-    yield from _submit_some(form, submissions, place, range(len(submissions)), found)
+    yield from _submit_some(form, submissions, destination, range(len(submissions)), found)
     for _ in range(_MOVES):
         moved = [index for index, answer in found.items() if has_moved(answer)]
         if not moved:
             break
-        place = yield Find([submissions[index] for index in moved], has_moved=True)
-        yield from _submit_some(form, submissions, place, moved, found)
+        destination = yield Find([submissions[index] for index in moved], has_moved=True)
+        yield from _submit_some(form, submissions, destination, moved, found)
     return [found[index] for index in range(len(submissions))]
 
 
 def _submit_some(
     form: Submit,
     submissions: Sequence[Submission],
-    place: Place,
+    destination: Destination,
     some: Iterable[int],
     found: dict[int, Submitted | Exception],
 ) -> Plan[None]:
@@ -476,7 +478,7 @@ def _submit_some(
         try:
             if partition in unreached:
                 raise unreached[partition]
-            answers = yield from submit_plan(form, batch, place)
+            answers = yield from submit_plan(form, batch, destination)
         except Unavailable as error:
             unreached[partition] = error
             answers = [error] * len(batch)
@@ -486,13 +488,13 @@ def _submit_some(
 
 
 def submit_all_plan(
-    form: Submit, submissions: Sequence[Submission], place: Place
+    form: Submit, submissions: Sequence[Submission], destination: Destination
 ) -> Plan[list[Submitted]]:
     """Plan to store any submissions, 500 per call.
 
     The first error is raised after all other items are stored.
     """
-    answers = yield from submit_each_plan(form, submissions, place)
+    answers = yield from submit_each_plan(form, submissions, destination)
     return stored(answers)
 
 
@@ -504,7 +506,7 @@ def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
     return [answer for answer in answers if isinstance(answer, Submitted)]
 
 
-def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
+def submit_alike_plan(batch: Alike, destination: Destination) -> Plan[None]:
     """Plan to store submissions that are alike, 500 per call.
 
     If the engine refuses an item, the other items of the same call are stored. Then the error is
@@ -512,16 +514,16 @@ def submit_alike_plan(batch: Alike, place: Place) -> Plan[None]:
     """
     for start in range(0, len(batch), MAX_BATCH):
         chunk = batch[start : start + MAX_BATCH]
-        rows = yield Ask(functions.SUBMIT_EXECUTIONS, alike_arguments(place, chunk))
+        rows = yield Ask(functions.SUBMIT_EXECUTIONS, alike_arguments(destination, chunk))
         if rows:
             # At least one item was not created. Send all items in the general form; items that were
             # created already get the same answer again.
-            yield from submit_all_plan(ARRAYS, list(chunk), place)
+            yield from submit_all_plan(ARRAYS, list(chunk), destination)
 
 
-def flow_plan(graph: Graph, place: Place) -> Plan[FlowSubmitted]:
+def flow_plan(graph: Graph, destination: Destination) -> Plan[FlowSubmitted]:
     """Plan to store a whole flow, or nothing."""
-    (answer,) = yield from submit_plan(FLOW, [graph], place)
+    (answer,) = yield from submit_plan(FLOW, [graph], destination)
     if isinstance(answer, FlowSubmitted):
         return answer
     assert isinstance(answer, Exception)
@@ -551,7 +553,7 @@ def _chunks(submissions: Sequence[Submission], some: Iterable[int]) -> Iterator[
             yield group[start : start + MAX_BATCH]
 
 
-def _held(submission: Submission) -> RetryExhausted:
+def _locked_error(submission: Submission) -> RetryExhausted:
     if submission.with_parent and submission.key is None:
         return RetryExhausted(
             f"The parent {submission.parent_id} is locked by another transaction; try again later.",
@@ -566,7 +568,7 @@ def _held(submission: Submission) -> RetryExhausted:
 async def carry_out(
     plan: Plan[T],
     ask: Callable[[Ask], Awaitable[Any]],
-    find: Callable[[Find], Awaitable[Place]],
+    find: Callable[[Find], Awaitable[Destination]],
 ) -> T:
     """Perform the actions of a plan on an event loop."""
     answer: Any = None
@@ -590,7 +592,9 @@ async def carry_out(
         return found
 
 
-def carry_out_sync(plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Place]) -> T:
+def carry_out_sync(
+    plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Destination]
+) -> T:
     """Perform the actions of a plan in the calling thread, and block it meanwhile."""
     answer: Any = None
     error: Unavailable | None = None

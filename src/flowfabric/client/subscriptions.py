@@ -23,12 +23,12 @@ from flowfabric.core.partition import Found
 from flowfabric.core.states import EventKind
 from flowfabric.core.subscription import (
     DEFAULT_KEEP,
-    MAX_HOLD,
-    MIN_HOLD,
-    Hold,
+    MAX_LEASE,
+    MIN_LEASE,
+    EventFilter,
     OnExpiry,
     SubscriptionInfo,
-    Wishes,
+    SubscriptionLease,
     check_on_expiry,
     check_subscription_name,
 )
@@ -46,7 +46,7 @@ _info = reader(
 )
 
 
-_hold = reader(Hold, functions.HOLD_SUBSCRIPTION)
+_lease = reader(SubscriptionLease, functions.LEASE_SUBSCRIPTION)
 
 
 Lagging = TypeVar("Lagging", SubscriptionInfo, WebhookInfo)
@@ -154,35 +154,35 @@ class Subscriptions(Scoped):
         self._is_closed = True
         await self.listener.close()
 
-    async def hold(
+    async def lease(
         self,
         name: str,
         holder_id: UUID,
         *,
-        held_by: str,
+        holder_name: str,
         ttl: timedelta,
-        wishes: Wishes,
+        filter: EventFilter,
         on_expiry: OnExpiry = OnExpiry.STOP,
         keep: timedelta = DEFAULT_KEEP,
         cursor: str | None = None,
-    ) -> Hold:
-        """Take or renew the hold on a subscription."""
+    ) -> SubscriptionLease:
+        """Take or renew the lease on a subscription."""
         rows = await self._database.call(
-            functions.HOLD_SUBSCRIPTION,
+            functions.LEASE_SUBSCRIPTION,
             namespace=self._own(),
             name=name,
             holder_id=holder_id,
-            held_by=held_by,
+            holder_name=holder_name,
             ttl=ttl,
-            kinds=wishes.kinds,
-            tasks=wishes.tasks,
-            lanes=wishes.lanes,
-            instance_tags=wishes.instance_tags,
+            kinds=filter.kinds,
+            tasks=filter.tasks,
+            lanes=filter.lanes,
+            instance_tags=filter.instance_tags,
             on_expiry=on_expiry,
             keep=keep,
             cursor=cursor,
         )
-        return _hold(rows[0])
+        return _lease(rows[0])
 
     async def ack(
         self,
@@ -195,8 +195,8 @@ class Subscriptions(Scoped):
         cursor: str | None = None,
         count: int = 0,
     ) -> bool:
-        """Store the position of the consumer that holds a subscription, or only renew its hold.
-        Return False if the consumer has lost the hold.
+        """Store the position of the consumer that has the lease, or only renew the lease.
+        Return False if the consumer has lost the lease.
         """
         rows = await self._database.call(
             functions.ACK_SUBSCRIPTION,
@@ -212,7 +212,7 @@ class Subscriptions(Scoped):
         return bool(rows[0]["outcome"] == "acked")
 
     async def release(self, name: str, holder_id: UUID, epoch: int) -> None:
-        """Give up a hold. A repeat changes nothing."""
+        """Give up a lease. A repeat changes nothing."""
         await self._database.call(
             functions.RELEASE_SUBSCRIPTION,
             namespace=self._own(),
@@ -241,7 +241,7 @@ def subscription(
     since: datetime | None = None,
     on_expiry: OnExpiry | str = OnExpiry.STOP,
     keep: timedelta = DEFAULT_KEEP,
-    hold_for: timedelta = timedelta(seconds=30),
+    lease_ttl: timedelta = timedelta(seconds=30),
     page_size: int = 500,
     follow: bool = True,
     call: Callable[..., Any] | None = None,
@@ -249,12 +249,12 @@ def subscription(
     """Return the events of a subscription. `connect` returns the `Subscriptions` of a client."""
     check_subscription_name(name)
     chosen = wanted_kinds(kinds, feed)
-    if not isinstance(hold_for, timedelta) or not MIN_HOLD <= hold_for <= MAX_HOLD:
-        raise InvalidInput(field="hold_for", problem="must be from 1 second to 1 hour")
+    if not isinstance(lease_ttl, timedelta) or not MIN_LEASE <= lease_ttl <= MAX_LEASE:
+        raise InvalidInput(field="lease_ttl", problem="must be from 1 second to 1 hour")
     return Subscription(
         connect,
         name,
-        Wishes(
+        EventFilter(
             None if chosen is None else list(chosen),
             wanted_texts("tasks", tasks),
             wanted_texts("lanes", lanes),
@@ -264,7 +264,7 @@ def subscription(
         since=since,
         on_expiry=check_on_expiry(on_expiry),
         keep=keep,
-        hold_for=hold_for,
+        lease_ttl=lease_ttl,
         page_size=check_page_size(page_size),
         follow=follow,
         call=call,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from flowfabric.client.lanes import Lanes
 from flowfabric.client.partitions import ask_any
-from flowfabric.client.submissions import Place
+from flowfabric.client.submissions import Destination
 from flowfabric.core.errors import NotOverHttp
 from flowfabric.core.execution import DEFAULT_NAMESPACE, Submission
 from flowfabric.db import functions
@@ -18,15 +18,17 @@ from flowfabric.db.session import Database
 
 
 class Transactional:
-    """Find the place (database and routes) for submissions on a caller's connection."""
+    """Find the destination (database and routes) for submissions on a caller's connection."""
 
     def __init__(self, database: Database, lanes: Lanes) -> None:
         self._database = database
         self._lanes = lanes
         self._identity: str | None = None
 
-    async def place(self, submissions: Sequence[Submission], *, anew: bool = False) -> Place:
-        """Register the routes and gates of submissions, and return the place.
+    async def find_destination(
+        self, submissions: Sequence[Submission], *, anew: bool = False
+    ) -> Destination:
+        """Register the routes and gates of submissions, and return the destination.
 
         Routes are registered on our connection: a rollback of the caller's transaction does not
         remove them. With `anew`, all cached routes are forgotten first.
@@ -37,18 +39,20 @@ class Transactional:
         for submission in submissions:
             submission.check()
         await self._lanes.prepare(submissions)
-        return Place(self._lanes.known, await self.identity())
+        return Destination(self._lanes.known, await self.identity())
 
-    async def own_place(self, submissions: Sequence[Submission], *, anew: bool = False) -> Place:
-        """Return the place for submissions on our own connection. On this connection, the engine
-        need not check the name of the database.
+    async def find_own_destination(
+        self, submissions: Sequence[Submission], *, anew: bool = False
+    ) -> Destination:
+        """Return the destination for submissions on our own connection. On this connection, the
+        engine need not check the name of the database.
         """
         if anew:
             self._lanes.forget()
         for submission in submissions:
             submission.check()
         await self._lanes.prepare(submissions)
-        return Place(self._lanes.known)
+        return Destination(self._lanes.known)
 
     async def identity(self) -> str:
         """Return the unique name of our database."""

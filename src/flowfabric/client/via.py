@@ -22,8 +22,8 @@ from flowfabric.client.signals import read_json_delivery
 from flowfabric.client.submissions import (
     JSON,
     Ask,
+    Destination,
     Find,
-    Place,
     Plan,
     carry_out,
     carry_out_sync,
@@ -60,12 +60,12 @@ async def submit_via(
 ) -> list[Submitted]:
     """Submit on an async connection of the caller."""
     connection = _async_connection(via, f"use {instead}(..., via=...)")
-    place = await client.transactional.place(submissions)
-    return await _carry_out(submit_all_plan(JSON, submissions, place), connection, client)
+    destination = await client.transactional.find_destination(submissions)
+    return await _carry_out(submit_all_plan(JSON, submissions, destination), connection, client)
 
 
 def submit_via_sync(
-    find: Callable[[Find | None], Place],
+    find: Callable[[Find | None], Destination],
     via: Any,
     submissions: Sequence[Submission],
     *,
@@ -85,12 +85,14 @@ async def submit_flow_via(client: FlowFabric, via: Any, graph: Graph) -> FlowSub
     """Store a flow on an async connection of the caller."""
     connection = _async_connection(via, "use `with app.flow(..., via=...)`, without async,")
     graph.check()
-    place = await client.transactional.place([node.submission for node in graph.nodes])
-    return await _carry_out(flow_plan(graph, place), connection, client)
+    destination = await client.transactional.find_destination(
+        [node.submission for node in graph.nodes]
+    )
+    return await _carry_out(flow_plan(graph, destination), connection, client)
 
 
 def submit_flow_via_sync(
-    find: Callable[[Find | None], Place], via: Any, graph: Graph
+    find: Callable[[Find | None], Destination], via: Any, graph: Graph
 ) -> FlowSubmitted:
     """Store a flow on a synchronous connection of the caller, in the caller's thread."""
     connection = _sync_connection(via, "use `async with app.flow(..., via=...)`")
@@ -163,7 +165,7 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
         with converting_errors(operation):
             return await connection.call(operation, one.function.bind(one.arguments))
 
-    async def find(asked: Find) -> Place:
+    async def find(asked: Find) -> Destination:
         return await find_again(client, asked)
 
     try:
@@ -172,19 +174,19 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
         raise _unknown(error) from error
 
 
-async def find_again(client: FlowFabric, asked: Find) -> Place:
+async def find_again(client: FlowFabric, asked: Find) -> Destination:
     """Look up the routes of submissions again, because the client's cache was wrong.
 
     Either their partitions have changed (`has_moved`), or the database no longer has a route or a
     gate that the client has cached.
     """
     if asked.has_moved:
-        await client.executions.place_again(asked.submissions)
-    return await client.transactional.place(asked.submissions, anew=not asked.has_moved)
+        await client.executions.reassign_partitions(asked.submissions)
+    return await client.transactional.find_destination(asked.submissions, anew=not asked.has_moved)
 
 
 def _carry_out_sync(
-    plan: Plan[T], connection: SyncConnection, find: Callable[[Find | None], Place]
+    plan: Plan[T], connection: SyncConnection, find: Callable[[Find | None], Destination]
 ) -> T:
     def call(one: Ask) -> str:
         operation = _OPERATIONS[one.function]

@@ -30,9 +30,9 @@ _info = reader(
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookHold:
-    """The answer to a worker that wants to hold a webhook: `held` or `busy`. With `held`, it also
-    says what to post, and where.
+class WebhookLease:
+    """The answer to a worker that wants to lease a webhook: `leased` or `busy`. With `leased`, it
+    also says what to post, and where.
     """
 
     outcome: str
@@ -45,7 +45,7 @@ class WebhookHold:
     failure_count: int
 
 
-_hold = reader(WebhookHold, functions.HOLD_WEBHOOK)
+_lease = reader(WebhookLease, functions.LEASE_WEBHOOK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Webhooks(Scoped):
             name=name,
             webhook_id=uuid7(),
             url=url,
-            host=target.place,
+            host=target.host_and_port,
             cursor=await self.events.open(since),
             kinds=None if chosen is None else list(chosen),
             tasks=wanted_texts("tasks", tasks),
@@ -144,19 +144,19 @@ class Webhooks(Scoped):
         rows = await self._database.call(functions.DUE_WEBHOOKS, namespace=self._own())
         return [(row["name"], row["host"]) for row in rows]
 
-    async def hold(
-        self, name: str, holder_id: UUID, *, held_by: str, ttl: timedelta
-    ) -> WebhookHold:
-        """Take or renew the hold on a webhook."""
+    async def lease(
+        self, name: str, holder_id: UUID, *, holder_name: str, ttl: timedelta
+    ) -> WebhookLease:
+        """Take or renew the lease on a webhook."""
         rows = await self._database.call(
-            functions.HOLD_WEBHOOK,
+            functions.LEASE_WEBHOOK,
             namespace=self._own(),
             name=name,
             holder_id=holder_id,
-            held_by=held_by,
+            holder_name=holder_name,
             ttl=ttl,
         )
-        return _hold(rows[0])
+        return _lease(rows[0])
 
     async def sign(
         self,
@@ -167,7 +167,7 @@ class Webhooks(Scoped):
         holder_id: UUID | None = None,
         epoch: int | None = None,
     ) -> Sequence[Signed] | None:
-        """Sign bodies in the database; return None if the hold was lost."""
+        """Sign bodies in the database; return None if the lease was lost."""
         rows = await self._database.call(
             functions.SIGN_WEBHOOK,
             namespace=self._own(),
@@ -184,7 +184,7 @@ class Webhooks(Scoped):
     async def fail(
         self, name: str, holder_id: UUID, epoch: int, *, ack_no: int, answer: str
     ) -> str:
-        """Record that a post failed; return `failed`, `disabled` or `hold_lost`."""
+        """Record that a post failed; return `failed`, `disabled` or `subscription_lost`."""
         rows = await self._database.call(
             functions.FAIL_WEBHOOK,
             # If the webhook is disabled, an event is written. It may be in any partition.
@@ -199,13 +199,13 @@ class Webhooks(Scoped):
         return str(rows[0]["outcome"])
 
     async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
-        """Store the position of the worker that holds a webhook, or only renew its hold. Return
-        False if the worker has lost the hold.
+        """Store the position of the worker that has the lease, or only renew the lease. Return
+        False if the worker has lost the lease.
         """
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
 
     async def release(self, name: str, holder_id: UUID, epoch: int) -> None:
-        """Give up a hold. A repeat changes nothing."""
+        """Give up a lease. A repeat changes nothing."""
         await self._subscriptions.release(name, holder_id, epoch)
 
     def _own(self) -> str:

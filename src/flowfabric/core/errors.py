@@ -46,7 +46,7 @@ FlowFabricError
 │   ├── AlreadyAnswered · SchemaRequired · NoSigningKey
 │   ├── LaneClosed
 │   ├── LimitReached · BudgetExceeded
-│   ├── SubscriptionLost · SubscriptionHeld · TooManySubscriptions · IsWebhook
+│   ├── SubscriptionLost · SubscriptionBusy · TooManySubscriptions · IsWebhook
 │   └── ReadOnlyServer
 ├── Forbidden                this login may not do this, or not in this namespace
 │   └── MissingRole
@@ -120,10 +120,10 @@ class FlowFabricError(Exception):
     def from_engine(cls, name_or_code: str, facts: dict[str, Any]) -> FlowFabricError:
         """Return the error for an outcome or an SQLSTATE that the engine returned."""
         facts = with_attempt_numbers(facts)
-        leaf = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
-        if leaf is None:
+        kind = cls._by_code.get(name_or_code) or cls._by_name.get(name_or_code)
+        if kind is None:
             return FlowFabricError(f"The engine answered {name_or_code}: {facts}", **facts)
-        return leaf.explained(facts)
+        return kind.explained(facts)
 
     @classmethod
     def explained(cls, facts: dict[str, Any]) -> Self:
@@ -518,8 +518,8 @@ class SignalLimitExceeded(Refused, name="signal_limit_exceeded"):
 
 
 class StreamFull(Refused, name="stream_full"):
-    """The stream of the execution holds as many bytes as its policy allows. Send less, or allow
-    more with `stream_policy=StreamPolicy(max_bytes=...)`."""
+    """The stream of the execution has as many bytes as its stream policy allows. Send less, or
+    allow more with `stream_policy=StreamPolicy(max_bytes=...)`."""
 
 
 class StreamStalled(Refused):
@@ -562,11 +562,11 @@ class BudgetExceeded(Refused, code="WF221", name="hard_breach"):
         )
 
 
-class SubscriptionLost(Refused, name="hold_lost"):
+class SubscriptionLost(Refused, name="subscription_lost"):
     """The subscription has another consumer now, or was reset; nothing was acknowledged."""
 
 
-class SubscriptionHeld(Refused):
+class SubscriptionBusy(Refused):
     """Another consumer has the subscription."""
 
 

@@ -267,7 +267,7 @@ class Claimed:
     payload: bytes | None = field(repr=False)
     replay_count: int
     trace_context: str | None
-    # How many workers in a row vanished while they held the execution.
+    # How many workers in a row vanished while they had leased the execution.
     crash_count: int
     # How many times its handler has continued it with new input.
     generation: int
@@ -430,7 +430,7 @@ class ExecutionInfo:
     tags: Mapping[str, str]
     creator: str | None
     flow_id: FlowId | None = None
-    # Whether two or more workers in a row vanished while they held it, and it has not ended.
+    # Whether two or more workers in a row vanished while they had leased it, and it has not ended.
     is_crash_loop: bool = False
     reclaim_at: datetime | None = None
     attempt_deadline_at: datetime | None = None

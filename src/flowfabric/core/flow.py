@@ -63,7 +63,7 @@ _ENDED = frozenset({FlowState.COMPLETED, FlowState.FAILED, FlowState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class EdgeGroupPolicy:
     """How many edges of a group must be satisfied, and what happens then to the other upstream
     members."""
 
@@ -86,7 +86,7 @@ class Policy:
         return cls(GroupPolicy.QUORUM, k, _on_satisfied(on_satisfied))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the policy as JSON: its `kind`, and `k` and `on_satisfied` if set."""
+        """Return the edge group policy as JSON: its `kind`, and `k` and `on_satisfied` if set."""
         document: dict[str, Any] = {"kind": self.kind.value}
         if self.k is not None:
             document["k"] = self.k
@@ -96,7 +96,7 @@ class Policy:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Build a policy from JSON. `on_satisfied` defaults to `cancel_remaining`."""
+        """Build an edge group policy from JSON. `on_satisfied` defaults to `cancel_remaining`."""
         if not isinstance(document, Mapping):
             raise InvalidInput(field="policy", problem="must be an object with a kind")
         unknown = set(document) - {"kind", "k", "on_satisfied"}
@@ -164,7 +164,7 @@ class Group:
 
     node: int
     group: int = 0
-    policy: Policy = field(default_factory=Policy)
+    policy: EdgeGroupPolicy = field(default_factory=EdgeGroupPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +408,7 @@ class GroupInfo:
 
     downstream_id: ExecutionId
     group_no: int
-    policy: Policy
+    policy: EdgeGroupPolicy
     n: int
     succeeded: int
     failed: int
@@ -568,7 +568,7 @@ class FlowInput:
 class FlowCancelOutcome(StrEnum):
     """The outcome of cancelling a flow."""
 
-    # Every member that the policy cancels has ended.
+    # Every member that the cancel policy names has ended.
     CANCELLED = "cancelled"
     # The flow is cancelled, and its members are being cancelled.
     SCHEDULED = "scheduled"
@@ -605,12 +605,12 @@ class MembersCancelled:
     """The answer to one call that cancelled the next members of a cancelled flow."""
 
     handled: int
-    # How many members must still be cancelled, and how many keep running, because the policy
-    # cancel_pending lets running members finish.
+    # How many members must still be cancelled, and how many keep running, because the cancel
+    # policy cancel_pending lets running members finish.
     remaining: int
     draining: int
     # If this step could handle no member because all are locked: up to 1000 of these members.
-    held: list[ExecutionId]
+    locked: list[ExecutionId]
 
 
 @dataclass(frozen=True, slots=True)

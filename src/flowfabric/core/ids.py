@@ -287,8 +287,8 @@ _set = object.__setattr__
 
 def uuid7() -> UUID:
     """Make a UUIDv7 (RFC 9562). Each UUID is greater than the one before it in this process."""
-    place = _take_places(1)
-    middle = place >> 12 << 80 | 0x7 << 76 | (place & 0xFFF) << 64
+    tick = _take_ticks(1)
+    middle = tick >> 12 << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
     return _uuid(middle | 0x2 << 62 | _random.getrandbits(62))
 
 
@@ -296,8 +296,8 @@ def uuid7_in(partition: int, partitions: int) -> UUID:
     """Make a UUIDv7 whose bytes determine this partition. Cheaper than `fit(uuid7(), ...)`."""
     if partitions == 1:
         return uuid7()
-    place = _take_places(1)
-    middle = place >> 12 << 64 | 0x7 << 60 | (place & 0xFFF) << 48
+    tick = _take_ticks(1)
+    middle = tick >> 12 << 64 | 0x7 << 60 | (tick & 0xFFF) << 48
     head = middle | 0x2 << 46 | _random.getrandbits(46)
     tail = _tail_for(head.to_bytes(14), _random.getrandbits(16), partition, partitions)
     return _uuid(head << 16 | tail)
@@ -309,21 +309,21 @@ def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID 
     As with `uuid7`, each UUID is greater than the one before it. The bytes of a UUID determine its
     partition, so a bare UUID is enough to find the execution.
     """
-    first = _take_places(count)
-    places = range(first, first + count)
+    first = _take_ticks(count)
+    ticks = range(first, first + count)
     if partitions > 1:
-        return _mint_many_in(places, partition, partitions)
+        return _mint_many_in(ticks, partition, partitions)
     # Draw all random tails at once, and set the two variant bits at the start of each.
     tails = _random.getrandbits(64 * count) & int.from_bytes(_RANDOM_BITS * count)
     digits = (tails | int.from_bytes(_VARIANT_BITS * count)).to_bytes(8 * count).hex()
     return [
-        f"{place >> 12:012x}7{place & 0xFFF:03x}{digits[start : start + 16]}"
-        for place, start in zip(places, range(0, 16 * count, 16), strict=True)
+        f"{tick >> 12:012x}7{tick & 0xFFF:03x}{digits[start : start + 16]}"
+        for tick, start in zip(ticks, range(0, 16 * count, 16), strict=True)
     ]
 
 
-def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID | str]:
-    """Make one UUID in the partition for each place (a millisecond and a counter).
+def _mint_many_in(ticks: range, partition: int, partitions: int) -> list[UUID | str]:
+    """Make one UUID in the partition for each tick (a millisecond and a counter).
 
     The UUIDs share 46 random bits, and their last two bytes are computed. Two processes make the
     same UUID as rarely as if each UUID had its own 62 random bits.
@@ -332,16 +332,16 @@ def _mint_many_in(places: range, partition: int, partitions: int) -> list[UUID |
     choice = _random.getrandbits(16)
     added = _added_by_counter()
     found: list[UUID | str] = []
-    while places:
-        millisecond = places[0] >> 12
-        number = (millisecond + 1 << 12) - places[0]
-        now, places = places[:number], places[number:]
+    while ticks:
+        millisecond = ticks[0] >> 12
+        number = (millisecond + 1 << 12) - ticks[0]
+        now, ticks = ticks[:number], ticks[number:]
         # A checksum is linear: within a millisecond, only the part that the counter adds changes.
         head = millisecond << 64 | middle
         end = _tail_for(head.to_bytes(14), choice, partition, partitions)
         start, digits = f"{millisecond:012x}7", f"{middle:012x}"
         found += [
-            f"{start}{place & 0xFFF:03x}{digits}{end ^ added[place & 0xFFF]:04x}" for place in now
+            f"{start}{tick & 0xFFF:03x}{digits}{end ^ added[tick & 0xFFF]:04x}" for tick in now
         ]
     return found
 
@@ -355,10 +355,10 @@ def _added_by_counter() -> list[int]:
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 
 
-def _take_places(count: int) -> int:
-    """Take consecutive places for UUIDs, and return the first.
+def _take_ticks(count: int) -> int:
+    """Take consecutive ticks for UUIDs, and return the first.
 
-    A place is a millisecond, and a counter in 12 bits. No place is taken twice. When the counters
+    A tick is a millisecond, and a counter in 12 bits. No tick is taken twice. When the counters
     of a millisecond are used up, the counters of the next millisecond are taken.
     """
     global _last

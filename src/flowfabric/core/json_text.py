@@ -10,12 +10,12 @@ NOT_FINITE = "is NaN or infinite, which JSON does not have; send null or a text"
 
 
 class NotFinite(ValueError):
-    """A text has a number that JSON does not have. `place` is the path to the number: names and
+    """A text has a number that JSON does not have. `path` leads to the number: names and
     positions."""
 
-    def __init__(self, place: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: tuple[str, ...] = ()) -> None:
         super().__init__("a number is NaN or infinite, which JSON does not have")
-        self.place = place
+        self.path = path
 
 
 def read_json(text: str | bytes) -> Any:
@@ -27,7 +27,7 @@ def read_json(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except NotFinite:
-        raise NotFinite(_place(json.loads(text))) from None
+        raise NotFinite(_path_to_number(json.loads(text))) from None
 
 
 def _finite(text: str) -> float:
@@ -40,15 +40,15 @@ def _refuse(name: str) -> NoReturn:
     raise NotFinite
 
 
-def _place(value: Any) -> tuple[str, ...]:
+def _path_to_number(value: Any) -> tuple[str, ...]:
     """Return the path to a NaN or infinite number inside a value."""
     left: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while left:
-        place, one = left.pop()
+        path, one = left.pop()
         if isinstance(one, float) and not isfinite(one):
-            return place
+            return path
         if isinstance(one, dict):
-            left += [((*place, name), item) for name, item in one.items()]
+            left += [((*path, name), item) for name, item in one.items()]
         elif isinstance(one, list):
-            left += [((*place, str(n)), item) for n, item in enumerate(one)]
+            left += [((*path, str(n)), item) for n, item in enumerate(one)]
     return ()  # a later field of the same name has replaced the number

@@ -22,10 +22,10 @@ class Found(list[T]):
 class PartitionNumbers:
     """How many partitions exist, how many of them are used for new ids, and how many for keys.
 
-    `rests_for` is the time until new ids use all existing partitions.
+    `grace_left` is the time until new ids use all existing partitions.
     """
 
     partitions: int
     minted: int
     keyed: int
-    rests_for: timedelta = timedelta(0)
+    grace_left: timedelta = timedelta(0)

@@ -130,7 +130,7 @@ class StreamPolicy:
     retention: timedelta | None = None
 
     def to_json(self) -> dict[str, Any]:
-        policy: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for name in ("max_frames", "max_bytes"):
             if (number := getattr(self, name)) is None:
                 continue
@@ -140,10 +140,10 @@ class StreamPolicy:
                 raise InvalidInput(
                     field=f"stream_policy.{name}", problem="must be from 1 to 1073741824"
                 )
-            policy[name] = number
+            document[name] = number
         if self.retention is not None:
-            policy["retention_ms"] = milliseconds("stream_policy.retention", self.retention)
-        return policy
+            document["retention_ms"] = milliseconds("stream_policy.retention", self.retention)
+        return document
 
 
 def policy_json(

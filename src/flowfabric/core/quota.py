@@ -44,8 +44,8 @@ class QuotaInfo:
 class GateInfo:
     """The counter of a quota for one key, and the executions that wait in line for it.
 
-    `running` counts the slots that are taken. `held` says how many of these slots belong to callers
-    outside executions (`check_admission`). `started` counts the starts within the last
+    `running` counts the slots that are taken. `tickets` says how many of these slots belong to
+    callers outside executions (`check_admission`). `started` counts the starts within the last
     `rate_window`. `in_line` counts the waiting executions exactly up to 10 000; 10 001 means more.
     If an operator set the limits in force, `is_set` is true, and `reason` says why.
     """
@@ -57,7 +57,7 @@ class GateInfo:
     rate_window: timedelta | None
     is_set: bool
     running: int
-    held: int
+    tickets: int
     started: int
     in_line: int
     opens_at: datetime | None
@@ -71,7 +71,7 @@ class GateInfo:
         return replace(
             self,
             running=self.running + other.running,
-            held=self.held + other.held,
+            tickets=self.tickets + other.tickets,
             started=self.started + other.started,
             in_line=min(self.in_line + other.in_line, MORE_IN_LINE),
             opens_at=min(opens, default=None),

@@ -13,8 +13,9 @@ _LONGEST = timedelta(days=36_525)
 class RetryAfter(Exception):
     """Raise this to try again after a number of seconds or a timedelta, or at a datetime.
 
-    A time in the past means now. The retry counts towards `max_retries`; a task without a policy
-    is retried up to 3 times. The rules of the policy (`retry_on`, `never_on`, `when`) do not apply.
+    A time in the past means now. The retry counts towards `max_retries`; a task without a retry
+    policy is retried up to 3 times. The rules of the retry policy (`retry_on`, `never_on`, `when`)
+    do not apply.
     """
 
     # These attributes are plain JSON values and have defaults in the class, because the journal

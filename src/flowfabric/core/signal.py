@@ -186,7 +186,7 @@ class Suspended:
     suspended_at: datetime
     reason_code: str
     timeout_at: datetime | None
-    timeout_behavior: str
+    on_timeout: str
     conditions: list[dict[str, Any]]
     continuation: str | None
 
@@ -303,12 +303,12 @@ def read_comment(payload: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HmacKey:
-    """A key that signs tokens, without its secret. `lapses_at` is None for the current key."""
+    """A key that signs tokens, without its secret. `expires_at` is None for the current key."""
 
     kid: str
     is_active: bool
     created_at: datetime | None
-    lapses_at: datetime | None
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

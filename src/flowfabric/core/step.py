@@ -20,7 +20,7 @@ _MAX_COUNT = 2**31
 class Step:
     """One step to record.
 
-    `position` is the place of the step in the journal, counted from 0. Steps that run at the same
+    `position` is the number of the step in the journal, counted from 0. Steps that run at the same
     time share one position. `is_sequential` means that the handler itself began the step, while no
     other step was in flight.
     """

@@ -1,4 +1,4 @@
-"""Subscriptions as operators see them, and their policies."""
+"""Subscriptions as operators see them, their filters and their leases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import check_text
 
 MAX_SUBSCRIPTION_NAME_BYTES = 256
-MIN_HOLD, MAX_HOLD = timedelta(seconds=1), timedelta(hours=1)
+MIN_LEASE, MAX_LEASE = timedelta(seconds=1), timedelta(hours=1)
 DEFAULT_KEEP = timedelta(days=7)
 """How much longer events are kept if a subscription has not read them."""
 
@@ -29,7 +29,7 @@ class OnExpiry(StrEnum):
 class SubscriptionState(StrEnum):
     """The state of a subscription, as a list shows it."""
 
-    HELD = "held"
+    CONSUMED = "consumed"
     """A consumer reads it."""
     IDLE = "idle"
     """No consumer reads it now."""
@@ -55,8 +55,8 @@ class SubscriptionInfo:
     instance_tags: Sequence[str] | None
     on_expiry: OnExpiry
     keep: timedelta
-    held_by: str | None
-    hold_expires_at: datetime | None
+    holder_name: str | None
+    lease_expires_at: datetime | None
     epoch: int
     acked_count: int
     acked_at: datetime | None
@@ -73,12 +73,14 @@ class SubscriptionInfo:
         """Return this record with the state that follows from its other fields."""
         if self.is_expired:
             return replace(self, state=SubscriptionState.EXPIRED)
-        is_idle = self.held_by is None
-        return replace(self, state=SubscriptionState.IDLE if is_idle else SubscriptionState.HELD)
+        is_idle = self.holder_name is None
+        return replace(
+            self, state=SubscriptionState.IDLE if is_idle else SubscriptionState.CONSUMED
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class EventFilter:
     """Which events a subscription gets. A field that is None does not filter.
 
     The database stores all fields except `feed`.
@@ -102,17 +104,17 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """The answer to a consumer that wants to hold a subscription: `held`, `busy` or `unknown`.
+class SubscriptionLease:
+    """The answer to a consumer that wants to lease a subscription: `leased`, `busy` or `unknown`.
 
-    If it is `held`, the answer has the epoch and the position.
+    If it is `leased`, the answer has the epoch and the position.
     """
 
     outcome: str
     epoch: int
     cursor_text: str
-    held_by: str
-    hold_expires_at: datetime
+    holder_name: str
+    lease_expires_at: datetime
     is_new: bool
 
 
@@ -122,9 +124,9 @@ def check_subscription_name(name: str) -> None:
         raise InvalidInput(field="name", problem="must not contain blanks or control characters")
 
 
-def check_on_expiry(policy: OnExpiry | str) -> OnExpiry:
+def check_on_expiry(word: OnExpiry | str) -> OnExpiry:
     try:
-        return OnExpiry(policy)
+        return OnExpiry(word)
     except ValueError as error:
         raise InvalidInput(
             field="on_expiry", problem=f"must be one of: {', '.join(OnExpiry)}"

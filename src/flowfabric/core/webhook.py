@@ -71,7 +71,7 @@ class Target:
     """The address that the URL itself names, if it names one."""
 
     @property
-    def place(self) -> str:
+    def host_and_port(self) -> str:
         """The host and port, in the form that the list of hosts uses."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{shown}:{self.port}"
@@ -156,9 +156,9 @@ class Allowed:
             ) from error
         return cls(tuple(found), nets)
 
-    def allows_host(self, place: str) -> bool:
+    def allows_host(self, host_and_port: str) -> bool:
         """Tell whether a host with its port is on the list. `*.` stands for one or more labels."""
-        host, _, port = place.rpartition(":")
+        host, _, port = host_and_port.rpartition(":")
         return any(
             (name == host or (name.startswith("*.") and host.endswith(name[1:])))
             and listed_port == port
@@ -167,8 +167,10 @@ class Allowed:
 
     def check(self, target: Target, addresses: Sequence[Address]) -> Address:
         """Return the address to connect to; raise Blocked unless all addresses may be called."""
-        if not self.allows_host(target.place):
-            raise Blocked(f"{target.place} is not in FLOWFABRIC_WEBHOOK_HOSTS of this worker")
+        if not self.allows_host(target.host_and_port):
+            raise Blocked(
+                f"{target.host_and_port} is not in FLOWFABRIC_WEBHOOK_HOSTS of this worker"
+            )
         if not addresses:
             raise Blocked(f"{target.host} has no address")
         for address in addresses:
@@ -219,7 +221,7 @@ class WebhookInfo:
     kinds: Sequence[str] | None
     tasks: Sequence[str] | None
     has_detail: bool
-    held_by: str | None
+    holder_name: str | None
     acked_count: int
     acked_at: datetime | None
     failure_count: int

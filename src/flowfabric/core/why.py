@@ -348,8 +348,8 @@ def _blocked(what: str) -> Callable[[Evidence], str]:
     return sentence
 
 
-def _place(e: Evidence) -> str:
-    """Say which place an execution has in the line of a quota or budget."""
+def _position_in_line(e: Evidence) -> str:
+    """Say where an execution stands in the line of a quota or budget."""
     if e["is_more"]:
         return f"more than {e['ahead']} are before it"
     return "it is first in line" if not e["ahead"] else f"it is number {e['ahead'] + 1} in line"
@@ -364,7 +364,7 @@ def _waits_for_quota(e: Evidence) -> str:
         parts.append(f"{e['running']} of {e['concurrency']} running")
     if "opens_at" in e:
         parts.append(f"its rate has room at {_at(e, 'opens_at')}")
-    parts.append(_place(e))
+    parts.append(_position_in_line(e))
     if reserved := e.get("reserved"):
         slots = "slot is" if reserved == 1 else "slots are"
         parts.append(f"{reserved} {slots} reserved for it in its other quotas")
@@ -378,7 +378,7 @@ def _waits_for_budget(e: Evidence) -> str:
         amounts = (amount_text(e["dimension"], e[part]) for part in ("usage", "limit"))
         used = f"{' of '.join(amounts)} {e['dimension']} used; "
     reset = f"; it is reset at {_at(e, 'next_reset_at')}" if "next_reset_at" in e else ""
-    return f"It waits for the budget {name}: {used}{_place(e)}{reset}."
+    return f"It waits for the budget {name}: {used}{_position_in_line(e)}{reset}."
 
 
 def _waiting_for_children(e: Evidence) -> str:
@@ -441,7 +441,7 @@ def _delayed_by_submit(e: Evidence) -> str:
 
 def _delayed_by_worker(e: Evidence) -> str:
     who = e.get("worker_instance_id") or "its worker"
-    return f"Its handler delayed it until {_at(e, 'delayed_until')} (last held by {who})."
+    return f"Its handler delayed it until {_at(e, 'delayed_until')} (last leased by {who})."
 
 
 def _waiting_for_newer_code(e: Evidence) -> str:

@@ -1,6 +1,6 @@
 """Draws how many executions ended over time: completed ones above a line, failed ones below it.
 
-All places and sizes are percentages of the drawing, so that it fits every screen and its text is
+All positions and sizes are percentages of the drawing, so that it fits every screen and its text is
 never stretched. A table under the drawing has the exact numbers.
 """
 
@@ -54,7 +54,7 @@ class Chart:
     """A chart: its columns, and the lines and words around them.
 
     `line` is the height of the line between completed and failed. `numbers` and `times` label the
-    axes: each label is a place and a text. If a time has no room, its text is empty.
+    axes: each label is a position and a text. If a time has no room, its text is empty.
     """
 
     step: timedelta

@@ -61,7 +61,7 @@ _ENDED = (
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stretch of time, with its place in the picture."""
+    """One stretch of time, with its position in the picture."""
 
     kind: str
     x: float

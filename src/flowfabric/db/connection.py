@@ -50,7 +50,9 @@ async def open_connection(
         # The message of the error may contain a part of the password.
         raise InvalidInput(field="database_url", problem=UNREADABLE_URL) from None
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        raise Unavailable(f"Cannot reach the database at {place(url)}: {_reason(error)}") from error
+        raise Unavailable(
+            f"Cannot reach the database at {address_of(url)}: {_reason(error)}"
+        ) from error
     try:
         yield connection
     except (
@@ -63,14 +65,14 @@ async def open_connection(
             raise
         connection.terminate()
         raise ConnectionLost(
-            f"Lost the connection to the database at {place(url)}: {_reason(error)}"
+            f"Lost the connection to the database at {address_of(url)}: {_reason(error)}"
         ) from error
     finally:
         if not connection.is_closed():
             await connection.close(timeout=timeout)
 
 
-def place(url: str) -> str:
+def address_of(url: str) -> str:
     """Return host and database of a URL, without user and password.
 
     The port is included if it is not 5432. For an embedded server, return `embedded` and its

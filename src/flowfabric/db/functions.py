@@ -104,8 +104,8 @@ CLAIM_EXECUTIONS = _function(
 )
 RAISE_PARTITIONS = _function(
     "raise_partitions",
-    "partitions keys rest",
-    "outcome partitions minted_partitions keyed_partitions rests_for",
+    "partitions keys grace",
+    "outcome partitions minted_partitions keyed_partitions grace_left",
 )
 FIND_WORK = _function(
     "find_work",
@@ -198,7 +198,7 @@ RENEW_LEASES = _function(
 )
 START_EXECUTIONS = _function(
     "start_executions",
-    "partition_key namespace execution_ids lease_ids epochs attempt_ids alones wait",
+    "partition_key namespace execution_ids lease_ids epochs attempt_ids are_alone wait",
     "item outcome detail",
 )
 RELEASE_LEASES = _function(
@@ -275,7 +275,7 @@ REVOKE_LEASE = _function(
 RECORD_STEPS = _function(
     "record_steps",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials kinds values encodings delays untils wait follows code_versions",
+    "positions are_sequential kinds values encodings delays untils wait follows code_versions",
     "item outcome recorded_at until_at value encoding attempt_index detail",
 )
 RECORD_STEP_JSON = Function(
@@ -316,20 +316,21 @@ EXPIRE_STREAMS = _function("expire_streams", "partition_key limit", "handled due
 ASK_WAITS = _function(
     "ask_waits",
     "partition_key namespace execution_ids lease_ids epochs attempt_ids names occurrences "
-    "positions sequentials conditions timeouts takes wait follows code_versions",
+    "positions are_sequential conditions timeouts takes wait follows code_versions",
     "item outcome recorded_at until_at ready_at taken_as signal_ids value encoding attempt_index "
     "detail",
 )
 SUSPEND_EXECUTION = _function(
     "suspend_execution",
     f"{_FENCE} suspension_id wait_names wait_occurrences targets k until_at reason_code "
-    "timeout_behavior resume_delay continuation",
+    "on_timeout resume_delay continuation",
     "outcome timeout_at detail",
 )
 DELIVER_SIGNALS = _function(
     "deliver_signals",
     "partition_key namespace execution_ids signal_ids names payloads payload_encodings dedup_keys "
-    "source_types source_identities categories correlation_ids join wait tokens schema_ids",
+    "source_types source_identities categories correlation_ids is_transactional wait tokens "
+    "schema_ids",
     "item outcome signal_id effect detail",
 )
 REGISTER_SIGNAL_SCHEMAS = _function("register_signal_schemas", "documents", "item schema_id")
@@ -388,7 +389,7 @@ SEED_HMAC_KEY = _function("seed_hmac_key", "kid secret", "outcome kid same_secre
 ROTATE_HMAC_KEY = _function(
     "rotate_hmac_key", "kid grace secret", "outcome kid previous_kid deleted"
 )
-LIST_HMAC_KEYS = _function("list_hmac_keys", "", "kid is_active created_at lapses_at")
+LIST_HMAC_KEYS = _function("list_hmac_keys", "", "kid is_active created_at expires_at")
 COUNT_WAITPOINTS = _function("count_waitpoints", "partition_key namespace", "kid number")
 NOTICE_SIGNALS = _function("notice_signals", "partition_key limit", "handled due_in")
 EXPIRE_SUSPENSIONS = _function("expire_suspensions", "partition_key limit", "handled due_in")
@@ -416,7 +417,7 @@ OBSERVE_SIGNALS = _function("observe_signals", _FENCE, _SIGNAL)
 LIST_SUSPENDED = _function(
     "list_suspended",
     "partition_key namespace after_at after_id limit",
-    "execution_id suspended_at reason_code timeout_at timeout_behavior conditions continuation",
+    "execution_id suspended_at reason_code timeout_at on_timeout conditions continuation",
 )
 
 EXPIRE_WORKER_LEASES = _function(
@@ -529,15 +530,16 @@ READ_MINUTES = _function(
 )
 
 _SUBSCRIPTION = "namespace name"
-HOLD_SUBSCRIPTION = _function(
-    "hold_subscription",
-    f"{_SUBSCRIPTION} holder_id held_by ttl kinds tasks lanes instance_tags on_expiry keep cursor",
-    "outcome epoch cursor_text held_by hold_expires_at is_new",
+LEASE_SUBSCRIPTION = _function(
+    "lease_subscription",
+    f"{_SUBSCRIPTION} holder_id holder_name ttl kinds tasks lanes instance_tags on_expiry keep "
+    "cursor",
+    "outcome epoch cursor_text holder_name lease_expires_at is_new",
 )
 ACK_SUBSCRIPTION = _function(
     "ack_subscription",
     f"{_SUBSCRIPTION} holder_id epoch ttl ack_no cursor count",
-    "outcome hold_expires_at",
+    "outcome lease_expires_at",
 )
 RELEASE_SUBSCRIPTION = _function(
     "release_subscription", f"{_SUBSCRIPTION} holder_id epoch", "outcome"
@@ -549,8 +551,8 @@ REMOVE_SUBSCRIPTION = _function("remove_subscription", _SUBSCRIPTION, "outcome")
 LIST_SUBSCRIPTIONS = _function(
     "list_subscriptions",
     _SUBSCRIPTION,
-    "namespace name kinds tasks lanes instance_tags on_expiry keep held_by hold_expires_at epoch "
-    "acked_count acked_at created_at changed_at changed_by reason cursor_text",
+    "namespace name kinds tasks lanes instance_tags on_expiry keep holder_name lease_expires_at "
+    "epoch acked_count acked_at created_at changed_at changed_by reason cursor_text",
 )
 ADD_WEBHOOK = _function(
     "add_webhook",
@@ -560,13 +562,13 @@ ADD_WEBHOOK = _function(
 LIST_WEBHOOKS = _function(
     "list_webhooks",
     _SUBSCRIPTION,
-    "namespace name url host kinds tasks has_detail held_by acked_count acked_at failure_count "
+    "namespace name url host kinds tasks has_detail holder_name acked_count acked_at failure_count "
     "retry_at answer answered_at disabled_at created_at changed_by cursor_text",
 )
 DUE_WEBHOOKS = _function("due_webhooks", "namespace", "name host")
-HOLD_WEBHOOK = _function(
-    "hold_webhook",
-    f"{_SUBSCRIPTION} holder_id held_by ttl",
+LEASE_WEBHOOK = _function(
+    "lease_webhook",
+    f"{_SUBSCRIPTION} holder_id holder_name ttl",
     "outcome epoch cursor_text url kinds tasks has_detail failure_count",
 )
 SIGN_WEBHOOK = _function(
@@ -764,16 +766,16 @@ LIST_QUOTAS = _function(
 LIST_GATES = _function(
     "list_gates",
     "partition_key namespace quota key after limit",
-    f"gate_id key {_NUMBERS} is_set running held started in_line opens_at "
+    f"gate_id key {_NUMBERS} is_set running tickets started in_line opens_at "
     "whole_concurrency whole_rate reason changed_by changed_at",
 )
 CHECK_ADMISSION = _function(
     "check_admission",
-    "partition_key namespace quota key hold_id ttl",
+    "partition_key namespace quota key ticket_id ttl",
     "outcome expires_at retry_at",
 )
 RELEASE_ADMISSION = _function(
-    "release_admission", "partition_key namespace quota key hold_id is_unused", "outcome"
+    "release_admission", "partition_key namespace quota key ticket_id is_unused", "outcome"
 )
 SWEEP_GATES = _function("sweep_gates", "partition_key limit", "handled due_in")
 BALANCE_GATES = _function("balance_gates", "limit", "handled due_in")
@@ -980,7 +982,7 @@ FUNCTIONS: tuple[Function, ...] = (
     TRIM_KEYS,
     ROLL_UP_EVENTS,
     READ_MINUTES,
-    HOLD_SUBSCRIPTION,
+    LEASE_SUBSCRIPTION,
     ACK_SUBSCRIPTION,
     RELEASE_SUBSCRIPTION,
     RESET_SUBSCRIPTION,
@@ -990,7 +992,7 @@ FUNCTIONS: tuple[Function, ...] = (
     ADD_WEBHOOK,
     LIST_WEBHOOKS,
     DUE_WEBHOOKS,
-    HOLD_WEBHOOK,
+    LEASE_WEBHOOK,
     SIGN_WEBHOOK,
     FAIL_WEBHOOK,
     ENABLE_WEBHOOK,

@@ -230,6 +230,6 @@ def _rows(statement: Statement, answer: Mapping[str, Any]) -> call.Rows:
     if tuple(columns) == statement.columns:
         rows: list[Row] = [kind(decode("row", one) for one in row) for row in answer["rows"]]
     else:
-        places = [columns.index(name) for name in statement.columns]
-        rows = [kind(decode("row", row[place]) for place in places) for row in answer["rows"]]
+        indexes = [columns.index(name) for name in statement.columns]
+        rows = [kind(decode("row", row[index]) for index in indexes) for row in answer["rows"]]
     return cast(call.Rows, rows)

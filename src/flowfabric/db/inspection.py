@@ -71,7 +71,7 @@ _PARTITIONED = re.compile(
     r"\bff\.(approval|attempt|cancel_backlog|cancel_backlog_member|claim_slot|edge|edge_group|event"
     r"|event_generation|event_trim|execution|execution_body|flow|grant|idempotency_key|kept_result"
     r"|partition|run_wait|signal|signal_inbox|step|stream|stream_chunk|stream_summary|suspension"
-    r"|minute|minute_position|trim_mark|trim_position|waitpoint|fair_key|fair_lane|gate|gate_hold"
+    r"|minute|minute_position|trim_mark|trim_position|waitpoint|fair_key|fair_lane|gate|gate_ticket"
     r"|gate_release|line)\b"
 )
 _IN_PARTITION = r"(select x.* from ff.\1 x where x.partition_key = $1::smallint)"

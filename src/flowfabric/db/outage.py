@@ -16,8 +16,8 @@ from flowfabric.telemetry import ENGINE_LOGGER
 class Outage:
     """Knows whether one database is lost. All its connections in this process share this object."""
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, address: str) -> None:
+        self._address = address
         self._since: float | None = None
         # The heartbeat runs in its own thread.
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class Outage:
                 return
             self._since = since
         ENGINE_LOGGER.warning(
-            "database lost, trying again until it is back: %s: %s", self._place, error
+            "database lost, trying again until it is back: %s: %s", self._address, error
         )
 
     def _end(self) -> None:
@@ -54,7 +54,7 @@ class Outage:
             since, self._since = self._since, None
         if since is not None:
             away = monotonic() - since
-            ENGINE_LOGGER.warning("database is back after %.1f s: %s", away, self._place)
+            ENGINE_LOGGER.warning("database is back after %.1f s: %s", away, self._address)
 
 
 def level_of(error: BaseException) -> int:

@@ -17,7 +17,7 @@ import asyncpg
 from flowfabric.config import plain_url
 from flowfabric.core.errors import ConnectionLost, FlowFabricError, Unavailable
 from flowfabric.db import call, functions
-from flowfabric.db.connection import open_connection, place
+from flowfabric.db.connection import address_of, open_connection
 from flowfabric.db.functions import HINT
 from flowfabric.db.kept_connections import KeptConnections
 from flowfabric.db.known_types import KnownTypes
@@ -67,7 +67,7 @@ class Database:
     def __init__(self, url: str, *, size: int = 4, name: str = "flowfabric") -> None:
         self.url = url = plain_url(url)
         self.meter = Meter()
-        self._outage = Outage(place(url))
+        self._outage = Outage(address_of(url))
         self._size = size
         self._name = name
         self._pool: asyncpg.Pool[Any] | None = None

@@ -252,7 +252,7 @@ class ExecutionDetails:
         yield "deadline", at(info.deadline_at) if is_open else None
         if info.lease_id is not None and info.lease_expires_at is not None:
             yield "lease", f"{info.lease_id} epoch {info.epoch}"
-            yield "", f"held by {info.worker_instance_id} of {info.worker_id}"
+            yield "", f"leased by {info.worker_instance_id} of {info.worker_id}"
             yield "", f"until {at(info.lease_expires_at)}"
         yield "times out", at(info.attempt_deadline_at) if is_open else None
         yield "reclaim", at(info.reclaim_at) if is_open else None

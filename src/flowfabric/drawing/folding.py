@@ -102,9 +102,9 @@ def neighbours(picture: Picture) -> tuple[list[list[int]], list[list[int]]]:
 def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> list[int]:
     """Sort the boxes so that each comes after its upstreams. Boxes of a cycle are omitted."""
     waits = [len(boxes) for boxes in ups]
-    order = [place for place, count in enumerate(waits) if not count]
-    for place in order:
-        for other in downs[place]:
+    order = [index for index, count in enumerate(waits) if not count]
+    for index in order:
+        for other in downs[index]:
             waits[other] -= 1
             if not waits[other]:
                 order.append(other)
@@ -114,8 +114,8 @@ def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) ->
 def depths(order: Sequence[int], ups: Sequence[Sequence[int]], size: int) -> list[int]:
     """Return for every box the number of stages above it."""
     found = [0] * size
-    for place in order:
-        found[place] = max((found[up] + 1 for up in ups[place]), default=0)
+    for index in order:
+        found[index] = max((found[up] + 1 for up in ups[index]), default=0)
     return found
 
 
@@ -145,8 +145,8 @@ def _siblings(picture: Picture) -> list[Hashable]:
         downs[line.upstream].append((line.group, line.downstream))
     joints = _policies(picture)
     return [
-        (_kind(box), joints[place], tuple(sorted(ups[place])), tuple(sorted(downs[place])))
-        for place, box in enumerate(picture.boxes)
+        (_kind(box), joints[index], tuple(sorted(ups[index])), tuple(sorted(downs[index])))
+        for index, box in enumerate(picture.boxes)
     ]
 
 
@@ -162,11 +162,11 @@ def _branches(picture: Picture) -> list[Hashable]:
     def number(key: Hashable) -> int:
         return numbers.setdefault(key, len(numbers))
 
-    colours = [number((_kind(box), joints[place])) for place, box in enumerate(picture.boxes)]
+    colours = [number((_kind(box), joints[index])) for index, box in enumerate(picture.boxes)]
     for sides, walk in ((ups, order), (downs, order[::-1]), (ups, order), (downs, order[::-1])):
-        for place in walk:
-            around = tuple(sorted({colours[other] for other in sides[place]}))
-            colours[place] = number((colours[place], around))
+        for index in walk:
+            around = tuple(sorted({colours[other] for other in sides[index]}))
+            colours[index] = number((colours[index], around))
     return list(colours)
 
 
@@ -178,12 +178,12 @@ def _rows(picture: Picture) -> list[Hashable]:
     ups, downs = neighbours(picture)
     head = list(range(len(picture.boxes)))
     tail: dict[int, int] = {}
-    for place in topological(ups, downs):
-        if len(ups[place]) == 1 and len(downs[ups[place][0]]) == 1:
-            head[place] = head[ups[place][0]]
-            tail[head[place]] = place
+    for index in topological(ups, downs):
+        if len(ups[index]) == 1 and len(downs[ups[index][0]]) == 1:
+            head[index] = head[ups[index][0]]
+            tail[head[index]] = index
     ends = {*tail, *tail.values()}
-    return [("end", place) if place in ends else ("row", its) for place, its in enumerate(head)]
+    return [("end", index) if index in ends else ("row", its) for index, its in enumerate(head)]
 
 
 def _stages(picture: Picture) -> list[Hashable]:
@@ -225,20 +225,20 @@ def _policies(picture: Picture) -> list[Hashable]:
 def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
     """Merge boxes with the same key if there are at least `least` of them."""
     members: dict[Hashable, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
-        members[key].append(place)
-    places: dict[Hashable, int] = {}
+    for index, key in enumerate(keys):
+        members[key].append(index)
+    indexes: dict[Hashable, int] = {}
     target = [0] * len(picture.boxes)
     boxes: list[Box] = []
-    for place, key in enumerate(keys):
+    for index, key in enumerate(keys):
         alike = members[key]
         if len(alike) < max(least, 2):
-            target[place] = len(boxes)
-            boxes.append(picture.boxes[place])
-        elif key in places:
-            target[place] = places[key]
+            target[index] = len(boxes)
+            boxes.append(picture.boxes[index])
+        elif key in indexes:
+            target[index] = indexes[key]
         else:
-            target[place] = places[key] = len(boxes)
+            target[index] = indexes[key] = len(boxes)
             boxes.append(_merged_box([picture.boxes[member] for member in alike]))
     if len(boxes) == len(picture.boxes):
         return picture
@@ -304,16 +304,16 @@ def _without_shortcuts(picture: Picture) -> Picture:
     """Remove the direct line between two boxes that a longer path also connects."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
-    rank = {place: index for index, place in enumerate(order)}
+    rank = {index: number for number, index in enumerate(order)}
     below = [0] * len(picture.boxes)
     kept: set[tuple[int, int]] = set()
-    for place in reversed(order):
+    for index in reversed(order):
         reached = 0
-        for down in sorted(downs[place], key=lambda box: rank[box]):
+        for down in sorted(downs[index], key=lambda box: rank[box]):
             if not reached >> down & 1:
-                kept.add((place, down))
+                kept.add((index, down))
             reached |= below[down] | 1 << down
-        below[place] = reached
+        below[index] = reached
     return Picture(
         title=picture.title,
         state=picture.state,

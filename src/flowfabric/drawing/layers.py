@@ -129,18 +129,18 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
     """Return the connected components, in the order of their first boxes."""
     parent = list(range(size))
 
-    def find(place: int) -> int:
-        while parent[place] != place:
-            parent[place] = parent[parent[place]]
-            place = parent[place]
-        return place
+    def find(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
 
     for wire in wires:
         a, b = find(wire.upstream), find(wire.downstream)
         parent[max(a, b)] = min(a, b)
     found: dict[int, list[int]] = defaultdict(list)
-    for place in range(size):
-        found[find(place)].append(place)
+    for index in range(size):
+        found[find(index)].append(index)
     return list(found.values())
 
 
@@ -309,11 +309,11 @@ def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
         ups[b].append(a)
         downs[a].append(b)
     waits = [len(boxes) for boxes in ups]
-    order = [place for place, count in enumerate(waits) if not count]
+    order = [index for index, count in enumerate(waits) if not count]
     layer = [0] * size
-    for place in order:
-        for down in downs[place]:
-            layer[down] = max(layer[down], layer[place] + 1)
+    for index in order:
+        for down in downs[index]:
+            layer[down] = max(layer[down], layer[index] + 1)
             waits[down] -= 1
             if not waits[down]:
                 order.append(down)
@@ -323,12 +323,12 @@ def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
     # So the first box of a branch is near its branch, and the others are near their upstreams.
     for _ in range(8):
         known = list(layer)
-        for place in reversed(order):
-            if downs[place] and len(downs[place]) >= len(ups[place]):
-                layer[place] = min(layer[down] for down in downs[place]) - 1
-        for place in order:
-            if ups[place] and len(ups[place]) >= len(downs[place]):
-                layer[place] = max(layer[up] for up in ups[place]) + 1
+        for index in reversed(order):
+            if downs[index] and len(downs[index]) >= len(ups[index]):
+                layer[index] = min(layer[down] for down in downs[index]) - 1
+        for index in order:
+            if ups[index] and len(ups[index]) >= len(downs[index]):
+                layer[index] = max(layer[up] for up in ups[index]) + 1
         if layer == known:
             break
     first = min(layer)
@@ -349,15 +349,15 @@ def _narrowed(
     if max(filled.values()) <= most:
         return layer
     ahead = [0] * len(layer)
-    for place in reversed(order):
-        ahead[place] = max((ahead[down] + 1 for down in downs[place]), default=0)
+    for index in reversed(order):
+        ahead[index] = max((ahead[down] + 1 for down in downs[index]), default=0)
     filled.clear()
     found = list(layer)
-    for place in sorted(order, key=lambda box: (layer[box], -ahead[box], box)):
-        wanted = max([layer[place], *(found[up] + 1 for up in ups[place])])
+    for index in sorted(order, key=lambda box: (layer[box], -ahead[box], box)):
+        wanted = max([layer[index], *(found[up] + 1 for up in ups[index])])
         while filled[wanted] >= most:
             wanted += 1
-        found[place] = wanted
+        found[index] = wanted
         filled[wanted] += 1
     return found
 
@@ -419,8 +419,8 @@ def _uncrossed(
 
 
 def _number(row: Sequence[int], position: list[int]) -> None:
-    for place, vertex in enumerate(row):
-        position[vertex] = place
+    for index, vertex in enumerate(row):
+        position[vertex] = index
 
 
 def _by_medians(
@@ -477,8 +477,8 @@ def _swap(
 def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
     """Count the crossings between the lines of two neighbours, given their sorted ends."""
     found = passed = 0
-    for place in left:
-        while passed < len(right) and right[passed] < place:
+    for end in left:
+        while passed < len(right) and right[passed] < end:
             passed += 1
         found += passed
     return found
@@ -487,10 +487,10 @@ def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
 def _all_crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> int:
     found = 0
     for upper, lower in pairwise(rows):
-        place = {vertex: at for at, vertex in enumerate(lower)}
+        position = {vertex: at for at, vertex in enumerate(lower)}
         seen: list[int] = []
         for vertex in upper:
-            ends = sorted(place[other] for other in downs[vertex])
+            ends = sorted(position[other] for other in downs[vertex])
             for end in ends:
                 found += len(seen) - bisect_left(seen, end + 1)
             for end in ends:
@@ -543,19 +543,19 @@ def _conflicts(
     """Return the links that cross a link between two bends. Ignoring them keeps trunks straight."""
     found = set()
     for upper, lower in pairwise(rows):
-        place = {vertex: at for at, vertex in enumerate(upper)}
+        position = {vertex: at for at, vertex in enumerate(upper)}
         start, left = 0, 0
         for at, vertex in enumerate(lower):
             inner = None
             if vertex >= bends:
-                inner = next((place[up] for up in ups[vertex] if up >= bends), None)
+                inner = next((position[up] for up in ups[vertex] if up >= bends), None)
             if inner is None and at < len(lower) - 1:
                 continue
             right = len(upper) - 1 if inner is None else inner
             for other in lower[start : at + 1]:
                 for up in ups[other]:
                     is_inner = other >= bends and up >= bends
-                    if not is_inner and not left <= place[up] <= right:
+                    if not is_inner and not left <= position[up] <= right:
                         found.add((up, other))
             start, left = at + 1, right
     return found
@@ -573,13 +573,13 @@ def _align(
     """
     size = len(sides)
     root = list(range(size))
-    place = [0] * size
+    position = [0] * size
     for row in rows:
-        _number(row, place)
+        _number(row, position)
     for row in rows:
         last = -1
         for vertex in row:
-            around = sorted(sides[vertex], key=lambda other: place[other])
+            around = sorted(sides[vertex], key=lambda other: position[other])
             if not around:
                 continue
             middle = (len(around) - 1) / 2
@@ -587,12 +587,12 @@ def _align(
                 other = around[at]
                 if (
                     root[vertex] == vertex
-                    and last < place[other]
+                    and last < position[other]
                     and (other, vertex) not in conflicts
                     and (vertex, other) not in conflicts
                 ):
                     root[vertex] = root[other]
-                    last = place[other]
+                    last = position[other]
     return root
 
 
@@ -660,9 +660,9 @@ def _relaxed(
     """Return positions near the weighted mean of the neighbours: lines pull like springs."""
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
-    for row, places in zip(rows, packed, strict=True):
-        for vertex, place in zip(row, places, strict=True):
-            xs[vertex] = place - places[-1] / 2
+    for row, offsets in zip(rows, packed, strict=True):
+        for vertex, offset in zip(row, offsets, strict=True):
+            xs[vertex] = offset - offsets[-1] / 2
 
     def spring(a: int, b: int) -> float:
         return (1.0, 3.0, 8.0)[(a >= bends) + (b >= bends)]
@@ -674,19 +674,19 @@ def _relaxed(
         sides = (ups, downs) if sweep >= sweeps // 2 else (ups,) if is_down else (downs,)
         for at in range(len(rows)) if is_down else reversed(range(len(rows))):
             wanted, weights = [], []
-            for vertex, place in zip(rows[at], packed[at], strict=True):
+            for vertex, offset in zip(rows[at], packed[at], strict=True):
                 pull = force = 0.0
                 for side in sides:
                     for other in side[vertex]:
                         strength = spring(vertex, other)
                         pull += strength * xs[other]
                         force += strength
-                wanted.append((pull / force if force else xs[vertex]) - place)
+                wanted.append((pull / force if force else xs[vertex]) - offset)
                 weights.append(force or 0.1)
-            for vertex, place, shift in zip(
+            for vertex, offset, shift in zip(
                 rows[at], packed[at], _rising(wanted, weights), strict=True
             ):
-                xs[vertex] = place + shift
+                xs[vertex] = offset + shift
     return xs
 
 

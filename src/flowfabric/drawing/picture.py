@@ -189,9 +189,9 @@ def picture_of(
     click on a member opens.
     """
     boxes = []
-    place = {}
+    indexes = {}
     for index, member in enumerate(members):
-        place[member.id] = index
+        indexes[member.id] = index
         boxes.append(
             Box(
                 name=member.name or short_name(member.task),
@@ -203,17 +203,17 @@ def picture_of(
         )
     lines = [
         Line(
-            upstream=place[edge.upstream_id],
-            downstream=place[edge.downstream_id],
+            upstream=indexes[edge.upstream_id],
+            downstream=indexes[edge.downstream_id],
             group=edge.group_no,
             resolution=edge.resolution,
         )
         for edge in edges
-        if edge.upstream_id in place and edge.downstream_id in place
+        if edge.upstream_id in indexes and edge.downstream_id in indexes
     ]
     joints = [
         Joint(
-            box=place[group.downstream_id],
+            box=indexes[group.downstream_id],
             group=group.group_no,
             policy=group.policy.kind,
             needed=group.policy.needed(group.n),
@@ -221,7 +221,7 @@ def picture_of(
             state=group.state,
         )
         for group in groups
-        if group.downstream_id in place
+        if group.downstream_id in indexes
     ]
     return Picture(title=title, state=state, boxes=boxes, lines=lines, joints=joints)
 

@@ -221,10 +221,10 @@ def _ports(picture: Picture) -> list[list[Port]]:
     for line in picture.lines:
         groups[line.downstream][line.group] = None
     found = []
-    for place, its in enumerate(groups):
+    for index, its in enumerate(groups):
         ports = []
         for group in sorted(its):
-            joint = joints.get((place, group))
+            joint = joints.get((index, group))
             width = 14.0
             if joint is not None:
                 width = text_width(joint.label, SMALL_SIZE) + 18
@@ -261,11 +261,11 @@ def _sorted_ports(
         sorted(
             its,
             key=lambda port: (
-                sum(arrivals[place, port.group]) / len(arrivals[place, port.group]),
+                sum(arrivals[index, port.group]) / len(arrivals[index, port.group]),
                 port.group,
             ),
         )
-        for place, its in enumerate(ports)
+        for index, its in enumerate(ports)
     ]
 
 
@@ -323,8 +323,8 @@ class _Sheet:
         self.parts.append(f'<g transform="translate({_n(left)} {_n(top)})">')
         self._lines()
         self._arrivals()
-        for place in range(len(self.picture.boxes)):
-            self._box(place)
+        for index in range(len(self.picture.boxes)):
+            self._box(index)
         self.parts.append("</g>")
         height = top + layout.height + MARGIN
         drawn = "\n".join([*body, *self.parts])
@@ -362,9 +362,9 @@ class _Sheet:
             ups: dict[int, dict[int, None]] = defaultdict(dict)
             for line in picture.lines:
                 ups[line.downstream][line.upstream] = None
-            for place, box in enumerate(picture.boxes):
+            for index, box in enumerate(picture.boxes):
                 state = _small_text(box)
-                waits = ", ".join(picture.boxes[up].title for up in ups[place])
+                waits = ", ".join(picture.boxes[up].title for up in ups[index])
                 text.append(
                     f"{box.title}{f' ({state})' if state else ''}"
                     f"{f' after {waits}' if waits else ''}."
@@ -476,11 +476,11 @@ class _Sheet:
         arriving: dict[tuple[int, int], list[int]] = defaultdict(list)
         for index, line in enumerate(self.picture.lines):
             arriving[line.downstream, line.group].append(index)
-        for (place, group), found in sorted(arriving.items()):
-            at = self.plan.layout.boxes[place]
-            offset, port = self.plan.ports[place][group]
+        for (index, group), found in sorted(arriving.items()):
+            at = self.plan.layout.boxes[index]
+            offset, port = self.plan.ports[index][group]
             kind = self._look(found)
-            x, head = at.x + offset, self.plan.sizes[place].head
+            x, head = at.x + offset, self.plan.sizes[index].head
             if port.joint is not None:
                 kind = self._joint(port, x, at.y - head, kind)
                 start = at.y - head + JOINT_HEIGHT
@@ -520,9 +520,9 @@ class _Sheet:
 
     # Boxes
 
-    def _box(self, place: int) -> None:
-        box, size = self.picture.boxes[place], self.plan.sizes[place]
-        at = self.plan.layout.boxes[place]
+    def _box(self, index: int) -> None:
+        box, size = self.picture.boxes[index], self.plan.sizes[index]
+        at = self.plan.layout.boxes[index]
         x, y = at.x - size.width / 2, at.y
         worst = box.states[0][0] if box.states else None
         about = [box.title]

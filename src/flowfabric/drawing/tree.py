@@ -89,8 +89,8 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
 
     push(kids[-1], "", is_root=True)
     while stack:
-        place, before, rest = stack.pop()
-        box = picture.boxes[place]
+        index, before, rest = stack.pop()
+        box = picture.boxes[index]
         worst = box.states[0][0] if box.states else None
         rows.append(
             Row(
@@ -100,10 +100,10 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
                 state=worst,
                 summary=_summary(box),
                 task="" if box.task == box.name else box.task,
-                waits=waits.get(place, ""),
+                waits=waits.get(index, ""),
             )
         )
-        push(kids[place], rest)
+        push(kids[index], rest)
     return rows
 
 
@@ -153,9 +153,9 @@ def _dominated(
     """
     above = {-1: -1}
     height = {-1: 0}
-    for place in order:
+    for index in order:
         found = None
-        for up in ups[place]:
+        for up in ups[index]:
             other = up
             if found is None:
                 found = up
@@ -165,11 +165,11 @@ def _dominated(
                     found = above[found]
                 else:
                     other = above[other]
-        above[place] = -1 if found is None else found
-        height[place] = height[above[place]] + 1
+        above[index] = -1 if found is None else found
+        height[index] = height[above[index]] + 1
     kids: dict[int, list[int]] = defaultdict(list)
-    for place in sorted(order, key=lambda box: (depth[box], box)):
-        kids[above[place]].append(place)
+    for index in sorted(order, key=lambda box: (depth[box], box)):
+        kids[above[index]].append(index)
     return kids
 
 
@@ -180,9 +180,9 @@ def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> di
     for line in picture.lines:
         groups[line.downstream][line.group][line.upstream] = None
     found = {}
-    for place, its in groups.items():
-        labelled = [joints.get((place, group)) for group in sorted(its)]
-        if len(ups[place]) < 2 and not any(labelled):
+    for index, its in groups.items():
+        labelled = [joints.get((index, group)) for group in sorted(its)]
+        if len(ups[index]) < 2 and not any(labelled):
             continue
         texts = []
         for group, joint in zip(sorted(its), labelled, strict=True):
@@ -190,5 +190,5 @@ def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> di
             more = len(names) - _NAMES
             text = ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
             texts.append(f"{joint.label}: {text}" if joint else text)
-        found[place] = ("<- " if is_ascii else "← ") + "; ".join(texts)
+        found[index] = ("<- " if is_ascii else "← ") + "; ".join(texts)
     return found

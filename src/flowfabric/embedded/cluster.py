@@ -118,7 +118,7 @@ def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:
 
 
 def _start_unless_running(folder: Folder, chosen: Mapping[str, str]) -> bool:
-    while postmaster.settled(folder) is State.DOWN:
+    while postmaster.wait_for_state(folder) is State.DOWN:
         if postmaster.clear_leftovers(folder):
             _start(folder, chosen)
             return True

@@ -3,7 +3,7 @@
 A process holds the lock while it changes them.
 
     .flowfabric/
-    ├── lock            held while a process looks for, creates, starts or stops the server
+    ├── lock            locked while a process looks for, creates, starts or stops the server
     ├── users/          one locked file per process that uses the server
     ├── postgres.log    the server's log, mode 0600: it may quote statements
     ├── postgres.json   the record: where data and socket are if not here, mode 0600

@@ -41,7 +41,7 @@ class State(StrEnum):
     CHANGING = "changing"
 
 
-def settled(folder: Folder) -> State:
+def wait_for_state(folder: Folder) -> State:
     """Wait while the server starts or stops, and return whether it is ready or down."""
     deadline = time.monotonic() + _PATIENCE
     while (state := _state(folder)) is State.CHANGING:

@@ -42,11 +42,11 @@ class User:
 
 def present(users: Path) -> bool:
     """Return whether a live process uses the server. Call only while the folder is locked."""
-    held = [_is_held(path) for path in users.iterdir()]
-    return any(held)
+    locked = [_is_locked(path) for path in users.iterdir()]
+    return any(locked)
 
 
-def _is_held(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

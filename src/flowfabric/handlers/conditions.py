@@ -30,7 +30,7 @@ class Condition(ABC, Generic[T]):
     def to_json(self) -> dict[str, Any]:
         """Return the condition as the engine stores it."""
 
-    def leaves(self) -> Sequence[One[Any]]:
+    def ones(self) -> Sequence[One[Any]]:
         """Return the signals and waitpoints of the condition."""
         return ()
 
@@ -62,7 +62,7 @@ class One(Condition[T]):
             return "waitpoint", str(self._waitpoint.id)
         return "signal", self._key
 
-    def leaves(self) -> Sequence[One[Any]]:
+    def ones(self) -> Sequence[One[Any]]:
         return [self]
 
     def matches(self, signal: SignalRecord) -> bool:
@@ -91,8 +91,8 @@ class Every(Condition[tuple[Any, ...]]):
     def to_json(self) -> dict[str, Any]:
         return {"every": [one.to_json() for one in self._members]}
 
-    def leaves(self) -> Sequence[One[Any]]:
-        return [leaf for one in self._members for leaf in one.leaves()]
+    def ones(self) -> Sequence[One[Any]]:
+        return [each for one in self._members for each in one.ones()]
 
     def read(self, signals: Sequence[SignalRecord]) -> tuple[Any, ...]:
         return tuple(one.read(signals) for one in self._members)
@@ -110,36 +110,36 @@ class AtLeast(Condition[list[Any]]):
             raise InvalidInput(
                 field="distinct", problem="must be 'signals', 'waitpoints' or 'sources'"
             )
-        leaves: list[One[Any]] = []
+        ones: list[One[Any]] = []
         for one in _checked("at_least", members):
             if not isinstance(one, One):
                 raise InvalidInput(
                     field="at_least", problem="its members must be signals or waitpoints"
                 )
-            leaves.append(one)
-        different = len({one.address for one in leaves})
+            ones.append(one)
+        different = len({one.address for one in ones})
         if distinct == "waitpoints" and n > different:
             raise InvalidInput(
                 field="n", problem=f"is {n}, but there are {different} different members"
             )
-        self._n, self._members, self._distinct = n, leaves, distinct
+        self._n, self._members, self._distinct = n, ones, distinct
 
     def to_json(self) -> dict[str, Any]:
         members = [one.to_json() for one in self._members]
         return {"at_least": self._n, "of": members, "distinct": self._distinct}
 
-    def leaves(self) -> Sequence[One[Any]]:
+    def ones(self) -> Sequence[One[Any]]:
         return self._members
 
     def read(self, signals: Sequence[SignalRecord]) -> list[Any]:
         found: list[Any] = []
         seen: set[Any] = set()
         for signal in signals:
-            leaf = next((one for one in self._members if one.matches(signal)), None)
-            if leaf is None or (mark := self._mark(signal)) in seen:
+            member = next((one for one in self._members if one.matches(signal)), None)
+            if member is None or (mark := self._mark(signal)) in seen:
                 continue
             seen.add(mark)
-            found.append(leaf.value_of(signal))
+            found.append(member.value_of(signal))
             if len(found) == self._n:
                 break
         return found

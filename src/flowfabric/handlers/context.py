@@ -719,7 +719,7 @@ class Context(HandlerContext):
                 problem=f"must be signal(...), every(...) or at_least(...), not "
                 f"{type(condition).__name__}",
             )
-        for one in condition.leaves():
+        for one in condition.ones():
             if (name := one.to_json().get("signal")) is not None:
                 check_declared(name, self._run.spec.signals, task=self._run.spec.name)
         limit = None if timeout is None else _as_timedelta(timeout, "timeout")

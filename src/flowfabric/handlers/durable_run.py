@@ -409,8 +409,8 @@ class DurableRun:
         """
         claimed = self._claimed
         name = sha256(entry.name.encode()).hexdigest()
-        place = f"{claimed.replay_count}/{claimed.generation}/{name}/{entry.occurrence}"
-        return f"{claimed.execution_id}/{place}"
+        path = f"{claimed.replay_count}/{claimed.generation}/{name}/{entry.occurrence}"
+        return f"{claimed.execution_id}/{path}"
 
     def step_usage_key(self) -> str:
         """Return the key of a report inside the function of a step.
@@ -457,7 +457,7 @@ class DurableRun:
 
         If that is not the partition of its parent, the child has no parent.
         """
-        await self.query(self._worker.client.executions.place([child]))
+        await self.query(self._worker.client.executions.assign_partitions([child]))
         return child.id
 
     async def _store_child(self, submission: Submission) -> Submitted:

@@ -72,7 +72,7 @@ async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
     future: asyncio.Future[T] = loop.create_future()
     inherited = contextvars.copy_context()
 
-    def settle(value: T | None, error: BaseException | None) -> None:
+    def set_future(value: T | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -87,7 +87,7 @@ async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
         except BaseException as error:
             failure = error
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, failure)
+            loop.call_soon_threadsafe(set_future, value, failure)
 
     threading.Thread(target=work, name="flowfabric-call", daemon=True).start()
     return await future

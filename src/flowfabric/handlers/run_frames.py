@@ -73,7 +73,7 @@ class RunFrames:
         self._check_running()
         if not self._put_into(queue, journal, frame):
             try:
-                await self._query(queue.put(_placed(frame, journal)))
+                await self._query(queue.put(_with_position(frame, journal)))
             except FlowFabricError as error:
                 raise self._refused(error) from None
 
@@ -111,7 +111,7 @@ class RunFrames:
         if journal.is_catching_up:
             return True
         try:
-            return queue.put_nowait(_placed(frame, journal))
+            return queue.put_nowait(_with_position(frame, journal))
         except (LeaseLost, ExecutionNotActive) as error:
             raise self._refused(error) from None
 
@@ -144,6 +144,6 @@ class RunFrames:
         return queue, journal
 
 
-def _placed(frame: OutgoingFrame, journal: Journal) -> OutgoingFrame:
+def _with_position(frame: OutgoingFrame, journal: Journal) -> OutgoingFrame:
     position = journal.recorded_count
     return replace(frame, position=position) if position else frame

@@ -121,10 +121,10 @@ class SignalWaits:
     async def declare(self, condition: Condition[Any]) -> dict[str, Any]:
         """Register the types of a condition's values, and return the condition as the engine stores
         it."""
-        leaves = [one for one in condition.leaves() if one.schema is not None]
-        if leaves:
-            ids = await self._register([one.schema for one in leaves if one.schema is not None])
-            for one, id in zip(leaves, ids, strict=True):
+        ones = [one for one in condition.ones() if one.schema is not None]
+        if ones:
+            ids = await self._register([one.schema for one in ones if one.schema is not None])
+            for one, id in zip(ones, ids, strict=True):
                 one.schema_id = id
         return condition.to_json()
 

@@ -226,7 +226,7 @@ async def submit(call: CurrentCall, request: Request, body: Submit) -> Response:
     execution.
     """
     item = await submission(call, _with_key(request, body))
-    await call.client.executions.place([item])
+    await call.client.executions.assign_partitions([item])
     done = await call.client.executions.submit(item)
     facts: Stored = {"id": done.id, "task": body.task, "is_duplicate": done.is_duplicate}
     status = 200 if done.is_duplicate else 201
@@ -238,7 +238,7 @@ async def submit_batch(call: CurrentCall, body: Items) -> Response:
     """Submit up to 1000 executions. The answer has one item for each: an id or a problem."""
     items = await submissions(call, body.items)
     good = [item for item in items if not isinstance(item, Exception)]
-    await call.client.executions.place(good)
+    await call.client.executions.assign_partitions(good)
     stored = iter(await call.client.executions.submit_each(good))
     answers = [one if isinstance(one, Exception) else next(stored) for one in items]
     return answer({"items": list(map(_item, answers))})

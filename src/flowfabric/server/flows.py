@@ -14,6 +14,7 @@ from starlette.responses import Response
 from flowfabric.client.detail_reads import read_flow
 from flowfabric.core.flow import (
     DependencyApplied,
+    EdgeGroupPolicy,
     EdgeInfo,
     EdgeStaged,
     FlowCancellation,
@@ -23,7 +24,6 @@ from flowfabric.core.flow import (
     FlowMember,
     FlowRetried,
     MemberAdded,
-    Policy,
 )
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import DependencyKind, FlowCancelPolicy, OnSatisfied, PublicState
@@ -186,11 +186,13 @@ async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
 async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
     """Set the policy of a group of edges, before its first edge is staged."""
     given = {"kind": body.kind, "k": body.k, "on_satisfied": body.on_satisfied}
-    policy = Policy.from_json({name: value for name, value in given.items() if value is not None})
-    is_new = await call.client.flows.set_edge_group_policy(
-        await find_flow(call, id), checked_id(body.downstream), policy, group=body.group
+    group_policy = EdgeGroupPolicy.from_json(
+        {name: value for name, value in given.items() if value is not None}
     )
-    return answer({"outcome": "set" if is_new else "unchanged", "policy": policy.to_json()})
+    is_new = await call.client.flows.set_edge_group_policy(
+        await find_flow(call, id), checked_id(body.downstream), group_policy, group=body.group
+    )
+    return answer({"outcome": "set" if is_new else "unchanged", "policy": group_policy.to_json()})
 
 
 @routes.get("/v1/flows", Scope.READ, answers=PageOf(FlowListed, MISSING), refuses=(404,))

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from flowfabric.core.errors import InvalidInput
-from flowfabric.core.flow import MAX_NODES, Edge, Graph, Group, Node, Policy
+from flowfabric.core.flow import MAX_NODES, Edge, EdgeGroupPolicy, Graph, Group, Node
 from flowfabric.core.ids import mint_in
 from flowfabric.core.states import OnSatisfied
 from flowfabric.server.routing import Call
@@ -59,10 +59,10 @@ async def graph_of(call: Call, body: NewFlow) -> Graph:
     for index, node in enumerate(body.nodes):
         try:
             made = await _node(call, node)
-            for group, (policy, upstreams) in enumerate(_groups(node, indexes)):
+            for group, (group_policy, upstreams) in enumerate(_groups(node, indexes)):
                 edges += [Edge(upstream, index, group) for upstream in upstreams]
-                if policy is not None:
-                    groups.append(Group(index, group, policy))
+                if group_policy is not None:
+                    groups.append(Group(index, group, group_policy))
         except InvalidInput as error:
             raise InvalidInput(
                 field=f"nodes.{index}.{error.field}", problem=error.problem
@@ -94,7 +94,9 @@ async def _node(call: Call, node: NewNode) -> Any:
     return await submission_with_inputs(call, node, payload)
 
 
-def _groups(node: NewNode, indexes: Mapping[str, int]) -> list[tuple[Policy | None, list[int]]]:
+def _groups(
+    node: NewNode, indexes: Mapping[str, int]
+) -> list[tuple[EdgeGroupPolicy | None, list[int]]]:
     """Return the groups that a node waits for: first the nodes that must all succeed, then the
     joins.
     """
@@ -108,12 +110,14 @@ def _groups(node: NewNode, indexes: Mapping[str, int]) -> list[tuple[Policy | No
         [index(one, "after") for one in node.after if isinstance(one, str)]
         + [index(one, "inputs") for one in node.inputs.values()]
     )
-    found: list[tuple[Policy | None, list[int]]] = [(None, list(needed))] if needed else []
+    found: list[tuple[EdgeGroupPolicy | None, list[int]]] = [(None, list(needed))] if needed else []
     for one in node.after:
         if isinstance(one, Join):
             rest = OnSatisfied.CANCEL_REMAINING if one.cancel_rest else OnSatisfied.LET_RUN
             if one.k > len(one.of):
                 raise InvalidInput(field="after", problem=f"k is {one.k} of {len(one.of)} nodes")
-            policy = Policy.any_of(rest) if one.k == 1 else Policy.quorum(one.k, rest)
-            found.append((policy, [index(name, "after") for name in dict.fromkeys(one.of)]))
+            group_policy = (
+                EdgeGroupPolicy.any_of(rest) if one.k == 1 else EdgeGroupPolicy.quorum(one.k, rest)
+            )
+            found.append((group_policy, [index(name, "after") for name in dict.fromkeys(one.of)]))
     return found

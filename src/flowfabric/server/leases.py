@@ -23,15 +23,15 @@ _FORM = struct.Struct(">BH16s16sq16s")
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def sign(key: bytes, principal: Principal, held: Claimed) -> str:
+def sign(key: bytes, principal: Principal, claimed: Claimed) -> str:
     """Return the token of a lease for the caller that claimed it."""
     body = _FORM.pack(
         _VERSION,
-        held.partition_key,
-        held.execution_id.bytes,
-        held.lease_id.bytes,
-        held.epoch,
-        held.attempt_id.bytes,
+        claimed.partition_key,
+        claimed.execution_id.bytes,
+        claimed.lease_id.bytes,
+        claimed.epoch,
+        claimed.attempt_id.bytes,
     )
     text = urlsafe_b64encode(body + _digest(key, principal, body)).decode().rstrip("=")
     return PREFIX + text

@@ -241,13 +241,13 @@ class WorkerMetrics:
     def __init__(self, app: App) -> None:
         self.registry = CollectorRegistry()
         self.calls = CallMetrics(self.registry)
-        place = ["task", "lane"]
-        self._started = Counter(*_named("flowfabric_started"), place, registry=self.registry)
+        labels = ["task", "lane"]
+        self._started = Counter(*_named("flowfabric_started"), labels, registry=self.registry)
         self._ended = Counter(
-            *_named("flowfabric_ended"), [*place, "outcome"], registry=self.registry
+            *_named("flowfabric_ended"), [*labels, "outcome"], registry=self.registry
         )
         self._seconds = Histogram(
-            *_named("flowfabric_run_seconds"), place, buckets=SECONDS, registry=self.registry
+            *_named("flowfabric_run_seconds"), labels, buckets=SECONDS, registry=self.registry
         )
         self._running = Gauge(*_named("flowfabric_running"), registry=self.registry)
         self._lag = Gauge(*_named("flowfabric_loop_lag_seconds"), registry=self.registry)
@@ -282,8 +282,8 @@ class WorkerMetrics:
         )
 
     async def _around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
-        place, started, outcome = (context.task, context.lane), perf_counter(), "paused"
-        self._started.labels(*place).inc()
+        labels, started, outcome = (context.task, context.lane), perf_counter(), "paused"
+        self._started.labels(*labels).inc()
         self._running.inc()
         try:
             result = await call_next()
@@ -294,8 +294,8 @@ class WorkerMetrics:
             raise
         finally:
             self._running.dec()
-            self._ended.labels(*place, outcome).inc()
-            self._seconds.labels(*place).observe(perf_counter() - started)
+            self._ended.labels(*labels, outcome).inc()
+            self._seconds.labels(*labels).observe(perf_counter() - started)
 
 
 class _Gauges(Collector):

@@ -130,8 +130,8 @@ def from_http(error: HTTPException) -> Problem:
 def from_validation(found: Sequence[Any]) -> InvalidInput:
     """Return the problem for a request that does not fit its model: the first field, and why."""
     first = found[0]
-    place = [str(part) for part in first["loc"]]
-    field = ".".join(place[1:]) or place[0]
+    path = [str(part) for part in first["loc"]]
+    field = ".".join(path[1:]) or path[0]
     return InvalidInput(field=field, problem=_lower(str(first["msg"])))
 
 

@@ -111,11 +111,11 @@ class Call:
     def polling(self) -> Iterator[None]:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        The server has a fixed number of places for waiting claims. A claim is refused if its caller
-        already has as many waiting claims as there are free places, or its namespace three times as
-        many. So one caller can take half of the places, the next caller a quarter, and one
-        namespace three quarters. Without the limit for namespaces, an administrator of a namespace
-        could make tokens until no place is free.
+        The server lets a fixed number of claims wait. A claim is refused if its caller already has
+        as many waiting claims as further claims may wait, or its namespace three times as many. So
+        one caller can have half of the waiting claims, the next caller a quarter, and one namespace
+        three quarters. Without the limit for namespaces, an administrator of a namespace could make
+        tokens until no further claim may wait.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
@@ -286,7 +286,7 @@ def _json_in(body: bytes) -> Any:
     try:
         return read_json(body) if body else None
     except NotFinite as error:
-        field = ".".join(error.place)[:256] or "body"
+        field = ".".join(error.path)[:256] or "body"
         raise InvalidInput(field=field, problem=NOT_FINITE) from error
     except json.JSONDecodeError as error:
         where = f"{error.msg.lower()} at character {error.pos}"

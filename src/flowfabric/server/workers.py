@@ -297,20 +297,20 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
         "claim_id": _claim_id(key, call, body.claim_id or request.headers.get("idempotency-key")),
         "gives_way": GIVES_WAY,
     }
-    held = await call.client.executions.claim(**asked)
-    if not held and body.wait_seconds:
+    claimed = await call.client.executions.claim(**asked)
+    if not claimed and body.wait_seconds:
         with call.polling():
             asked["max_wait"] = timedelta(seconds=body.wait_seconds)
-            held = await _while_connected(request, call, call.client.executions.claim(**asked))
-    return answer({"items": [_claimed(key, call, one) for one in held]})
+            claimed = await _while_connected(request, call, call.client.executions.claim(**asked))
+    return answer({"items": [_claim_answer(key, call, one) for one in claimed]})
 
 
 @routes.post("/v1/leases/renew", Scope.WORK, answers=Renewed, refuses=(404,))
 async def renew(call: CurrentCall, body: Renew) -> Response:
     """Renew leases. The answer lists lost leases: stop working on their executions."""
-    held = await _held_all(call, body.leases)
-    lost, busy = await call.client.leases.renew(held, timedelta(seconds=body.lease_seconds))
-    names = dict(zip(held, body.leases, strict=True))
+    claimed = await _read_leases(call, body.leases)
+    lost, busy = await call.client.leases.renew(claimed, timedelta(seconds=body.lease_seconds))
+    names = dict(zip(claimed, body.leases, strict=True))
     return answer(
         {
             "lost": [{"lease": names[one], "problem": facts_of(e)} for one, e in lost.items()],
@@ -322,9 +322,9 @@ async def renew(call: CurrentCall, body: Renew) -> Response:
 @routes.post("/v1/leases/complete", Scope.WORK, limit=LARGE, answers=Settled, refuses=(404,))
 async def complete(call: CurrentCall, body: Complete) -> Response:
     """End an execution with its result. A repeat gets the same answer."""
-    held = await _held(call, body.lease)
-    await call.client.executions.complete(held, json.dumps(body.result).encode())
-    return answer({"id": held.id, "outcome": "completed"})
+    claimed = await _read_lease(call, body.lease)
+    await call.client.executions.complete(claimed, json.dumps(body.result).encode())
+    return answer({"id": claimed.id, "outcome": "completed"})
 
 
 @routes.post("/v1/leases/fail", Scope.WORK, answers=Failed, refuses=(404,))
@@ -337,34 +337,34 @@ async def fail(call: CurrentCall, body: Fail) -> Response:
         detail=None if body.detail is None else body.detail.encode(),
         retry_delay=duration(body.retry_after, "retry_after"),
     )
-    held = await _held(call, body.lease)
-    done = await call.client.executions.fail(held, failure)
-    return answer({"id": held.id, "will_retry": done.will_retry, "retry_at": done.delayed_until})
+    claimed = await _read_lease(call, body.lease)
+    done = await call.client.executions.fail(claimed, failure)
+    return answer({"id": claimed.id, "will_retry": done.will_retry, "retry_at": done.delayed_until})
 
 
 @routes.post("/v1/leases/delay", Scope.WORK, answers=Settled, refuses=(404,))
 async def delay(call: CurrentCall, body: Delay) -> Response:
     """Give an execution back. Its attempt continues after a delay."""
-    held = await _held(call, body.lease)
-    await call.client.executions.delay(held, delay=duration(body.delay, "delay"))
-    return answer({"id": held.id, "outcome": "delayed"})
+    claimed = await _read_lease(call, body.lease)
+    await call.client.executions.delay(claimed, delay=duration(body.delay, "delay"))
+    return answer({"id": claimed.id, "outcome": "delayed"})
 
 
 @routes.post("/v1/leases/release", Scope.WORK, answers=Settled, refuses=(404,))
 async def release(call: CurrentCall, body: Held) -> Response:
     """Give an unfinished execution back, so that another worker can take it now."""
-    held = await _held(call, body.lease)
-    for error in (await call.client.leases.release([held])).values():
+    claimed = await _read_lease(call, body.lease)
+    for error in (await call.client.leases.release([claimed])).values():
         raise error
-    return answer({"id": held.id, "outcome": "released"})
+    return answer({"id": claimed.id, "outcome": "released"})
 
 
 @routes.post("/v1/leases/progress", Scope.WORK, answers=Settled, refuses=(404,))
 async def progress(call: CurrentCall, body: Progress) -> Response:
     """Report the progress of an execution, for people to read."""
-    held = await _held(call, body.lease)
-    await call.client.executions.report_progress(held, body.percent, body.message)
-    return answer({"id": held.id, "outcome": "reported"})
+    claimed = await _read_lease(call, body.lease)
+    await call.client.executions.report_progress(claimed, body.percent, body.message)
+    return answer({"id": claimed.id, "outcome": "reported"})
 
 
 @routes.post("/v1/leases/steps", Scope.WORK, limit=LARGE, answers=Recorded, refuses=(404,))
@@ -380,17 +380,17 @@ async def record_step(call: CurrentCall, body: NewStep) -> Response:
         value=json.dumps(body.value).encode(),
         encoding="json",
     )
-    done = await call.client.steps.record(await _held(call, body.lease), step)
+    done = await call.client.steps.record(await _read_lease(call, body.lease), step)
     return answer({"name": done.name, "attempt": done.attempt, "value": stored_json(done.value)})
 
 
 @routes.post("/v1/leases/frames", Scope.WORK, limit=LARGE, answers=Appended, refuses=(404,))
 async def append_frames(call: CurrentCall, body: Frames) -> Response:
     """Append frames to the stream of an execution. Do this before the execution is completed."""
-    held = await _held(call, body.lease)
+    claimed = await _read_lease(call, body.lease)
     frames = [_frame(body, one) for one in body.frames]
-    await call.client.streams.append(held, Chunk(frames, body.first_no), base=body.base)
-    return answer({"id": held.id, "next_no": body.first_no + len(frames)})
+    await call.client.streams.append(claimed, Chunk(frames, body.first_no), base=body.base)
+    return answer({"id": claimed.id, "next_no": body.first_no + len(frames)})
 
 
 @routes.post("/v1/leases/wait", Scope.WORK, answers=Waited, refuses=(404,))
@@ -400,12 +400,12 @@ async def wait(call: CurrentCall, body: NewWait) -> Response:
     After `taken` or `timed_out` the worker continues. After `suspended` the lease is over: the
     execution is claimed again when the signal has come, and its handler asks again.
     """
-    held = await _held(call, body.lease)
-    found = await call.client.signals.ask(held, _wait(body))
+    claimed = await _read_lease(call, body.lease)
+    found = await call.client.signals.ask(claimed, _wait(body))
     if found.word == "open":
-        if await call.client.signals.suspend(held, waits=[(body.name, body.occurrence)]):
+        if await call.client.signals.suspend(claimed, waits=[(body.name, body.occurrence)]):
             return answer({"outcome": "suspended"})
-        found = await call.client.signals.ask(held, _wait(body))
+        found = await call.client.signals.ask(claimed, _wait(body))
     return answer({"outcome": found.word, "value": stored_json(found.value)})
 
 
@@ -444,9 +444,9 @@ async def _while_connected(
             claiming.cancel()
             await asyncio.wait([claiming])
             raise Problem(400, "disconnected", "The client went away.")
-        held = await claiming
+        claimed = await claiming
         await check_still_allowed(request)
-        return held
+        return claimed
     except Problem:
         if not claiming.cancelled() and claiming.exception() is None and claiming.result():
             await call.client.leases.release(claiming.result())
@@ -475,11 +475,11 @@ def _frame(body: Frames, one: NewFrame) -> OutgoingFrame:
     )
 
 
-async def _held(call: Call, lease: str) -> Claimed:
+async def _read_lease(call: Call, lease: str) -> Claimed:
     return verify(await call.backend.lease_key(), call.principal, lease)
 
 
-async def _held_all(call: Call, leases: Sequence[str]) -> list[Claimed]:
+async def _read_leases(call: Call, leases: Sequence[str]) -> list[Claimed]:
     key = await call.backend.lease_key()
     return [verify(key, call.principal, lease) for lease in dict.fromkeys(leases)]
 
@@ -493,17 +493,17 @@ def _claim_id(key: bytes, call: Call, given: UUID | str | None) -> UUID | None:
         ) from error
 
 
-def _claimed(key: bytes, call: Call, held: Claimed) -> Lease:
+def _claim_answer(key: bytes, call: Call, claimed: Claimed) -> Lease:
     return {
-        "id": held.id,
-        "task": held.task,
-        "lane": held.lane,
-        "attempt": held.attempt,
-        "lease_expires_at": held.lease_expires_at,
-        "attempt_deadline_at": held.attempt_deadline_at,
-        "deadline_at": held.deadline_at,
-        "payload_encoding": held.payload_encoding,
-        "trace_context": held.trace_context,
-        "arguments": stored_json(held.payload),
-        "lease": sign(key, call.principal, held),
+        "id": claimed.id,
+        "task": claimed.task,
+        "lane": claimed.lane,
+        "attempt": claimed.attempt,
+        "lease_expires_at": claimed.lease_expires_at,
+        "attempt_deadline_at": claimed.attempt_deadline_at,
+        "deadline_at": claimed.deadline_at,
+        "payload_encoding": claimed.payload_encoding,
+        "trace_context": claimed.trace_context,
+        "arguments": stored_json(claimed.payload),
+        "lease": sign(key, call.principal, claimed),
     }

@@ -24,8 +24,8 @@ _CAUSES = 5
 class Decision:
     """Says whether an error may be retried, and how long or until when to wait.
 
-    Without a wait, the backoff of the policy applies. The decision does not depend on how many
-    retries are left.
+    Without a wait, the backoff of the retry policy applies. The decision does not depend on how
+    many retries are left.
     """
 
     is_allowed: bool
@@ -45,7 +45,7 @@ YES = Decision(True)
 
 
 def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
-    """Decide whether an error is retried: by its class (such as GiveUp), then by the policy.
+    """Decide whether an error is retried: by its class (such as GiveUp), then by the retry policy.
 
     `attempt` counts from 1. This function never raises, because otherwise the execution would
     neither end nor be released.
@@ -53,7 +53,7 @@ def decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision:
     try:
         return _decide(error, retry, attempt)
     except Exception:
-        WORKER_LOGGER.exception("retry rules failed, the policy decides without them")
+        WORKER_LOGGER.exception("retry rules failed, the retry policy decides without them")
         return YES
 
 
@@ -61,7 +61,8 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
     if isinstance(error, GiveUp):
         return NO
     if isinstance(error, WaitTimeout) and not _names(retry, type(error)):
-        # A retry would wait for the same time again, so retry only if the policy names this error.
+        # A retry would wait for the same time again, so retry only if the retry policy names this
+        # error.
         return NO
     if isinstance(error, RetryAfter):
         return Decision(True, error.delay, error.at)
@@ -77,7 +78,7 @@ def _decide(error: BaseException, retry: Retry | None, attempt: int) -> Decision
 
 
 def _names(retry: Retry | None, kind: type[BaseException]) -> bool:
-    """Tell whether the policy names exactly this class of error in `retry_on`."""
+    """Tell whether the retry policy names exactly this class of error in `retry_on`."""
     if retry is None:
         return False
     named = retry.retry_on if isinstance(retry.retry_on, tuple) else (retry.retry_on,)

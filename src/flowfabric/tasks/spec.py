@@ -344,7 +344,7 @@ class TaskSpec:
             elif parameter.kind is _NAMED:
                 kwargs.update(arguments.get(name, {}))
             elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-                # Pass the default of a missing argument, so that later arguments keep their places.
+                # Pass the default of a missing argument, so that later arguments keep their order.
                 args.append(arguments.get(name, parameter.default))
             elif name in arguments:
                 kwargs[name] = arguments[name]

@@ -49,9 +49,9 @@ class Breakpoint:
         self._watched.add(id(client))
         record: Record = client.steps.record
 
-        async def recorded(held: Claimed, step: Step) -> StepRecord:
-            answer = await record(held, step)
-            if self._at == (held.id, step.name):
+        async def recorded(claimed: Claimed, step: Step) -> StepRecord:
+            answer = await record(claimed, step)
+            if self._at == (claimed.id, step.name):
                 self._at = None
                 self._closed = asyncio.get_running_loop().create_future()
                 await self._closed

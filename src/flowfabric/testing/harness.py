@@ -194,7 +194,7 @@ class Harness:
                 if await self._state(run) is not now:
                     continue
                 raise AssertionError(await self._standstill(run, what))
-            if wanted is PublicState.ACTIVE and any(held.id == run.id for held in claimed):
+            if wanted is PublicState.ACTIVE and any(one.id == run.id for one in claimed):
                 await asyncio.sleep(0)  # the handler begins
                 return
 
@@ -267,7 +267,7 @@ class Harness:
     async def crash_worker(self) -> list[ExecutionId]:
         """Crash the worker like `kill -9`, without finishing or releasing its executions.
 
-        Return the executions that it held. Their leases expire when the clock moves. Another
+        Return the executions that it had claimed. Their leases expire when the clock moves. Another
         worker starts with the next `run`, `run_until` or `drain`.
         """
         session = await self._open()

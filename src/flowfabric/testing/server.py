@@ -61,13 +61,13 @@ def shared_server() -> Iterator[Server]:
         yield Server(url=url, mark=mark)
         return
     with (
-        _shared_folder(_place() / f"{_PREFIX}{_RUN}") as folder,
+        _shared_folder(_parent_folder() / f"{_PREFIX}{_RUN}") as folder,
         embedded.start(folder, options=_OPTIONS) as server,
     ):
         yield Server(url=server.url, mark=mark)
 
 
-def _place() -> Path:
+def _parent_folder() -> Path:
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH:
         return _MEMORY
     return Path(tempfile.gettempdir())

@@ -37,10 +37,10 @@ NO_HINTS_POLL_SECONDS = 0.5
 MAX_AHEAD = 1000
 # How long a claimed execution may wait for a slot. Then the worker releases it, so that another
 # worker can run it.
-AHEAD_HOLD_SECONDS = 0.25
+AHEAD_SECONDS = 0.25
 # The timeout of an attempt starts at its claim. If the timeout is shorter than this, the worker
 # claims only for free slots: a waiting attempt could time out before its handler starts.
-SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_HOLD_SECONDS)
+SHORT_ATTEMPT = timedelta(seconds=20 * AHEAD_SECONDS)
 # How many times a claim waits for the claim of another worker. After that, both run at the same
 # time.
 GIVES_WAY = 6
@@ -181,7 +181,7 @@ class Claimer:
         """Begin the next execution whose coroutine will probably not suspend, if a slot is free."""
         if self._stopping.is_set() or not self._start_suspending():
             return None
-        if monotonic() - self._accepted_at > AHEAD_HOLD_SECONDS:
+        if monotonic() - self._accepted_at > AHEAD_SECONDS:
             self._set_overdue_aside()
         self._started += 1
         self._begun = self.waiting.popleft()
@@ -377,12 +377,12 @@ class Claimer:
 
     def _is_overdue(self, now: float) -> bool:
         """Tell whether executions have waited too long for a slot."""
-        return bool(self.waiting) and now - self._accepted_at > AHEAD_HOLD_SECONDS
+        return bool(self.waiting) and now - self._accepted_at > AHEAD_SECONDS
 
     def _set_overdue_aside(self) -> None:
         """Keep the executions that will start soon, and mark the others for release."""
         now = monotonic()
-        soon = self._started * AHEAD_HOLD_SECONDS / (now - self._accepted_at)
+        soon = self._started * AHEAD_SECONDS / (now - self._accepted_at)
         kept = max(self._runner.slots.free, int(soon))
         self._accepted_at, self._started = now, 0
         if len(self.waiting) > kept:
@@ -401,7 +401,7 @@ class Claimer:
     async def _wait_for_room(self) -> None:
         self._room_freed.clear()
         try:
-            async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else None):
+            async with asyncio.timeout(AHEAD_SECONDS if self.waiting else None):
                 await self._room_freed.wait()
         except TimeoutError:
             return  # the waiting executions may be overdue
@@ -409,7 +409,7 @@ class Claimer:
     async def _wait(self, seconds: float) -> None:
         self.is_idle = True
         try:
-            async with asyncio.timeout(AHEAD_HOLD_SECONDS if self.waiting else seconds):
+            async with asyncio.timeout(AHEAD_SECONDS if self.waiting else seconds):
                 await self._woken.wait()
         except TimeoutError:
             self._is_hinted = False

@@ -43,7 +43,7 @@ class Renewer(Protocol):
     """The part of a client that the heartbeat uses: it renews leases over a given session."""
 
     async def renew(
-        self, held: list[Claimed], ttl: timedelta, *, caller: Caller | None
+        self, leases: list[Claimed], ttl: timedelta, *, caller: Caller | None
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]: ...
 
 

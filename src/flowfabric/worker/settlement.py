@@ -72,7 +72,7 @@ class Settlement:
     def complete(self, claimed: Claimed, result: bytes | None) -> None:
         """Complete an execution with its result. The call is batched with others."""
         try:
-            self._client.executions.hand_in(claimed, result, self._on_completed)
+            self._client.executions.complete_soon(claimed, result, self._on_completed)
         except Unavailable as error:
             self._on_answer(claimed, error, has_result=True)
         else:

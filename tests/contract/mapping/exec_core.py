@@ -320,23 +320,27 @@ async def _(world: World, see: See) -> None:
     see("without_its_lease", await said(cancel(held.id, source="lease_holder")), "InvalidInput")
     see(
         "forged_epoch",
-        await said(cancel(held.id, source="lease_holder", held=forged(held))),
+        await said(cancel(held.id, source="lease_holder", claimed=forged(held))),
         "StaleLease",
     )
-    see("outcome", (await cancel(held.id, source="lease_holder", held=held)).outcome, "cancelled")
+    see(
+        "outcome", (await cancel(held.id, source="lease_holder", claimed=held)).outcome, "cancelled"
+    )
     done = await world.completed("b")
     see("state", await world.state(held.id), "cancelled")
     see("events", await world.kinds(held.id), ["submitted", "claimed", "cancelled"])
     see("cancelled_by", (await world.executions.describe(held.id)).cancelled_by, "lease_holder")
-    see("again", (await cancel(held.id, source="lease_holder", held=held)).outcome, "cancelled")
+    see("again", (await cancel(held.id, source="lease_holder", claimed=held)).outcome, "cancelled")
     see("completing_after_it", await said(world.executions.complete(held)), "ExecutionNotActive")
     see(
         "of_a_completed_one",
-        await said(cancel(done.id, source="lease_holder", held=done)),
+        await said(cancel(done.id, source="lease_holder", claimed=done)),
         "ExecutionTerminal",
     )
     see(
-        "missing", await said(cancel(mint(), source="lease_holder", held=held)), "ExecutionNotFound"
+        "missing",
+        await said(cancel(mint(), source="lease_holder", claimed=held)),
+        "ExecutionNotFound",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from flowfabric.client import FlowFabric
-from flowfabric.core.flow import Policy
+from flowfabric.core.flow import EdgeGroupPolicy
 from flowfabric.core.ids import ExecutionId, mint, mint_flow, mint_in
 from flowfabric.core.states import GroupPolicy, OnSatisfied
 from flowfabric.db.connection import open_connection as unbound
@@ -150,19 +150,19 @@ async def _(world: World, see: See) -> None:
     """
     flows = world.client.flows
     id, (a, b) = await _built(world, "a", "b")
-    policies = (Policy.quorum(2), Policy.quorum(2), Policy.quorum(1))
+    policies = (EdgeGroupPolicy.quorum(2), EdgeGroupPolicy.quorum(2), EdgeGroupPolicy.quorum(1))
     is_new = [await flows.set_edge_group_policy(id, b, policy) for policy in policies]
     await flows.stage_dependency_edge(id, a, b, expected_graph_revision=2)
-    zero = Policy(GroupPolicy.QUORUM, 0, OnSatisfied.LET_RUN)
+    zero = EdgeGroupPolicy(GroupPolicy.QUORUM, 0, OnSatisfied.LET_RUN)
     see("is_new", is_new, [True, False, True])
     see(
         "after_the_first_edge",
-        await said(flows.set_edge_group_policy(id, b, Policy.any_of())),
+        await said(flows.set_edge_group_policy(id, b, EdgeGroupPolicy.any_of())),
         "InvalidInput",
     )
     see(
         "without_a_flow",
-        await said(flows.set_edge_group_policy(mint_flow(), b, Policy.any_of())),
+        await said(flows.set_edge_group_policy(mint_flow(), b, EdgeGroupPolicy.any_of())),
         "FlowNotFound",
     )
     see("k_of_zero", await said(flows.set_edge_group_policy(id, b, zero, group=1)), "InvalidInput")

@@ -34,7 +34,7 @@ async def _(world: World, see: See) -> None:
     see("other_source_without_a_fence", await said(cancel(held.id, **other)), "InvalidInput")
     see(
         "other_source_forged_epoch",
-        await said(cancel(held.id, **other, held=forged(held))),
+        await said(cancel(held.id, **other, claimed=forged(held))),
         "StaleLease",
     )
     see(

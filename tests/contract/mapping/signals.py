@@ -92,7 +92,7 @@ async def _(world: World, see: See) -> None:
 )
 async def _(world: World, see: See) -> None:
     """One pass applies many timeouts, each by its behaviour, and says when the next one is due."""
-    held = await _suspended(world, timeout_behavior="fail")
+    held = await _suspended(world, on_timeout="fail")
     see("not_due", (await world.client.signals.expire_suspensions())[0], 0)
     await world.clock.advance(HOUR)
     see("due", (await world.client.signals.expire_suspensions())[0], 1)

@@ -16,7 +16,7 @@ from typing import Any
 
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Claimed, Route, Submission
-from flowfabric.core.flow import Edge, Graph, Group, Node, Policy
+from flowfabric.core.flow import Edge, EdgeGroupPolicy, Graph, Group, Node
 from flowfabric.core.ids import ExecutionId, mint_flow, mint_in
 from reads.stage import Stage
 from support.factories import Engine
@@ -114,7 +114,7 @@ async def graph(world: World, lanes: str = "abc", edges: Any = ((0, 2), (1, 2)))
         )
         for lane in lanes
     ]
-    groups = [Group(len(lanes) - 1, 0, Policy.quorum(2))] if edges else []
+    groups = [Group(len(lanes) - 1, 0, EdgeGroupPolicy.quorum(2))] if edges else []
     graph = Graph(
         id=id, kind="test", nodes=nodes, edges=[Edge(*edge) for edge in edges], groups=groups
     )

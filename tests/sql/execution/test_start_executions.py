@@ -290,5 +290,5 @@ async def test_each_execution_of_a_batch_gets_its_own_answer(engine, make):
 
 async def test_whether_it_is_alone_must_be_said(engine, make):
     execution = await make.execution("leased")
-    with refused("WF001", message="invalid_input", field="alones"):
+    with refused("WF001", message="invalid_input", field="are_alone"):
         await engine.start(execution.lease, alone=None)

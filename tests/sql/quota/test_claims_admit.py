@@ -390,7 +390,7 @@ async def open_by_sweep(admission, engine):
 
 async def open_by_hold(admission, engine):
     answer = await admission.one(
-        "check_admission", partition_key=0, quota="api", key=None, hold_id=uuid4()
+        "check_admission", partition_key=0, quota="api", key=None, ticket_id=uuid4()
     )
     assert answer["outcome"] == "rate_exceeded"
 
@@ -610,14 +610,14 @@ async def test_an_execution_without_budgets_may_report(admission, engine):
     assert (await admission.report(await engine.take(), {"tokens": 5})).word == "ok"
 
 
-async def hold(admission, hold_id, **changes):
-    given = {"quota": "api", "key": None, "hold_id": hold_id, "ttl": timedelta(minutes=1)}
+async def take(admission, ticket_id, **changes):
+    given = {"quota": "api", "key": None, "ticket_id": ticket_id, "ttl": timedelta(minutes=1)}
     return await admission.one("check_admission", partition_key=0, **(given | changes))
 
 
-async def give_back(admission, hold_id, **changes):
+async def give_back(admission, ticket_id, **changes):
     return await admission.one(
-        "release_admission", partition_key=0, quota="api", key=None, hold_id=hold_id, **changes
+        "release_admission", partition_key=0, quota="api", key=None, ticket_id=ticket_id, **changes
     )
 
 
@@ -625,12 +625,12 @@ async def test_a_hold_is_admitted_once_and_counts_like_a_lease(admission, engine
     gate = await admission.quota(concurrency=2)
     await admission.submit(3, quotas=[gate])
     mine = uuid4()
-    assert (await hold(admission, mine))["outcome"] == "admitted"
-    assert (await hold(admission, mine))["outcome"] == "already_admitted"
+    assert (await take(admission, mine))["outcome"] == "admitted"
+    assert (await take(admission, mine))["outcome"] == "already_admitted"
     assert len(await engine.claim(10)) == 1
-    assert (await hold(admission, uuid4()))["outcome"] == "concurrency_exceeded"
+    assert (await take(admission, uuid4()))["outcome"] == "concurrency_exceeded"
     counted = await admission.gate()
-    assert (counted["running"], counted["held"]) == (2, 1)
+    assert (counted["running"], counted["tickets"]) == (2, 1)
 
     assert (await give_back(admission, mine))["outcome"] == "released"
     assert (await give_back(admission, mine))["outcome"] == "released"
@@ -641,7 +641,7 @@ async def test_a_hold_runs_out_by_itself(admission, engine, clock):
     await clock.freeze()
     gate = await admission.quota(concurrency=1)
     await admission.submit(1, quotas=[gate])
-    await hold(admission, uuid4())
+    await take(admission, uuid4())
     assert await engine.claim(10) == []
     await clock.advance(minutes=1)
     await sweep(admission)
@@ -652,21 +652,21 @@ async def test_a_rate_refuses_a_hold_and_says_when(admission, clock):
     start = await clock.freeze()
     await admission.quota(rate=1, rate_window_ms=60_000)
     mine = uuid4()
-    assert (await hold(admission, mine))["outcome"] == "admitted"
-    refusal = await hold(admission, uuid4())
+    assert (await take(admission, mine))["outcome"] == "admitted"
+    refusal = await take(admission, uuid4())
     assert refusal["outcome"] == "rate_exceeded"
     assert timedelta(seconds=60) <= refusal["retry_at"] - start <= timedelta(seconds=62)
     await give_back(admission, mine)
-    assert (await hold(admission, uuid4()))["outcome"] == "rate_exceeded"
+    assert (await take(admission, uuid4()))["outcome"] == "rate_exceeded"
 
 
 async def test_an_unused_hold_takes_its_start_back(admission, clock):
     await clock.freeze()
     await admission.quota(rate=1, rate_window_ms=60_000)
     mine = uuid4()
-    await hold(admission, mine)
+    await take(admission, mine)
     await give_back(admission, mine, is_unused=True)
-    assert (await hold(admission, uuid4()))["outcome"] == "admitted"
+    assert (await take(admission, uuid4()))["outcome"] == "admitted"
 
 
 async def test_a_start_that_has_left_the_window_is_not_taken_back(admission, clock):
@@ -674,19 +674,19 @@ async def test_a_start_that_has_left_the_window_is_not_taken_back(admission, clo
     await clock.freeze()
     await admission.quota(rate=1, rate_window_ms=60_000)
     mine = uuid4()
-    await hold(admission, mine, ttl=timedelta(hours=1))
+    await take(admission, mine, ttl=timedelta(hours=1))
     await clock.advance(seconds=62)
-    assert (await hold(admission, uuid4()))["outcome"] == "admitted"
+    assert (await take(admission, uuid4()))["outcome"] == "admitted"
     await give_back(admission, mine, is_unused=True)
-    assert (await hold(admission, uuid4()))["outcome"] == "rate_exceeded"
+    assert (await take(admission, uuid4()))["outcome"] == "rate_exceeded"
 
 
 async def test_keys_are_counted_apart(admission):
     for tenant in ("acme", "initech"):
         await admission.quota("tenant", tenant, concurrency=1)
-    first = await hold(admission, uuid4(), quota="tenant", key="acme")
-    other = await hold(admission, uuid4(), quota="tenant", key="initech")
-    full = await hold(admission, uuid4(), quota="tenant", key="acme")
+    first = await take(admission, uuid4(), quota="tenant", key="acme")
+    other = await take(admission, uuid4(), quota="tenant", key="initech")
+    full = await take(admission, uuid4(), quota="tenant", key="acme")
     assert [a["outcome"] for a in (first, other, full)] == [
         "admitted",
         "admitted",
@@ -696,7 +696,7 @@ async def test_keys_are_counted_apart(admission):
 
 async def test_an_unknown_quota_admits_nobody(admission):
     with refused("WF306"):
-        await hold(admission, uuid4())
+        await take(admission, uuid4())
     assert await admission.call("list_quotas") == []
 
 

@@ -47,7 +47,7 @@ async def test_what_cannot_be_judged_does_not_start(admission, engine, corruptio
             partition_key=engine.partition_key,
             quota="api",
             key=None,
-            hold_id="11111111-1111-4111-8111-111111111111",
+            ticket_id="11111111-1111-4111-8111-111111111111",
         )
         assert answer["outcome"] == "rate_exceeded"
     await transaction.rollback()

@@ -96,7 +96,7 @@ async def test_a_reserved_slot_goes_to_nobody_else(admission, engine):
     assert await engine.claim(5) == []
     quota = await engine.connection.fetchval("select quota from ff.gate where gate_id = $1", gate)
     answer = await admission.one(
-        "check_admission", partition_key=0, quota=quota, key=None, hold_id=uuid4()
+        "check_admission", partition_key=0, quota=quota, key=None, ticket_id=uuid4()
     )
     assert answer["outcome"] == "concurrency_exceeded"
 
@@ -251,7 +251,7 @@ async def test_a_reserved_start_goes_to_nobody_else_and_the_rate_goes_on(admissi
     )
     assert kept == starved.id
     held = await admission.one(
-        "check_admission", partition_key=0, quota="rate", key=None, hold_id=uuid4()
+        "check_admission", partition_key=0, quota="rate", key=None, ticket_id=uuid4()
     )
     assert held["outcome"] == "rate_exceeded"
     # Each window has one start for others.

@@ -200,7 +200,7 @@ async def test_a_signal_first_drops_the_wait_for_runs(engine, make):
         ({"wait_names": [], "wait_occurrences": []}, "wait_names"),
         ({"k": 1}, "k"),
         ({"reason_code": "tired"}, "reason_code"),
-        ({"timeout_behavior": "explode"}, "timeout_behavior"),
+        ({"on_timeout": "explode"}, "on_timeout"),
         ({"resume_delay": timedelta(seconds=-1)}, "resume_delay"),
         ({"continuation": "x" * 4097}, "continuation"),
     ],
@@ -272,7 +272,7 @@ async def test_cancel_closes_what_is_open_and_a_late_signal_revives_nothing(engi
 async def test_a_timeout_that_ends_the_execution(engine, make, clock, behavior, outcome, kind):
     execution = await make.execution("leased", policy={"retry_policy": {"max_retries": 3}})
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
-    await engine.suspend(execution.lease, "a", timeout_behavior=behavior)
+    await engine.suspend(execution.lease, "a", on_timeout=behavior)
     assert await engine.time_out() == (0, pytest.approx(HOUR, abs=timedelta(seconds=30)))
     await clock.advance(hours=1)
     assert (await engine.time_out())[0] == 1
@@ -308,7 +308,7 @@ async def test_a_timeout_that_ends_others_leaves_their_own_timeouts_nothing(
         *((waiter.lease, other, [parent.id]) for other, _, waiter in others),
     ]:
         await open_waits(engine, lease, "a", timeout=HOUR)
-        await engine.suspend(lease, "a", timeout_behavior=own, targets=targets)
+        await engine.suspend(lease, "a", on_timeout=own, targets=targets)
     await clock.advance(hours=1)
     assert (await engine.time_out())[0] == 9
     for _, *both in others:
@@ -338,7 +338,7 @@ async def test_a_timeout_that_wakes_shows_the_holder_a_timeout_signal(engine, ma
 async def test_an_escalated_suspension_stays_without_a_timeout(engine, make, clock):
     execution = await make.execution("leased", lane="w")
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
-    await engine.suspend(execution.lease, "a", timeout_behavior="escalate")
+    await engine.suspend(execution.lease, "a", on_timeout="escalate")
     await clock.advance(hours=1)
     assert (await engine.time_out())[0] == 1
     row = await engine.row(execution.id)
@@ -355,7 +355,7 @@ async def test_an_escalated_suspension_stays_without_a_timeout(engine, make, clo
 async def test_a_signal_after_the_time_and_before_the_scan_wakes(engine, make, clock):
     execution = await make.execution("leased")
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
-    await engine.suspend(execution.lease, "a", timeout_behavior="fail")
+    await engine.suspend(execution.lease, "a", on_timeout="fail")
     await clock.advance(hours=2)
     assert (await engine.signal(execution.id, "a")).effect == "woken"
     assert (await engine.time_out())[0] == 0
@@ -364,7 +364,7 @@ async def test_a_signal_after_the_time_and_before_the_scan_wakes(engine, make, c
 async def test_a_signal_in_the_inbox_counts_before_the_timeout(engine, make, clock):
     execution = await make.execution("leased")
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
-    await engine.suspend(execution.lease, "a", timeout_behavior="fail")
+    await engine.suspend(execution.lease, "a", on_timeout="fail")
     await engine.signal(execution.id, "a", join=True)
     await clock.advance(hours=2)
     await engine.time_out()
@@ -375,7 +375,7 @@ async def test_a_signal_in_the_inbox_counts_before_the_timeout(engine, make, clo
 async def test_a_timeout_after_a_resume_does_nothing(engine, make, clock, behavior):
     execution = await make.execution("leased", lane="w")
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
-    await engine.suspend(execution.lease, "a", timeout_behavior=behavior)
+    await engine.suspend(execution.lease, "a", on_timeout=behavior)
     await engine.signal(execution.id, "a")
     lease = await engine.take(execution.id, lanes=["w"], ttl=timedelta(hours=5))
     await clock.advance(hours=2)
@@ -386,7 +386,7 @@ async def test_a_timeout_after_a_resume_does_nothing(engine, make, clock, behavi
 async def test_a_locked_execution_is_left_for_the_next_scan(engine, make, clock, db):
     execution = await make.execution("leased")
     await open_waits(engine, execution.lease, "a", timeout=HOUR)
-    await engine.suspend(execution.lease, "a", timeout_behavior="fail")
+    await engine.suspend(execution.lease, "a", on_timeout="fail")
     await clock.advance(hours=1)
     other = await db.connect()
     async with other.transaction():

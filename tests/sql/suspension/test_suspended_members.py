@@ -98,7 +98,7 @@ async def test_a_timeout_that_ends_a_member_skips_what_needs_it(db, clock):
     lease = await flow.take("a")
     await flow.engine.ask(lease, "approve")
     until = await db.fetchval("select ff.now() + interval '1 hour'")
-    await flow.engine.suspend(lease, "approve", until_at=until, timeout_behavior="fail")
+    await flow.engine.suspend(lease, "approve", until_at=until, on_timeout="fail")
     await clock.advance(hours=1)
     assert (await flow.engine.time_out())[0] == 1
     assert await flow.states() == {"a": "failed", "z": "skipped"}

@@ -79,7 +79,7 @@ async def test_the_digest_is_that_of_rfc_4231(db, key, message, digest):
 
 async def test_the_first_key_is_made_by_the_migration(db):
     (key,) = await db.fetch("select * from ff.list_hmac_keys()")
-    assert (key["kid"], key["is_active"], key["lapses_at"]) == ("k1", True, None)
+    assert (key["kid"], key["is_active"], key["expires_at"]) == ("k1", True, None)
 
 
 async def test_a_signal_to_the_token_satisfies_the_wait(engine, make):
@@ -467,7 +467,7 @@ async def test_a_suspension_that_nobody_can_end_any_more_times_out(
         id, _ = await engine.waitpoint(execution.lease)
         wait = wait_for(id)
         await engine.ask(execution.lease, **wait, timeout=timeout)
-        await engine.suspend(execution.lease, wait["name"], timeout_behavior=behavior)
+        await engine.suspend(execution.lease, wait["name"], on_timeout=behavior)
         await db.fetchval(CLOSE, execution.id, id)
         await engine.time_out()
         assert (await engine.row(execution.id))["public_state"] == (state or "suspended")

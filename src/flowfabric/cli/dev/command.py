@@ -27,7 +27,7 @@ from flowfabric.cli.worker import Capacity
 from flowfabric.config import Settings, unknown_variables
 from flowfabric.core.errors import Unavailable
 from flowfabric.db import migrate as schema
-from flowfabric.db.connection import open_connection, place
+from flowfabric.db.connection import address_of, open_connection
 from flowfabric.drawing.text import count_of, printable
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
@@ -345,7 +345,7 @@ class Session:
             await schema.migrate(connection)
 
     async def _use_external(self, url: str) -> None:
-        where = place(url)
+        where = address_of(url)
         async with open_connection(url) as connection:
             found = await schema.status(connection)
             problem = found.problem()

@@ -8,13 +8,13 @@ const QUIET = 15000;
 const PAUSE = 3000;
 const POLITE = 20;
 // Once the page listens, it is read again: something may have changed before.
-const SETTLE = 1000;
+const FIRST = 1000;
 
 let isPaused = false;
 let link = "live";
 let isReading = false;
 let isStale = false;
-let readAgainAt = Date.now() + SETTLE;
+let readAgainAt = Date.now() + FIRST;
 let quiet = 0;
 // How far the clock of the database is ahead of ours.
 let skew = 0;

@@ -39,8 +39,8 @@ PATH_SHOWN = 20
 @routes.get(PREFIX + "/flows", Scope.READ, include_in_schema=False)
 async def flows(call: CurrentCall, request: Request, after: str | None = None) -> Response:
     """List flows, newest first."""
-    place = None if after is None else await call.client.flows.find(after)
-    found = await call.client.flows.list(after=place, limit=PAGE, newest=True)
+    last = None if after is None else await call.client.flows.find(after)
+    found = await call.client.flows.list(after=last, limit=PAGE, newest=True)
     now = await call.client.executions.server_time()
     next = f"{root(request)}/flows?after={found.after.uuid}" if found.after else ""
     return show(request, call, "flows", now, flows=found.flows, next=next, missing=found.missing)

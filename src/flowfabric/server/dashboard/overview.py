@@ -189,18 +189,18 @@ def _stuck(lanes: Sequence[LaneTraffic], workers: Sequence[WorkerInfo], now: dat
         waits = now - one.waiting_since if one.waiting_since else timedelta()
         if waits < STUCK:
             continue
-        label, place = "Workers", "/workers"
+        label, page = "Workers", "/workers"
         serving = [each for each in workers if each.lanes is None or one.lane in each.lanes]
         if one.state != "active":
             why = f"the lane is {one.state}"
-            label, place = "Resume…", f"/lanes#{quote(f'lane-{one.lane}')}"
+            label, page = "Resume…", f"/lanes#{quote(f'lane-{one.lane}')}"
         elif not serving:
             why = "no worker serves the lane"
         else:
             why = f"{count_of(len(serving), 'worker')} of the lane cannot take it now"
         words = f"The oldest execution of {one.lane} has waited for {short(waits)}: {why}."
         where = f"lane={shlex.quote(one.lane)} state=waiting"
-        leads.append(Lead(words, place, label, where))
+        leads.append(Lead(words, page, label, where))
     return Attention("Stuck lanes", "Start workers, or resume the lane.", leads=leads)
 
 

@@ -118,7 +118,7 @@ async def submit(call: CurrentCall, request: Request) -> Response:
     item = await submission(call, await _submit_in(call, form))
     once = once_in(form)
     if once is None or item.key is not None:
-        await call.client.executions.place([item])
+        await call.client.executions.assign_partitions([item])
     else:
         minted = (await call.client.database.partitions.current()).minted
         item.id = ExecutionId.of(partition_of(once.bytes, minted), once)

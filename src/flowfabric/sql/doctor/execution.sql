@@ -3,7 +3,7 @@
 -- long values are left out; some are replaced by their size in bytes.
 select x.part, x.facts::text as facts
 from (
-  select 1 as number, 'execution' as part, 0::bigint as place,
+  select 1 as number, 'execution' as part, 0::bigint as position,
          to_jsonb(e) - 'payload' - 'result' - 'failure_detail' || jsonb_build_object(
            'payload_bytes', octet_length(e.payload), 'result_bytes', octet_length(e.result),
            'failure_detail_bytes', octet_length(e.failure_detail)) as facts
@@ -69,4 +69,4 @@ from (
   from ff.event v
   where v.partition_key = $1::smallint and v.execution_id = $2::uuid
 ) x
-order by x.number, x.place
+order by x.number, x.position

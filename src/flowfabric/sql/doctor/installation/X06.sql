@@ -20,12 +20,12 @@ cross join lateral (
               when exists (
                 select from pg_catalog.pg_attribute a
                 where a.attrelid = c.oid and a.attname = 'partition_key') then 'partitioned'
-              else 'reference' end as place) w
+              else 'reference' end as placement) w
 left join pg_catalog.pg_dist_partition p on p.logicalrelid = c.oid
 left join pg_catalog.pg_dist_partition x
   on x.logicalrelid = pg_catalog.to_regclass('ff.execution') and x.partmethod = 'h'
 where n.nspname = 'ff' and c.relkind = 'r' and not pg_catalog.relation_is_a_known_shard(c.oid)
-  and w.place is distinct from
+  and w.placement is distinct from
       case when p.partmethod = 'h' and p.colocationid = x.colocationid then 'partitioned'
            when p.partmethod = 'n' and p.repmodel = 't' then 'reference'
            when p.partmethod = 'n' and p.repmodel = 's' then 'coordinator' end

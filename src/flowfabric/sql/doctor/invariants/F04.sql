@@ -27,21 +27,21 @@ with recursive peeled as (
       select max(n.upstream_id::text)::uuid as upstream_id,
              max(n.downstream_id::text)::uuid as downstream_id
       from (
-        select b.place, b.upstream_id, b.downstream_id,
+        select b.no, b.upstream_id, b.downstream_id,
                -- is_joined: whether another edge leads to the upstream of this edge, or away from
                -- its downstream
                case when b.upstream_id is null then bool_or(b.upstream_id is not null) over w
                     else bool_or(b.upstream_id is null) over w end as is_joined
         from (
-          select t.place, t.upstream_id as node, t.upstream_id, null::uuid as downstream_id
-          from unnest(p.upstreams) with ordinality t(upstream_id, place)
+          select t.no, t.upstream_id as node, t.upstream_id, null::uuid as downstream_id
+          from unnest(p.upstreams) with ordinality t(upstream_id, no)
           union all
-          select t.place, t.downstream_id, null, t.downstream_id
-          from unnest(p.downstreams) with ordinality t(downstream_id, place)
+          select t.no, t.downstream_id, null, t.downstream_id
+          from unnest(p.downstreams) with ordinality t(downstream_id, no)
         ) b
         window w as (partition by b.node)
       ) n
-      group by n.place
+      group by n.no
       having bool_and(n.is_joined)
     ) l
   ) r

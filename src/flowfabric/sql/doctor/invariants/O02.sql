@@ -11,7 +11,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Two workers may have held the execution at once: compare their effects outside the
+-- Remedy:  Two workers may have run the execution at once: compare their effects outside the
 --          database. If the execution is leased, revoke the lease.
 with reborn as materialized (
   -- If an id was used again after a trim, only its last use counts.

@@ -17,7 +17,7 @@ cross join lateral (values
   ('terminal_iff_ended', (e.phase = 'terminal') = (e.terminal_at is not null)),
   ('owned_iff_active', (e.phase = 'active') = (e.ownership <> 'unowned')),
   ('eligible_iff_runnable', (e.phase = 'runnable') = (e.eligibility <> 'not_applicable')),
-  ('lease_iff_held',
+  ('lease_iff_owned',
    num_nonnulls(e.lease_id, e.lease_expires_at, e.worker_id, e.worker_instance_id)
      = case when e.ownership in ('leased', 'lease_expired_reclaimable') then 4 else 0 end),
   ('delayed_iff_until',

@@ -79,7 +79,7 @@ begin
       select e.budget_ids from ff.execution e
       where e.partition_key = p_partition_key and e.execution_id = j.execution_id offset 0) x
     cross join lateral unnest(x.budget_ids) b(id)
-    where j.word = 'held'
+    where j.word = 'leased'
     order by b.id);
   perform ff._refresh_budgets(v_budgets);
   v_now := ff.now();
@@ -89,7 +89,7 @@ begin
     detail := v_verdict.detail;
     if v_verdict.word = 'repeat' then
       outcome := 'suspended';
-    elsif v_verdict.word = 'held' then
+    elsif v_verdict.word = 'leased' then
       v_problem := ff._usage_problem(p_usages[item], p_dedup_keys[item]);
       if v_problem is not null then
         outcome := 'invalid';

@@ -54,7 +54,7 @@ declare
   v_cut        xid8;
   v_checked    xid8;
   v_beyond     xid8;
-  v_anchor     record;
+  v_last_event record;
   v_patterns   text[];
 begin
   perform ff._check_limit(p_limit);
@@ -176,7 +176,7 @@ begin
 
   -- Find the highest transaction delivered, including rows that filters hide. If there are no new
   -- events, the cursor stays.
-  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
+  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last_event
   from ff.event e
   where e.partition_key = p_partition_key and e.generation = v_generation and e.xid > v_last
     and e.xid <= coalesce(v_cut, v_end)
@@ -184,17 +184,17 @@ begin
   order by e.xid desc, e.event_id desc
   limit 1;
   next_cursor := case
-    when v_anchor.xid is not null then
-      ff._format_cursor(p_partition_key, v_generation, v_anchor.xid,
-                        case when not v_is_old then v_snapshot end, v_anchor.event_id,
-                        v_anchor.occurred_at, ff._hash_id(v_anchor.execution_id),
+    when v_last_event.xid is not null then
+      ff._format_cursor(p_partition_key, v_generation, v_last_event.xid,
+                        case when not v_is_old then v_snapshot end, v_last_event.event_id,
+                        v_last_event.occurred_at, ff._hash_id(v_last_event.execution_id),
                         v_cursor.trimmed)
     when exists (
         select from unnest(v_unfinished) u(xid)
         where u.xid <> v_own and (v_is_old or pg_visible_in_snapshot(u.xid, v_snapshot))) then
       ff._format_cursor(p_partition_key, v_generation, v_last,
-                        case when not v_is_old then v_snapshot end, v_cursor.anchor_id,
-                        v_cursor.anchor_at, v_cursor.anchor_of, v_cursor.trimmed)
+                        case when not v_is_old then v_snapshot end, v_cursor.last_event_id,
+                        v_cursor.last_event_at, v_cursor.last_event_of, v_cursor.trimmed)
     else p_cursor end;
   has_more := v_cut is not null and exists (
       select from ff.event e

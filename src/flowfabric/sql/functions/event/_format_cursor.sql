@@ -2,12 +2,12 @@
 -- database in which the position is valid.
 --
 -- ff2 : partition : installation : system : timeline : generation : last xid : unfinished below it
---     : anchor id : time : execution : trimmed so far : checksum
+--     : id of the last event : its time : execution : trimmed so far : checksum
 --
--- The anchor is the last event before the position of the reader. The id of its execution is stored
--- as a hash, because that execution may belong to another namespace. Unfinished transactions are
--- stored as distances from the last xid, so that the text stays short even with hundreds of them.
--- For a cursor in an older generation, p_snapshot is null, and the text lists no unfinished
+-- The last event is the event just before the position of the reader. The id of its execution is
+-- stored as a hash, because that execution may belong to another namespace. Unfinished transactions
+-- are stored as distances from the last xid, so that the text stays short even with hundreds of
+-- them. For a cursor in an older generation, p_snapshot is null, and the text lists no unfinished
 -- transactions. The checksum detects a text that was shortened or changed.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
@@ -15,9 +15,9 @@ create function ff._format_cursor(
   p_generation    integer,
   p_last_xid      xid8,
   p_snapshot      pg_snapshot,
-  p_anchor_id     bigint,
-  p_anchor_at     timestamptz,
-  p_anchor_of     text,
+  p_last_event_id bigint,
+  p_last_event_at timestamptz,
+  p_last_event_of text,
   p_trimmed       text
 )
 returns text
@@ -44,9 +44,9 @@ begin
       ) x
       where x.xid < v_last and p_snapshot is not null
     ), ''),
-    coalesce(p_anchor_id, 0),
-    coalesce((extract(epoch from p_anchor_at) * 1000000)::bigint, 0),
-    coalesce(p_anchor_of, ''),
+    coalesce(p_last_event_id, 0),
+    coalesce((extract(epoch from p_last_event_at) * 1000000)::bigint, 0),
+    coalesce(p_last_event_of, ''),
     coalesce(p_trimmed, ''));
   return v_body || ':' || left(encode(sha256(convert_to(v_body, 'UTF8')), 'hex'), 8);
 end;

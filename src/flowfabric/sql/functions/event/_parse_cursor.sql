@@ -5,27 +5,27 @@
 -- trimmed. If p_refuses is true, a lost cursor is refused. If p_refuses is false, a lost cursor is
 -- returned with is_lost true.
 --
--- The anchor is the last event before the position of the reader. The cursor has the id and the
--- time of the anchor, and a hash of its execution. If the anchor is missing but was not trimmed,
--- the database has lost commits that the reader has seen. This happens after a failover, or after
+-- The last event is the event just before the position of the reader. The cursor has its id and its
+-- time, and a hash of its execution. If the last event is missing but was not trimmed, the database
+-- has lost commits that the reader has seen. This happens after a failover, or after
 -- an older copy of the data was restored.
 --
 -- Transaction numbers have a meaning on one server only. So a cursor in the present generation must
 -- come from this server.
 drop function if exists ff._parse_cursor;
 create function ff._parse_cursor(
-  p_partition_key smallint,
-  p_cursor        text,
-  p_refuses       boolean default true,
-  out current     integer,
-  out generation  integer,
-  out last_xid    xid8,
-  out unfinished  xid8[],
-  out anchor_id   bigint,
-  out anchor_at   timestamptz,
-  out anchor_of   text,
-  out trimmed     text,
-  out is_lost     boolean
+  p_partition_key   smallint,
+  p_cursor          text,
+  p_refuses         boolean default true,
+  out current       integer,
+  out generation    integer,
+  out last_xid      xid8,
+  out unfinished    xid8[],
+  out last_event_id bigint,
+  out last_event_at timestamptz,
+  out last_event_of text,
+  out trimmed       text,
+  out is_lost       boolean
 )
 returns record
 language plpgsql
@@ -67,9 +67,9 @@ begin
     select distinct
            (v_parts[7]::bigint - ('x' || lpad(d.distance, 16, '0'))::bit(64)::bigint)::text::xid8
     from unnest(string_to_array(nullif(v_parts[8], ''), ',')) d(distance));
-  anchor_id := v_parts[9];
-  anchor_at := timestamptz 'epoch' + v_parts[10]::bigint * interval '1 microsecond';
-  anchor_of := v_parts[11];
+  last_event_id := v_parts[9];
+  last_event_at := timestamptz 'epoch' + v_parts[10]::bigint * interval '1 microsecond';
+  last_event_of := v_parts[11];
   trimmed := ff._read_trim_mark(p_partition_key);
   v_gone := split_part(trimmed, '.', 1);
   v_gone_to := split_part(trimmed, '.', 2);
@@ -105,19 +105,19 @@ begin
             and (generation < current or pg_visible_in_snapshot(u.xid, pg_current_snapshot()))))
       then 'trimmed'
     when v_is_lossy then 'trimmed'
-    when anchor_id <> 0 and (trimmed is null or (generation, last_xid) > (v_gone, v_gone_to))
+    when last_event_id <> 0 and (trimmed is null or (generation, last_xid) > (v_gone, v_gone_to))
       and not exists (
         select from ff.event e
         where e.partition_key = p_partition_key and e.generation = _parse_cursor.generation
-          and e.xid = last_xid and e.event_id = anchor_id
-          and ff._hash_id(e.execution_id) = anchor_of and e.occurred_at = anchor_at
+          and e.xid = last_xid and e.event_id = last_event_id
+          and ff._hash_id(e.execution_id) = last_event_of and e.occurred_at = last_event_at
         offset 0)
       then 'history_lost' end;
   is_lost := v_reason is not null;
   if is_lost and p_refuses then
-    -- Undelivered events of long transactions may be older than the anchor.
-    anchor_at := least(
-      anchor_at,
+    -- Undelivered events of long transactions may be older than the last event.
+    last_event_at := least(
+      last_event_at,
       (select min(e.occurred_at) from ff.event e
        where e.partition_key = p_partition_key
          and (e.generation, e.xid) > (_parse_cursor.generation, last_xid)),
@@ -125,7 +125,7 @@ begin
        where e.partition_key = p_partition_key and e.generation = _parse_cursor.generation
          and e.xid = any (unfinished)));
     perform ff._refuse('WF403', 'cursor_expired', jsonb_build_object(
-      'reason', v_reason, 'resume_from', anchor_at - interval '1 minute',
+      'reason', v_reason, 'resume_from', last_event_at - interval '1 minute',
       'hint', 'open a cursor at resume_from; some events will be seen twice'));
   end if;
 end;

@@ -89,8 +89,8 @@ begin
     order by e.generation, e.xid
     limit 1;
   end if;
-  -- The anchor is the last event before the cursor: the highest of all, or the highest before the
-  -- first wanted event.
+  -- The last event is the event just before the cursor: the highest of all, or the highest before
+  -- the first wanted event.
   select e.event_id, e.generation, e.xid, e.occurred_at, e.execution_id into v_last
   from ff.event e
   where e.partition_key = p_partition_key

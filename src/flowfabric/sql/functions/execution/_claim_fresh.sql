@@ -5,7 +5,8 @@
 --           has locked nothing
 -- is_empty  true if nothing is ready
 -- locked    the executions that this call has locked, in claim order
--- held      the gates that this call has locked, if they had no room for all executions; else null
+-- locked_gates  the gates that this call has locked, if they had no room for all executions, else
+--           null
 --
 -- If execution_ids is null, nothing was leased, and the rows in `locked` stay locked. The caller
 -- may then call ff._claim_in_rounds, which begins with these rows. Rows before them in claim order
@@ -42,7 +43,7 @@ create function ff._claim_fresh(
   out has_turn             boolean,
   out is_empty             boolean,
   out locked               uuid[],
-  out held                 bigint[],
+  out locked_gates         bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],
@@ -69,7 +70,7 @@ declare
   v_now      timestamptz;
   v_xid      xid8;
   v_ids      uuid[];
-  v_places   tid[];
+  v_tids     tid[];
   v_flows    uuid[];
   v_is_fresh boolean;
   v_is_gated boolean;
@@ -86,17 +87,17 @@ begin
   v_now := ff.now();
 
   if v_is_one then
-    select array_agg(e.place), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
+    select array_agg(e.tid), array_agg(e.execution_id), array_agg(e.rank), array_agg(e.order_at),
            array_agg(e.payload), array_agg(e.flow_id) filter (where e.flow_id is not null),
            bool_and(e.is_open and e.is_fresh), bool_or(e.is_gated), bool_or(e.has_more)
-      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more
+      into v_tids, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more
     -- The limit counts every locked row, even a row that another claim has just taken. So this
     -- statement locks at most p_limit rows.
     from (
-      select e.place, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
+      select e.tid, e.execution_id, e.rank, e.order_at, e.payload, e.flow_id, e.is_open, e.is_fresh,
              e.is_gated, e.has_more
       from (
-        select x.ctid as place
+        select x.ctid as tid
         from ff.execution x
         where x.partition_key = p_partition_key and x.route_id = p_routes[1]
           and x.phase = 'runnable' and x.eligibility = 'eligible_now'
@@ -104,7 +105,7 @@ begin
         order by x.rank, x.order_at, x.execution_id
         limit 2 * p_limit) c
       cross join lateral (
-        select x.ctid as place, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id,
+        select x.ctid as tid, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id,
                x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
                x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
                and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true) as is_fresh,
@@ -112,7 +113,7 @@ begin
                x.epoch > 0 or x.has_body
                or num_nonnulls(x.deadline_at, x.attempt_timeout, x.payload_encoding) > 0 as has_more
         from ff.execution x
-        where x.ctid = c.place
+        where x.ctid = c.tid
           and case when x.partition_key = p_partition_key then true else false end
         for no key update skip locked) e
       limit p_limit) e;
@@ -120,8 +121,8 @@ begin
     if cardinality(v_ids) = p_limit then
       null;
     else
-      -- If the window is full, other claims hold some of its rows, and more rows may follow the
-      -- window: leave them to ff._claim_in_rounds.
+      -- If there are that many rows, other claims have locked some of them, and more rows may
+      -- follow: leave them to ff._claim_in_rounds.
       select count(*) into v_seen
       from (
         select from ff.execution x
@@ -135,20 +136,20 @@ begin
       end if;
     end if;
   else
-    -- Lock the first window of all routes. If another claim holds a row of the window, lease
+    -- Lock the first rows of all routes. If another claim has locked one of these rows, lease
     -- nothing.
-    select array_agg(e.place), array_agg(e.execution_id) filter (where e.execution_id is not null),
+    select array_agg(e.tid), array_agg(e.execution_id) filter (where e.execution_id is not null),
            array_agg(e.rank), array_agg(e.order_at), array_agg(e.payload),
            array_agg(e.flow_id) filter (where e.flow_id is not null),
            bool_and(coalesce(e.is_open and e.is_fresh, false)), bool_or(e.is_gated),
            bool_or(e.has_more), array_agg(array_position(p_routes, e.route_id)), count(*) = 0
-      into v_places, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
+      into v_tids, v_ids, ranks, order_ats, payloads, v_flows, v_is_fresh, v_is_gated, v_has_more,
            route_nos, is_empty
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, false, v_rank, 0::smallint, v_at, v_id, p_limit, null,
       v_now) c
     left join lateral (
-      select x.ctid as place, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id, x.route_id,
+      select x.ctid as tid, x.execution_id, x.rank, x.order_at, x.payload, x.flow_id, x.route_id,
              x.phase = 'runnable' and x.eligibility = 'eligible_now' as is_open,
              x.attempt_state = 'pending_first_attempt' and x.total_attempt_count = 0
              and x.transitioned_at <= v_now and coalesce(x.deadline_at > v_now, true) as is_fresh,
@@ -189,7 +190,7 @@ begin
         -- This costs half as much as `unnest` in a lateral join.
         select unnest(x.quota_ids || x.budget_ids) as id
         from ff.execution x
-        where x.ctid = any (v_places)
+        where x.ctid = any (v_tids)
           and case when x.partition_key = p_partition_key then true else false end) g
       group by g.id
       order by g.id) s;
@@ -198,8 +199,8 @@ begin
       return;
     end if;
     if v_gates is not null then
-      held := ff._take_slots(p_partition_key, v_gates, v_asked, v_now);
-      if held is not null then
+      locked_gates := ff._take_slots(p_partition_key, v_gates, v_asked, v_now);
+      if locked_gates is not null then
         return;
       end if;
     end if;
@@ -251,7 +252,7 @@ begin
       attempt_type = 'initial',
       attempt_started_at = v_now,
       attempt_deadline_at = v_now + e.attempt_timeout
-    where e.ctid = any (v_places)
+    where e.ctid = any (v_tids)
       and case when e.partition_key = p_partition_key then true else false end
       -- All rows are locked, so no grant can be issued for them any more.
       and not (exists (select from ff.grant g where g.partition_key = p_partition_key)
@@ -296,7 +297,7 @@ create function ff._claim_fresh(
   out has_turn             boolean,
   out is_empty             boolean,
   out locked               uuid[],
-  out held                 bigint[],
+  out locked_gates         bigint[],
   out execution_ids        uuid[],
   out route_nos            integer[],
   out ranks                smallint[],

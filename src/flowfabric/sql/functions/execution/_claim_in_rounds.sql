@@ -5,8 +5,8 @@
 -- 1. If the claim is a repeat, return the executions that the first call leased and that still have
 --    that lease.
 -- 2. Read once whether anything is to be reclaimed and whether there are grants.
--- 3. Each round reads the next window of candidates in claim order, without locks. Then it locks
---    them in that order and skips locked rows. The next round starts after the window.
+-- 3. Each round reads the next candidates in claim order, without locks. Then it locks them in that
+--    order and skips locked rows. The next round starts after them.
 -- 4. Under the lock each row is checked again. A row is locked in vain (the claim cannot use it),
 --    capped (the claim must end it), or picked. Rows with a grant for another worker are left
 --    alone.
@@ -24,9 +24,9 @@
 -- 8. Picked rows are leased, their events are written, and their grants are deleted.
 -- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
 --
--- If p_has_lines is true, candidates also come from open lines. p_held lists the gates that the
--- caller has locked, or is null. p_locked lists the executions that the caller has locked, or is
--- null. These executions are the first round, and the second round starts after them.
+-- If p_has_lines is true, candidates also come from open lines. p_locked_gates lists the gates that
+-- the caller has locked, or is null. p_locked lists the executions that the caller has locked, or
+-- is null. These executions are the first round, and the second round starts after them.
 drop function if exists ff._claim_in_rounds;
 create function ff._claim_in_rounds(
   p_partition_key      smallint,
@@ -46,7 +46,7 @@ create function ff._claim_in_rounds(
   p_slot_ids           uuid[],
   p_locked             uuid[],
   p_has_lines          boolean,
-  p_held               bigint[],
+  p_locked_gates       bigint[],
   p_is_fair            boolean,
   p_limited            bigint[],
   p_lane_gates         bigint[]
@@ -84,7 +84,7 @@ declare
   v_granted    boolean;
   v_left       uuid[];
   v_round      record;
-  v_window     integer := p_limit;
+  v_size       integer := p_limit;
   v_from_rank  smallint := coalesce(p_floor_rank, -1::smallint);
   v_from_turn  smallint := 0;
   v_from_at    timestamptz := coalesce(p_floor_at, '-infinity');
@@ -96,7 +96,7 @@ declare
   v_picked     uuid[] := '{}';
   v_capped     uuid[] := '{}';
   v_has_past   boolean := false;
-  v_gates      bigint[] := p_held;
+  v_gates      bigint[] := p_locked_gates;
   v_admission  record;
   v_more       record;
   v_closed     bigint[];
@@ -137,7 +137,7 @@ begin
         into v_round
       from ff._pick_candidates(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need, case when v_granted then p_worker_id end, v_now, p_has_lines,
+        v_from_id, v_size, v_need, case when v_granted then p_worker_id end, v_now, p_has_lines,
         v_closed, v_full, v_locked) r;
     else
       select r.picked, r.capped, r.has_past, r.is_gated, r.vain, r.seen, r.is_cut, r.rank, r.turn,
@@ -145,7 +145,7 @@ begin
         into v_round
       from ff._pick_one_by_one(
         p_partition_key, v_routes, v_turns, v_reclaiming, v_from_rank, v_from_turn, v_from_at,
-        v_from_id, v_window, v_need, greatest(p_limit - cardinality(v_capped) - v_vain, 0),
+        v_from_id, v_size, v_need, greatest(p_limit - cardinality(v_capped) - v_vain, 0),
         case when v_granted then p_worker_id end, v_now, p_has_lines, v_closed,
         v_full) r;
     end if;
@@ -169,7 +169,7 @@ begin
     if v_round.is_gated and v_round.picked <> '{}' then
       v_admission := ff._admit_to_gates(
         p_partition_key, v_round.picked, v_picked, v_gates, v_now);
-      v_gates := v_admission.held;
+      v_gates := v_admission.locked;
       v_round.picked := v_admission.admitted;
       if v_admission.closed <> '{}' then
         v_more := ff._park_more(
@@ -177,7 +177,7 @@ begin
           v_admission.filled, v_gates, v_now);
         v_closed := v_closed || v_more.closed;
         v_full := v_full || v_more.filled;
-        v_gates := v_more.held;
+        v_gates := v_more.locked;
       end if;
       if p_lane_gates && v_closed then
         select array_agg(u.route_id), array_agg(u.turn) into v_routes, v_turns
@@ -195,12 +195,12 @@ begin
     exit when cardinality(v_picked) = p_limit
            or cardinality(v_picked) + cardinality(v_capped) + v_vain >= 2 * p_limit
            or v_routes is null
-           or (v_locked is null and v_round.seen < v_window and not v_round.is_cut);
+           or (v_locked is null and v_round.seen < v_size and not v_round.is_cut);
     v_locked := null;
-    -- If other claims hold a whole window, they probably hold more: widen the window.
-    v_window := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
-                       then least(v_window * 2, 8000)
-                     else greatest(p_limit - cardinality(v_picked), 20) end;
+    -- If other claims have locked a whole round, they have probably locked more: read more rows.
+    v_size := case when v_round.picked = '{}' and v_round.vain = 0 and v_round.capped = '{}'
+                     then least(v_size * 2, 8000)
+                   else greatest(p_limit - cardinality(v_picked), 20) end;
     v_from_rank := v_round.rank;
     v_from_turn := v_round.turn;
     v_from_at := v_round.order_at;

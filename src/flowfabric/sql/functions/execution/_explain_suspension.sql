@@ -94,7 +94,7 @@ begin
   evidence := jsonb_strip_nulls(jsonb_build_object(
     'reason', v_row.reason_code, 'since', v_row.suspended_at, 'waits', v_waits,
     'timeout_at', v_row.timeout_at,
-    'then', case when v_row.timeout_at is not null then v_row.timeout_behavior end,
+    'then', case when v_row.timeout_at is not null then v_row.on_timeout end,
     'runs', (
       select nullif(count(*), 0) from ff.run_wait w
       where w.partition_key = p_partition_key and w.waiter_id = p_execution_id

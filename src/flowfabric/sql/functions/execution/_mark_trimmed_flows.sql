@@ -2,8 +2,8 @@
 -- executions that may be deleted. An execution may be deleted if it has no flow, or if all members
 -- of its flow have ended.
 --
--- While the locks are held, no member can be added or replayed. The call does not wait. If another
--- transaction has locked a flow, the members of that flow are kept for now.
+-- Until the transaction ends, no member can be added or replayed. The call does not wait. If
+-- another transaction has locked a flow, the members of that flow are kept for now.
 --
 -- The caller holds the locks of the executions.
 drop function if exists ff._mark_trimmed_flows;

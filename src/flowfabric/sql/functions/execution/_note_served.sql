@@ -1,4 +1,4 @@
--- Record the place in the claim order that a claim has reached, for each fair lane and each
+-- Record the position in the claim order that a claim has reached, for each fair lane and each
 -- priority. If another claim has locked the row of a lane and priority, this row is skipped, and a
 -- later claim writes it.
 drop function if exists ff._note_served;

@@ -1,14 +1,14 @@
--- Return the place of each submitted item in the claim order, as a time. The place is null for an
--- item without a fair key.
+-- Return the position of each submitted item in the claim order, as a time. The position is null
+-- for an item without a fair key.
 --
--- Each lane and priority has places of its own. The items of a fair key are placed a millisecond
--- apart. They come after the last item of the same key, and never before the place that the lane
+-- Each lane and priority has positions of its own. The items of a fair key are put a millisecond
+-- apart. They come after the last item of the same key, and never before the position that the lane
 -- has reached. So a key with few items waits for about one item of each other key, however many
--- items the other keys have. A key with a weight (ff.lane.weights) gets that many places in a
+-- items the other keys have. A key with a weight (ff.lane.weights) gets that many positions in a
 -- millisecond.
 --
 -- No submit waits for another one. If another transaction is submitting with the same key, its
--- uncommitted items are ignored, and both submits may get the same places.
+-- uncommitted items are ignored, and both submits may get the same positions.
 drop function if exists ff._order_fairly;
 create function ff._order_fairly(
   p_partition_key smallint,

@@ -12,14 +12,14 @@
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
 -- and budgets that refused a candidate. p_filled are the entries of p_closed that also refuse
--- executions that resume (ff._admit_to_gates). p_held are the gates that this transaction has
+-- executions that resume (ff._admit_to_gates). p_locked are the gates that this transaction has
 -- locked, or null.
 --
 -- The executions that are read may have other gates without a free slot. The call locks these
--- gates, adds them to `held`, closes their lines, and adds them to `closed` and `filled`. It skips
--- gates that another transaction has locked. A gate to which slots were given back may have room,
--- so it is only added to `held`. Without these locks, a claim that meets thousands of full gates
--- would judge their executions a few at a time.
+-- gates, adds them to `locked`, closes their lines, and adds them to `closed` and `filled`. It
+-- skips gates that another transaction has locked. A gate to which slots were given back may have
+-- room, so it is only added to `locked`. Without these locks, a claim that meets thousands of full
+-- gates would judge their executions a few at a time.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;
@@ -29,11 +29,11 @@ create function ff._park_more(
   p_picked        uuid[],
   p_closed        bigint[],
   p_filled        bigint[],
-  p_held          bigint[],
+  p_locked        bigint[],
   p_now           timestamptz,
   out closed      bigint[],
   out filled      bigint[],
-  out held        bigint[]
+  out locked      bigint[]
 )
 returns record
 language plpgsql
@@ -52,7 +52,7 @@ declare
 begin
   closed := p_closed;
   filled := p_filled;
-  held := p_held;
+  locked := p_locked;
   with waiting as materialized (
     select c.execution_id, c.quota_ids, c.budget_ids
     from unnest(p_routes) r(id)
@@ -84,9 +84,9 @@ begin
              and w.execution_id <> all (p_picked))
     into v_full, v_waiting;
   if v_full <> '{}' then
-    held := nullif(p_held || ff._lock_gates(p_partition_key, array(
+    locked := nullif(p_locked || ff._lock_gates(p_partition_key, array(
       select u.id from unnest(v_full) u(id)
-      where u.id <> all (coalesce(p_held, '{}'))), false), '{}');
+      where u.id <> all (coalesce(p_locked, '{}'))), false), '{}');
     -- This is a new statement, so it sees what was committed before the locks. A gate with a
     -- release may have room, so it is left out. A release of 0 slots means only that the limit was
     -- written again; the limit is read here anyway.
@@ -96,7 +96,7 @@ begin
         select from ff.gate x
         where x.partition_key = p_partition_key and x.gate_id = u.id
           and case when x.running >= x.max_running then true else false end offset 0) x
-      where u.id = any (held) and not exists (
+      where u.id = any (locked) and not exists (
         select from ff.gate_release y
         where y.partition_key = p_partition_key and y.gate_id = u.id
           and case when y.slots > 0 then true else false end offset 0));

@@ -1,4 +1,4 @@
--- Run one round of a claim: lock the next window of candidates after a position, in claim order.
+-- Run one round of a claim: lock the next candidates after a position, in claim order.
 --
 -- The round locks as many rows as the claim needs, and skips rows that other transactions have
 -- locked. Each locked row belongs to one of three groups:
@@ -10,7 +10,7 @@
 --         flow is cancelled. These rows are only counted.
 --
 -- Returns the position of the last row tried. If p_locked is given, the round uses these executions
--- instead of a new window. The caller has locked them.
+-- instead of new candidates. The caller has locked them.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,
@@ -21,7 +21,7 @@ create function ff._pick_candidates(
   p_from_turn     smallint,
   p_from_at       timestamptz,
   p_from_id       uuid,
-  p_window        integer,
+  p_size          integer,
   p_need          integer,
   p_worker_id     text,
   p_now           timestamptz,
@@ -63,7 +63,7 @@ begin
       into v_read
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed,
+      p_from_id, p_size, p_worker_id, p_now, p_with_lines, p_closed,
       p_full) c;
   else
     select array_agg(x.rank order by u.n) as ranks,
@@ -117,7 +117,7 @@ begin
         from taken x) t
   cross join (select count(*)::integer as seen from candidate) z
   -- If the claim has locked enough rows, the last row tried is the last of them. Otherwise it is
-  -- the last row of the window.
+  -- the last row of the round.
   left join lateral (
     select w.rank, w.turn, w.order_at, w.execution_id
     from (select x.rank, x.turn, x.order_at, x.execution_id from taken x

@@ -15,7 +15,7 @@ create function ff._pick_one_by_one(
   p_from_turn     smallint,
   p_from_at       timestamptz,
   p_from_id       uuid,
-  p_window        integer,
+  p_size          integer,
   p_need          integer,
   p_most_vain     integer,
   p_worker_id     text,
@@ -56,7 +56,7 @@ begin
     select c.rank, c.turn, c.order_at, c.execution_id
     from ff._read_candidates(
       p_partition_key, p_routes, p_turns, p_reclaiming, p_from_rank, p_from_turn, p_from_at,
-      p_from_id, p_window, p_worker_id, p_now, p_with_lines, p_closed,
+      p_from_id, p_size, p_worker_id, p_now, p_with_lines, p_closed,
       p_full) c
   loop
     if cardinality(picked) + cardinality(capped) = p_need then

@@ -25,7 +25,7 @@ create function ff._read_candidates(
   p_from_turn     smallint,
   p_from_at       timestamptz,
   p_from_id       uuid,
-  p_window        integer,
+  p_size          integer,
   p_worker_id     text,
   p_now           timestamptz,
   p_with_lines    boolean default false,
@@ -43,10 +43,10 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- For each route, read twice its fair share of the window. Most routes then need no second read.
+  -- For each route, read twice its fair share of the round. Most routes then need no second read.
   v_share constant integer := case cardinality(p_routes)
-    when 1 then p_window
-    else 2 * ((p_window - 1) / cardinality(p_routes) + 1) + 1 end;
+    when 1 then p_size
+    else 2 * ((p_size - 1) / cardinality(p_routes) + 1) + 1 end;
 begin
   return query
   with route as materialized (
@@ -87,19 +87,19 @@ begin
       ) e
     ) h
   ),
-  -- Find the position at which the window ends, if the first rows of all routes fill it.
+  -- Find the position at which the round ends, if the first rows of all routes fill it.
   bound as materialized (
     select h.rank, h.turn, h.order_at, h.execution_id
     from head h
     order by h.rank, h.turn, h.order_at, h.execution_id
-    offset p_window - 1 limit 1
+    offset p_size - 1 limit 1
   )
   select c.rank, c.turn, c.order_at, c.execution_id
   from (
     select h.rank, h.turn, h.order_at, h.execution_id from head h
     union all
-    -- If all rows read from a route come before the end of the window, the route may have more rows
-    -- in the window.
+    -- If all rows read from a route come before the end of the round, the route may have more rows
+    -- in the round.
     select m.rank, h.turn, m.order_at, m.execution_id
     from head h
     left join bound b on true
@@ -129,7 +129,7 @@ begin
                       then true else false end
               offset 0) end
       order by e.rank, e.order_at, e.execution_id
-      limit p_window
+      limit p_size
     ) m
     where h.nth = v_share and cardinality(p_routes) > 1
       and (b.rank is null or (h.rank, h.turn, h.order_at, h.execution_id)
@@ -156,7 +156,7 @@ begin
                       then true else false end
               offset 0) end
       order by e.rank, e.order_at, e.execution_id
-      limit p_window
+      limit p_size
     ) m
     where p_reclaiming
     union all
@@ -189,7 +189,7 @@ begin
                        then true else false end
                offset 0) end
        order by e.rank, e.order_at, e.execution_id
-       limit p_window)
+       limit p_size)
       union all
       (select e.rank, e.order_at, e.execution_id
        from ff.execution e
@@ -204,11 +204,11 @@ begin
                        then true else false end
                offset 0) end
        order by e.rank, e.order_at, e.execution_id
-       limit p_window)
+       limit p_size)
     ) m
     where p_with_lines
   ) c
   order by c.rank, c.turn, c.order_at, c.execution_id
-  limit p_window;
+  limit p_size;
 end;
 $$;

@@ -52,8 +52,8 @@ begin
         offset 0)
     ),
     called as (
-      select d.execution_id, d.namespace, d.n, h.name, row_number() over place as number,
-             sum(d.bytes + coalesce(b.bytes, 0)) over place as bytes
+      select d.execution_id, d.namespace, d.n, h.name, row_number() over in_order as number,
+             sum(d.bytes + coalesce(b.bytes, 0)) over in_order as bytes
       from ended d
       cross join lateral (
         select o.name from ff.hook o
@@ -68,7 +68,7 @@ begin
         where d.has_body and o.partition_key = p_partition_key
           and o.execution_id = d.execution_id
         offset 0) b on true
-      window place as (partition by d.namespace order by d.n, h.name)
+      window in_order as (partition by d.namespace order by d.n, h.name)
     )
     select c.namespace, array_agg(c.execution_id) as ended_ids, array_agg(c.name) as names
     from called c

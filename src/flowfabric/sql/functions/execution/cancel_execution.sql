@@ -76,7 +76,7 @@ begin
     v_verdict := (ff._enforce_leases(
       p_partition_key, p_namespace, 'cancel', array[p_execution_id], array[p_lease_id],
       array[p_epoch], array[p_attempt_id], false))[1];
-    if v_verdict.word <> 'held' then
+    if v_verdict.word <> 'leased' then
       -- Read the row again: the lease may have been marked expired. If the holder of a cancelled
       -- lease calls again after a replay, it gets `cancelled` again.
       return query

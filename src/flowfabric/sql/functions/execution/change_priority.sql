@@ -1,7 +1,7 @@
 -- Change the priority of a runnable execution. A value below 0 becomes 0, and a value above 9000
 -- becomes 9000.
 --
--- Moves:    runnable -> runnable, at another place in the claim order (T11)
+-- Moves:    runnable -> runnable, at another position in the claim order (T11)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
 -- Repeat:   `already_applied` if p_if_version is given, because the version has changed; otherwise

@@ -9,17 +9,17 @@
 -- code version.
 --
 -- The claim order is priority, order_at, id. Among equal priorities, the executions of p_first_lane
--- go first, so that a worker of several lanes can take turns. The floor is the place where the last
--- full claim of the worker ended. A claim with a floor starts there, and does not scan dead index
--- entries again.
+-- go first, so that a worker of several lanes can take turns. The floor is the position where the
+-- last full claim of the worker ended. A claim with a floor starts there, and does not scan dead
+-- index entries again.
 --
 -- Executions that are granted to another worker are skipped. A claimed execution loses its grant.
 -- An execution past its deadline is not leased, but ended as by ff.expire_executions.
 --
--- crash_count is the number of workers in a row that vanished while they held the execution. From 2
--- on, the worker must run it alone. If p_reports_starts is true, the worker must call
--- ff.start_executions before it runs an execution whose crash_count is not 0. A further crash then
--- counts only against executions whose start the worker has reported.
+-- crash_count is the number of workers in a row that vanished while they had a lease on the
+-- execution. From 2 on, the worker must run it alone. If p_reports_starts is true, the worker must
+-- call ff.start_executions before it runs an execution whose crash_count is not 0. A further crash
+-- then counts only against executions whose start the worker has reported.
 --
 -- Claims of the same routes at the same time hinder each other. If p_gives_way is true and another
 -- claim of these routes is under way, this claim may lease nothing. In that case it returns one row
@@ -121,7 +121,7 @@ declare
   v_is_raised     boolean;
   v_has_lines     boolean;
   v_is_due        boolean;
-  v_held          bigint[];
+  v_locked_gates  bigint[];
   v_is_fair       boolean;
   v_covered       record;
   v_fresh         record;
@@ -193,14 +193,14 @@ begin
         into v_has_lines, v_is_due;
     end if;
     if v_is_due then
-      v_held := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
+      v_locked_gates := nullif(ff._fold_releases(p_partition_key, v_routes, v_now), '{}');
       v_has_lines := exists (
         select from unnest(v_routes) r(id)
         where exists (
           select from ff.line y
           where y.partition_key = p_partition_key and y.route_id = r.id and y.is_open offset 0));
     end if;
-    if not v_is_reclaiming and not v_has_lines and v_held is null
+    if not v_is_reclaiming and not v_has_lines and v_locked_gates is null
        and (v_limited is null or cardinality(v_routes) = 1) then
       v_fresh := ff._claim_fresh(
         p_partition_key, p_worker_id, p_worker_instance_id, p_claim_id, p_limit, p_lease_ttl,
@@ -237,7 +237,7 @@ begin
         return;
       end if;
       v_locked := v_fresh.locked;
-      v_held := nullif(v_fresh.held, '{}');
+      v_locked_gates := nullif(v_fresh.locked_gates, '{}');
       -- There is nothing to claim. But if this call repeats an earlier call, that call may have
       -- claimed after this one read the slot.
       if v_fresh.is_empty and not exists (
@@ -261,7 +261,7 @@ begin
     p_partition_key, p_namespace, p_worker_id, p_worker_instance_id, p_claim_id, p_limit,
     p_lease_ttl, v_routes, v_turns, p_floor_rank, p_floor_at, p_floor_id,
     coalesce(p_reports_starts, false), v_slot_claim, v_slot_ids, v_locked,
-    v_has_lines, v_held, v_is_fair, v_limited, v_lane_gates) with ordinality c
+    v_has_lines, v_locked_gates, v_is_fair, v_limited, v_lane_gates) with ordinality c
   having count(*) > 0;
 end;
 $$;

@@ -118,11 +118,11 @@ begin
     order by u.id
     offset 0
   ),
-  held as materialized (
-    select e.place, a.result, a.encoding, a.n
+  leased as materialized (
+    select e.tid, a.result, a.encoding, a.n
     from asked a
     cross join lateral (
-      select x.ctid as place
+      select x.ctid as tid
       from ff.execution x
       where x.partition_key = p_partition_key and x.execution_id = a.id
         and case when x.ownership = 'leased'
@@ -168,8 +168,8 @@ begin
       terminal_at = greatest(v_now, e.transitioned_at),
       transitioned_at = greatest(v_now, e.transitioned_at),
       mutated_at = greatest(v_now, e.transitioned_at)
-    from held h
-    where e.ctid = h.place
+    from leased h
+    where e.ctid = h.tid
       and case when e.partition_key = p_partition_key then true else false end
     returning h.n, e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
               e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at,
@@ -250,11 +250,11 @@ begin
   return query
   select v_rest[j.item]::integer,
          case when j.word = 'repeat' then 'completed'
-              when j.word = 'held' and b.field is not null then 'invalid'
+              when j.word = 'leased' and b.field is not null then 'invalid'
               -- The row was locked a moment ago and is free now: the caller must repeat.
-              when j.word = 'held' then 'busy'
+              when j.word = 'leased' then 'busy'
               else j.word end,
-         case when j.word = 'held' and b.field is not null
+         case when j.word = 'leased' and b.field is not null
                 then jsonb_build_object('field', b.field, 'problem', b.problem)
               else j.detail end
   from unnest(v_judged) j
@@ -370,7 +370,7 @@ begin
       order by u.id
       offset 0
     ),
-    held as materialized (
+    leased as materialized (
       select e.execution_id, a.result, a.encoding
       from asked a
       cross join lateral (
@@ -421,7 +421,7 @@ begin
         terminal_at = greatest(v_now, e.transitioned_at),
         transitioned_at = greatest(v_now, e.transitioned_at),
         mutated_at = greatest(v_now, e.transitioned_at)
-      from held h
+      from leased h
       where e.partition_key = p_partition_key and e.execution_id = h.execution_id
       returning e.execution_id, e.version, e.attempt_index, e.last_lease_id, e.epoch, e.route_id,
                 e.last_worker_instance_id, e.flow_id, e.namespace, e.instance_tag, e.transitioned_at
@@ -506,11 +506,11 @@ begin
   return query
   select v_rest[j.item]::integer,
          case when j.word = 'repeat' then 'completed'
-              when j.word = 'held' and b.field is not null then 'invalid'
+              when j.word = 'leased' and b.field is not null then 'invalid'
               -- The row was locked a moment ago and is free now: the caller must repeat.
-              when j.word = 'held' then 'busy'
+              when j.word = 'leased' then 'busy'
               else j.word end,
-         case when j.word = 'held' and b.field is not null
+         case when j.word = 'leased' and b.field is not null
                 then jsonb_build_object('field', b.field, 'problem', b.problem)
               else j.detail end
   from unnest(v_judged) j

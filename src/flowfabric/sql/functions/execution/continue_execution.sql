@@ -60,7 +60,7 @@ begin
     from ff.execution_body b
     where b.partition_key = p_partition_key and b.execution_id = p_execution_id;
     return;
-  elsif v_verdict.word <> 'held' then
+  elsif v_verdict.word <> 'leased' then
     return query select v_verdict.word, null::integer, v_verdict.detail;
     return;
   end if;

@@ -139,7 +139,7 @@ begin
                       case when isfinite(p_retry_ats[j.item])
                         then greatest(p_retry_ats[j.item] - v_now, interval '0') end) as asked
       from unnest(v_judged) j
-      where j.word = 'held'
+      where j.word = 'leased'
       offset 0
     ) i
     left join lateral (
@@ -299,9 +299,9 @@ begin
          case when j.word = 'repeat' and j.until_at is not null then j.attempt_index + 1 end,
          j.detail
   from unnest(v_judged) j
-  where j.word <> 'held';
+  where j.word <> 'leased';
 
-  if p_hint and exists (select from unnest(v_judged) j where j.word = 'held') then
+  if p_hint and exists (select from unnest(v_judged) j where j.word = 'leased') then
     perform pg_notify('ff_ended', p_partition_key::text);
   end if;
 end;

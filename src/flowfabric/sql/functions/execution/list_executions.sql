@@ -9,7 +9,7 @@
 -- idempotency key. p_error is the type of the latest failure, with or without its module. p_is_held
 -- finds executions that their worker stopped so that an operator decides what follows; held_step is
 -- the step at which the worker stopped. p_is_crash_loop finds unfinished executions that two or
--- more workers in a row held when they vanished.
+-- more workers in a row had leased when they vanished.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

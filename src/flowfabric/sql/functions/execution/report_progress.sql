@@ -54,7 +54,7 @@ begin
   v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, null, array[p_execution_id], array[p_lease_id], array[p_epoch],
     array[p_attempt_id], true))[1];
-  if v_verdict.word <> 'held' then
+  if v_verdict.word <> 'leased' then
     return query select v_verdict.word, v_verdict.detail;
     return;
   end if;

@@ -4,8 +4,8 @@
 --
 -- A worker that claimed with p_reports_starts must make this call before it runs an execution whose
 -- crash_count is not 0. A lease that expires counts as a crash. The first of several crashes in a
--- row counts for every execution that the worker held. A later crash counts only for the executions
--- whose start the worker has reported.
+-- row counts for every execution that the worker had leased. A later crash counts only for the
+-- executions whose start the worker has reported.
 --
 -- If the worker later starts other work beside an execution that ran alone, it calls again and
 -- reports that the execution no longer runs alone.
@@ -28,7 +28,7 @@ create function ff.start_executions(
   p_lease_ids     uuid[],
   p_epochs        bigint[],
   p_attempt_ids   uuid[],
-  p_alones        boolean[],
+  p_are_alone     boolean[],
   p_wait          boolean default false
 )
 returns table (item integer, outcome text, detail jsonb)
@@ -52,16 +52,16 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
-    cardinality(p_alones)], p_wait,
+    cardinality(p_are_alone)], p_wait,
     array[
       array_lower(p_execution_ids, 1), array_ndims(p_execution_ids),
       array_lower(p_lease_ids, 1), array_ndims(p_lease_ids),
       array_lower(p_epochs, 1), array_ndims(p_epochs),
       array_lower(p_attempt_ids, 1), array_ndims(p_attempt_ids),
-      array_lower(p_alones, 1), array_ndims(p_alones)]);
-  if array_position(p_alones, null) is not null then
+      array_lower(p_are_alone, 1), array_ndims(p_are_alone)]);
+  if array_position(p_are_alone, null) is not null then
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
-      'field', 'alones', 'problem', 'say true or false for every execution'));
+      'field', 'are_alone', 'problem', 'say true or false for every execution'));
   end if;
   v_judged := ff._enforce_leases(p_partition_key, p_namespace, null, p_execution_ids, p_lease_ids,
                                  p_epochs, p_attempt_ids, p_wait);
@@ -78,14 +78,14 @@ begin
                      at time zone 'UTC'),
     mutated_at = greatest(v_now, e.mutated_at)
   from (
-    select p_partition_key as pk, j.execution_id, p_alones[j.item] as is_alone
+    select p_partition_key as pk, j.execution_id, p_are_alone[j.item] as is_alone
     from unnest(v_judged) j
-    where j.word = 'held'
+    where j.word = 'leased'
     offset 0
   ) i
   where e.partition_key = i.pk and e.execution_id = i.execution_id;
 
   return query
-  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held';
+  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'leased';
 end;
 $$;

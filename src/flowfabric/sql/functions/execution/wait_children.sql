@@ -43,7 +43,7 @@ begin
   v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, 'wait_children', array[p_execution_id], array[p_lease_id], array[p_epoch],
     array[p_attempt_id], true))[1];
-  if v_verdict.word <> 'held' then
+  if v_verdict.word <> 'leased' then
     return query
     select case v_verdict.word when 'repeat' then 'waiting' else v_verdict.word end,
            v_verdict.detail;

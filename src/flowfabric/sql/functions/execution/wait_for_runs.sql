@@ -92,7 +92,7 @@ begin
                        where w.partition_key = p_partition_key and w.waiter_id = p_execution_id
                          and w.ended_at is null), null::jsonb;
     return;
-  elsif v_verdict.word <> 'held' then
+  elsif v_verdict.word <> 'leased' then
     return query select v_verdict.word, null::integer, v_verdict.detail;
     return;
   end if;

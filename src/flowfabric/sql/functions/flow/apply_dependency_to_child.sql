@@ -80,7 +80,7 @@ begin
       v_verdict := (ff._enforce_leases(
         p_partition_key, p_namespace, 'wait_children', array[p_downstream_id], array[p_lease_id],
         array[p_epoch], array[p_attempt_id], false))[1];
-      if v_verdict.word <> 'held' then
+      if v_verdict.word <> 'leased' then
         return query select v_verdict.word, null::integer, null::text, v_verdict.detail;
         return;
       end if;

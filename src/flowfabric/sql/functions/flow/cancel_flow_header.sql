@@ -2,21 +2,21 @@
 -- then ends them, each under its own lock. When p_grace is over, ff.cancel_backlog ends the members
 -- that are left.
 --
--- The policy decides which members end. cancel_all ends every unfinished member. cancel_pending
--- ends members that are not running. flow_only ends none, and makes no backlog. Ended members never
--- change.
+-- The cancel policy decides which members end. cancel_all ends every unfinished member.
+-- cancel_pending ends members that are not running. flow_only ends none, and makes no backlog.
+-- Ended members never change.
 --
--- After this call no member can be added. Unless the policy is flow_only, no member can be claimed
--- either. Waiting members are paused, so that claims do not see them. A member that is locked now
--- is not paused; a claim that finds it sees that its flow is cancelled.
+-- After this call no member can be added. Unless the cancel policy is flow_only, no member can be
+-- claimed either. Waiting members are paused, so that claims do not see them. A member that is
+-- locked now is not paused; a claim that finds it sees that its flow is cancelled.
 --
--- A flow may be cancelled again with a stricter policy while members are unfinished. From mild to
--- strict, the policies are flow_only, cancel_pending, cancel_all. The later call replaces the
--- policy and the time. It replaces the actor and the reason if it gives them.
+-- A flow may be cancelled again with a stricter cancel policy while members are unfinished. From
+-- mild to strict, the policies are flow_only, cancel_pending, cancel_all. The later call replaces
+-- the policy and the time. It replaces the actor and the reason if it gives them.
 --
--- If the new policy is not stricter, or if all members have ended, nothing changes, and the answer
--- is `already_terminal`. The answer has the policy and the reason of the earlier cancellation, or
--- nulls if the flow was never cancelled.
+-- If the new cancel policy is not stricter, or if all members have ended, nothing changes, and the
+-- answer is `already_terminal`. The answer has the policy and the reason of the earlier
+-- cancellation, or nulls if the flow was never cancelled.
 --
 -- member_count is the number of unfinished members. `members` lists them, at most 1000 if the
 -- answer is `already_terminal`. open_count is the number of unfinished members on the backlog.

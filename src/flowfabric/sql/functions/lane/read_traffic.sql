@@ -155,7 +155,7 @@ begin
       limit p_limit) c
     where not exists (select from due d where d.execution_id = c.execution_id)
   ),
-  held as (
+  by_worker as (
     select r.namespace, r.lane, t.worker_instance_id as worker, count(*)::integer as number
     from timed t
     join route r on r.route_id = t.route_id
@@ -166,7 +166,7 @@ begin
     select h.namespace, h.lane, sum(h.number)::integer as active,
            array_agg(h.worker order by h.worker) filter (where h.worker is not null) as workers,
            array_agg(h.number order by h.worker) filter (where h.worker is not null) as running
-    from held h
+    from by_worker h
     group by h.namespace, h.lane
   ),
   later as (

@@ -14,7 +14,7 @@
 -- If the holder lost its lease, the detail says which event ended the lease, who caused the event,
 -- and why (ended_by, actor, source, because, timeout_ms).
 --
--- Words: held (good, and the row is locked) · repeat (until_at is the time that the first call
+-- Words: leased (good, and the row is locked) · repeat (until_at is the time that the first call
 --        returned) · duplicate (a second item for the same execution) · busy · not_found · invalid
 --        · not_active · lease_revoked · lease_expired (marked as such here) · stale_lease
 drop function if exists ff._enforce_leases;
@@ -108,7 +108,7 @@ begin
                       then 'stale_lease'
                     when s.deadline_at <= v_now then 'over'
                     when s.attempt_deadline_at <= v_now then 'late'
-                    else 'held' end
+                    else 'leased' end
              when s.lease_id = s.last_lease_id and s.last_lease_end = p_end then 'repeat'
              when h.last_lease_end = p_end then 'repeat of an ended attempt'
              when s.phase <> 'active' then 'not_active'

@@ -1,8 +1,8 @@
 -- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
--- The first crash in a row counts against every execution that the worker held. A later crash
+-- The first crash in a row counts against every execution that the worker had leased. A later crash
 -- counts only against executions that the worker had reported as started. If the worker does not
--- report starts, every crash counts against every execution that it held.
+-- report starts, every crash counts against every execution that it had leased.
 --
 -- From the third crash in a row on, an execution waits before it may be reclaimed, longer each
 -- time. The wait is shortened by up to a half, by an amount that depends on id and epoch. So

@@ -30,7 +30,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz := ff.now();
-  v_held   uuid[];
+  v_leased uuid[];
   v_routes bigint[];
 begin
   perform ff._check_namespace(p_namespace);
@@ -39,7 +39,7 @@ begin
     perform ff._refuse('WF001', 'invalid_input', jsonb_build_object(
       'field', 'worker_instance_id', 'problem', 'must be given'));
   end if;
-  v_held := array(
+  v_leased := array(
     select l.execution_id
     from (
       select t.execution_id
@@ -60,20 +60,20 @@ begin
         and x.ownership = 'leased' and x.worker_instance_id = p_worker_instance_id
       for no key update skip locked
     ) l);
-  if cardinality(v_held) > 0 then
+  if cardinality(v_leased) > 0 then
     update ff.execution e
     set lease_expires_at = greatest(v_now, e.transitioned_at),
         mutated_at = greatest(v_now, e.transitioned_at)
-    from (select p_partition_key as pk, u.id from unnest(v_held) u(id) offset 0) i
+    from (select p_partition_key as pk, u.id from unnest(v_leased) u(id) offset 0) i
     where e.partition_key = i.pk and e.execution_id = i.id;
-    perform ff._expire_leases(p_partition_key, v_held, v_now);
+    perform ff._expire_leases(p_partition_key, v_leased, v_now);
     v_routes := array(
       select distinct e.route_id
       from ff.execution e
-      where e.partition_key = p_partition_key and e.execution_id = any (v_held));
+      where e.partition_key = p_partition_key and e.execution_id = any (v_leased));
     perform ff._hint_ready(p_partition_key, v_routes);
   end if;
-  handled := cardinality(v_held);
+  handled := cardinality(v_leased);
   return next;
 end;
 $$;

@@ -40,7 +40,7 @@ as $$
 declare
   v_now    timestamptz;
   v_judged ff.verdict[];
-  v_held   uuid[];
+  v_leased uuid[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_batch(cardinality(p_execution_ids), array[
@@ -58,15 +58,15 @@ begin
   v_judged := ff._enforce_leases(p_partition_key, p_namespace, 'release', p_execution_ids,
                                  p_lease_ids, p_epochs, p_attempt_ids, p_wait);
   v_now := ff.now();
-  v_held := array(select j.execution_id from unnest(v_judged) j where j.word = 'held');
-  if cardinality(v_held) > 0 then
+  v_leased := array(select j.execution_id from unnest(v_judged) j where j.word = 'leased');
+  if cardinality(v_leased) > 0 then
     perform ff._interrupt_executions(
-      p_partition_key, v_held, 'release', 'eligible_now', 'waiting_for_worker', 'release',
+      p_partition_key, v_leased, 'release', 'eligible_now', 'waiting_for_worker', 'release',
       'released', p_cause, v_now, p_detail => jsonb_build_object('cause', p_cause));
   end if;
   return query
   select j.item, case j.word when 'repeat' then 'released' else j.word end, j.detail
   from unnest(v_judged) j
-  where j.word <> 'held';
+  where j.word <> 'leased';
 end;
 $$;

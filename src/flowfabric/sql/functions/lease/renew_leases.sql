@@ -66,12 +66,12 @@ begin
   from (
     select p_partition_key as pk, j.execution_id
     from unnest(v_judged) j
-    where j.word = 'held'
+    where j.word = 'leased'
     offset 0
   ) i
   where e.partition_key = i.pk and e.execution_id = i.execution_id;
 
   return query
-  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held';
+  select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'leased';
 end;
 $$;

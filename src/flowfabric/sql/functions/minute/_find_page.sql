@@ -35,9 +35,9 @@ set jit = off
 as $$
 #variable_conflict use_variable
 declare
-  v_cursor record;
-  v_end    xid8;
-  v_anchor record;
+  v_cursor     record;
+  v_end        xid8;
+  v_last_event record;
 begin
   v_cursor := ff._parse_cursor(p_partition_key, p_cursor, p_refuses => false);
   is_lost := v_cursor.is_lost;
@@ -91,8 +91,8 @@ begin
     where e.partition_key = p_partition_key and e.generation = generation and e.xid > last_xid
       and e.xid < v_end) end;
   cut := coalesce(cut, v_end);
-  -- The anchor is the highest event of the page. Without a new event, the anchor stays.
-  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_anchor
+  -- The last event is the highest event of the page. Without a new event, it stays the same.
+  select e.event_id, e.xid, e.occurred_at, e.execution_id into v_last_event
   from ff.event e
   where e.partition_key = p_partition_key and e.generation = generation and e.xid > last_xid
     and e.xid <= cut and e.xid < v_end and e.xid <> own
@@ -100,14 +100,14 @@ begin
   order by e.xid desc, e.event_id desc
   limit 1;
   next_cursor := case
-    when v_anchor.xid is not null then
-      ff._format_cursor(p_partition_key, generation, v_anchor.xid, snapshot, v_anchor.event_id,
-                        v_anchor.occurred_at, ff._hash_id(v_anchor.execution_id), trimmed)
+    when v_last_event.xid is not null then
+      ff._format_cursor(p_partition_key, generation, v_last_event.xid, snapshot, v_last_event.event_id,
+                        v_last_event.occurred_at, ff._hash_id(v_last_event.execution_id), trimmed)
     when exists (
         select from unnest(unfinished) u(xid)
         where u.xid <> own and (snapshot is null or pg_visible_in_snapshot(u.xid, snapshot))) then
-      ff._format_cursor(p_partition_key, generation, last_xid, snapshot, v_cursor.anchor_id,
-                        v_cursor.anchor_at, v_cursor.anchor_of, trimmed)
+      ff._format_cursor(p_partition_key, generation, last_xid, snapshot, v_cursor.last_event_id,
+                        v_cursor.last_event_at, v_cursor.last_event_of, trimmed)
     else p_cursor end;
 end;
 $$;

@@ -7,7 +7,7 @@
 -- `flow_cancel`: backlogs of cancelled flows.
 -- `sibling`: flow members no longer needed.
 -- `route`: executions that wait for a capable worker.
--- `gate`: slots given back or held, lines, rates.
+-- `gate`: slots given back, tickets, lines, rates.
 -- `signal`: signals stored and not yet noticed.
 -- `suspension`: timeouts of suspensions.
 -- `waitpoint`: waitpoints to expire.
@@ -105,9 +105,9 @@ begin
       union all
       (select interval '0' from ff.line y where y.partition_key = p.partition_key limit 1)
       union all
-      (select h.expires_at - v_now from ff.gate_hold h
-       where h.partition_key = p.partition_key
-       order by h.expires_at limit 1)
+      (select k.expires_at - v_now from ff.gate_ticket k
+       where k.partition_key = p.partition_key
+       order by k.expires_at limit 1)
       union all
       (select g.opens_at - v_now from ff.gate g
        where g.partition_key = p.partition_key and g.opens_at is not null

@@ -2,7 +2,7 @@
 -- its partition.
 --
 -- Queries over all partitions include the new ones at once. New ids use the new partitions only
--- after p_rest has passed: until then, a process may not know the new number yet. In an unused
+-- after p_grace has passed: until then, a process may not know the new number yet. In an unused
 -- database, new ids use the new partitions at once.
 --
 -- The partition of an idempotency key is computed from its text and from the number of partitions
@@ -22,14 +22,14 @@ drop function if exists ff.raise_partitions;
 create function ff.raise_partitions(
   p_partitions integer,
   p_keys       boolean default false,
-  p_rest       interval default '30 seconds'
+  p_grace      interval default '30 seconds'
 )
 returns table (
   outcome           text,
   partitions        integer,
   minted_partitions integer,
   keyed_partitions  integer,
-  rests_for         interval
+  grace_left        interval
 )
 language plpgsql
 security definer
@@ -84,7 +84,7 @@ begin
   elsif p_partitions < v_before then
     v_field := 'partitions';
     v_problem := format('there are %s, and the number can only be raised', v_before);
-  elsif ff._is_within(p_rest, interval '0', interval '1 day') is not true then
+  elsif ff._is_within(p_grace, interval '0', interval '1 day') is not true then
     v_field := 'rest'; v_problem := 'must be between zero and one day';
   elsif p_keys and v_has_keys and v_keyed < p_partitions then
     v_field := 'keys';
@@ -100,12 +100,12 @@ begin
   end if;
   if p_partitions > v_before then
     -- This is null if new ids use the new partitions at once.
-    v_raised_at := case when not v_is_unused and p_rest > interval '0' then v_now + p_rest end;
+    v_raised_at := case when not v_is_unused and p_grace > interval '0' then v_now + p_grace end;
     insert into ff.partition (partition_key)
     select g.n::smallint from generate_series(v_before, p_partitions - 1) g(n);
     if v_before = 1 then
-      -- While this lock is held, no gate can be created. Existing gates keep their whole limits;
-      -- the other partitions start without a share.
+      -- Until this transaction ends, no gate can be created. Existing gates keep their whole
+      -- limits; the other partitions start without a share.
       lock table ff.quota in exclusive mode;
       insert into ff.gate_share (gate_id, share_no, namespace, quota, key, concurrency, rate)
       select g.gate_id, n, g.namespace, g.quota, g.key,

@@ -7,9 +7,9 @@
 -- candidate. `filled` lists the entries of `closed` that also refuse an execution that resumes its
 -- attempt: all budgets, and the gates without a free slot.
 --
--- p_picked are executions that the claim has admitted before and will lease. p_held are the gates
--- that this transaction has locked. If p_held is null, it has locked none, so this call may wait for
--- gates.
+-- p_picked are executions that the claim has admitted before and will lease. p_locked are the gates
+-- that this transaction has locked. If p_locked is null, it has locked none, so this call may wait
+-- for gates.
 --
 -- A candidate under several quotas may be refused again and again. After five refusals it makes
 -- reservations at its other quotas that have room: a start (ff.gate.start_for) and a slot
@@ -30,10 +30,10 @@ create function ff._admit_to_gates(
   p_partition_key smallint,
   p_execution_ids uuid[],
   p_picked        uuid[],
-  p_held          bigint[],
+  p_locked        bigint[],
   p_now           timestamptz,
   out admitted    uuid[],
-  out held        bigint[],
+  out locked      bigint[],
   out closed      bigint[],
   out filled      bigint[]
 )
@@ -101,13 +101,13 @@ begin
         select x.is_shut from ff.budget x where x.budget_id = u.id offset 0) b on true
       where b.is_shut is not false);
   end if;
-  held := p_held;
+  locked := p_locked;
   if v_needed is not null then
-    if p_held is null then
-      held := ff._lock_gates(p_partition_key, v_needed, true);
-    elsif not v_needed <@ p_held then
-      held := p_held || ff._lock_gates(p_partition_key, array(
-        select u.id from unnest(v_needed) u(id) where u.id <> all (p_held)), false);
+    if p_locked is null then
+      locked := ff._lock_gates(p_partition_key, v_needed, true);
+    elsif not v_needed <@ p_locked then
+      locked := p_locked || ff._lock_gates(p_partition_key, array(
+        select u.id from unnest(v_needed) u(id) where u.id <> all (p_locked)), false);
     end if;
     -- These statements run after the locks, so they see every committed release. They subtract the
     -- releases, then compute the room.
@@ -115,7 +115,7 @@ begin
       with given_back as (
         delete from ff.gate_release r
         where r.partition_key = p_partition_key and r.gate_id = any (v_needed)
-          and r.gate_id = any (held)
+          and r.gate_id = any (locked)
         returning r.gate_id, r.slots
       )
       update ff.gate g set running = g.running - t.slots
@@ -143,7 +143,7 @@ begin
              g.reserved_for, g.start_for
       from ff.gate g
       where g.partition_key = p_partition_key and g.gate_id = u.id offset 0) x
-    where u.id = any (held);
+    where u.id = any (locked);
     v_has_room := v_has_room and cardinality(v_gates) = cardinality(v_needed);
   end if;
 
@@ -280,7 +280,8 @@ begin
     end if;
   end loop;
   perform ff._park_in_lines(p_partition_key, v_parked, v_whys, p_now);
-  -- This runs under the locks of the gates, so a line is closed if and only if its gate has no room.
+  -- This runs under the locks of the gates, so a line is closed if and only if its gate has no
+  -- room.
   if exists (select from ff.line y where y.partition_key = p_partition_key) then
     perform ff._write_lines(p_partition_key, v_gates, p_picked || admitted, p_now);
   end if;

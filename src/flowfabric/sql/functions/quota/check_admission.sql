@@ -1,9 +1,9 @@
 -- Take a slot of a quota for work outside an execution, if there is room.
 --
 -- The slot counts like a running execution until ff.release_admission is called, or until p_ttl is
--- over. The call also counts as a start. p_hold_id is an id that the caller makes for the slot.
+-- over. The call also counts as a start. p_ticket_id is an id that the caller makes for its ticket.
 --
--- The outcomes are: admitted · already_admitted (an earlier call with this p_hold_id took a slot,
+-- The outcomes are: admitted · already_admitted (an earlier call with this p_ticket_id took a slot,
 -- which is neither released nor expired) · rate_exceeded (retry_at says when there is room again)
 -- · concurrency_exceeded. If both limits are reached, the outcome is rate_exceeded. A refused call
 -- takes nothing.
@@ -12,7 +12,7 @@
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found (also if the quota has keys and none is
 --           given, or the other way round) · WF402 route_collision (another gate has the same id)
 -- Locks:    the quota, only if its gate does not exist yet; then the gate; waits up to 2 s for each
--- Repeat:   `already_admitted` as long as the slot is held; a refused call is judged again
+-- Repeat:   `already_admitted` as long as the caller has the slot; a refused call is judged again
 -- Rights:   app
 drop function if exists ff.check_admission;
 create function ff.check_admission(
@@ -20,7 +20,7 @@ create function ff.check_admission(
   p_namespace     text,
   p_quota         text,
   p_key           text,
-  p_hold_id       uuid,
+  p_ticket_id     uuid,
   p_ttl           interval default interval '1 minute'
 )
 returns table (outcome text, expires_at timestamptz, retry_at timestamptz)
@@ -47,8 +47,8 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_partition(p_partition_key);
   v_problem := ff._gate_name_problem('quota', p_namespace, p_quota, p_key);
-  if v_problem is null and ff._is_nil_id(p_hold_id) then
-    v_problem := array['hold_id', 'must be a uuid other than the nil uuid'];
+  if v_problem is null and ff._is_nil_id(p_ticket_id) then
+    v_problem := array['ticket_id', 'must be a uuid other than the nil uuid'];
   elsif v_problem is null
      and ff._is_within(p_ttl, interval '1 second', interval '1 day') is not true then
     v_problem := array['ttl', 'must be from a second to a day'];
@@ -67,9 +67,9 @@ begin
   perform ff._make_gate(p_partition_key, v_id, p_namespace, p_quota, coalesce(p_key, ''));
   perform ff._lock_gates(p_partition_key, array[v_id], true);
   v_now := ff.now();
-  select h.expires_at into expires_at from ff.gate_hold h
-  where h.partition_key = p_partition_key and h.gate_id = v_id and h.hold_id = p_hold_id
-    and h.expires_at > v_now;
+  select k.expires_at into expires_at from ff.gate_ticket k
+  where k.partition_key = p_partition_key and k.gate_id = v_id and k.ticket_id = p_ticket_id
+    and k.expires_at > v_now;
   if found then
     outcome := 'already_admitted';
     return next;
@@ -81,8 +81,8 @@ begin
     returning r.slots
   ),
   over as (
-    delete from ff.gate_hold h
-    where h.partition_key = p_partition_key and h.gate_id = v_id and h.expires_at <= v_now
+    delete from ff.gate_ticket k
+    where k.partition_key = p_partition_key and k.gate_id = v_id and k.expires_at <= v_now
     returning 1
   )
   select coalesce((select sum(b.slots) from given_back b), 0) + (select count(*) from over)
@@ -105,8 +105,8 @@ begin
   else
     outcome := 'admitted';
     expires_at := v_now + p_ttl;
-    insert into ff.gate_hold (partition_key, gate_id, hold_id, held_at, expires_at)
-    values (p_partition_key, v_id, p_hold_id, v_now, expires_at);
+    insert into ff.gate_ticket (partition_key, gate_id, ticket_id, taken_at, expires_at)
+    values (p_partition_key, v_id, p_ticket_id, v_now, expires_at);
     update ff.gate g set running = g.running + 1
     where g.partition_key = p_partition_key and g.gate_id = v_id
     returning g.* into v_gate;

@@ -4,8 +4,8 @@
 -- are the limits in force for the key; all partitions together may use them. If an operator set
 -- these limits, is_set is true, and reason, changed_by and changed_at tell why, who and when.
 --
--- `running` counts the slots that are taken, by leases and by ff.check_admission. `held` counts the
--- slots of ff.check_admission alone. `started` counts the starts within the last rate_window.
+-- `running` counts the slots that are taken, by leases and by ff.check_admission. `tickets` counts
+-- the slots of ff.check_admission alone. `started` counts the starts within the last rate_window.
 -- `in_line` counts executions in line; it is exact up to 10 000, and 10 001 means more. If p_key is
 -- given, only the gate of that key is listed. The key of a quota without keys is ''.
 --
@@ -31,7 +31,7 @@ returns table (
   rate_window       interval,
   is_set            boolean,
   running           integer,
-  held              integer,
+  tickets           integer,
   started           integer,
   in_line           integer,
   opens_at          timestamptz,
@@ -67,9 +67,9 @@ begin
          g.running - coalesce((
            select sum(r.slots)::integer from ff.gate_release r
            where r.partition_key = p_partition_key and r.gate_id = g.gate_id), 0),
-         (select count(*)::integer from ff.gate_hold h
-          where h.partition_key = p_partition_key and h.gate_id = g.gate_id
-            and h.expires_at > v_now),
+         (select count(*)::integer from ff.gate_ticket k
+          where k.partition_key = p_partition_key and k.gate_id = g.gate_id
+            and k.expires_at > v_now),
          coalesce((
            select sum(s.starts)::integer
            from unnest(g.slices) with ordinality s(starts, n)

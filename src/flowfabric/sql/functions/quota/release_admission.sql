@@ -3,7 +3,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the gate, only with p_is_unused; then the hold; waits up to 2 s for each
+-- Locks:    the gate, only with p_is_unused; then the ticket; waits up to 2 s for each
 -- Repeat:   `released` again; nothing is given back twice
 -- Rights:   app
 drop function if exists ff.release_admission;
@@ -12,7 +12,7 @@ create function ff.release_admission(
   p_namespace     text,
   p_quota         text,
   p_key           text,
-  p_hold_id       uuid,
+  p_ticket_id     uuid,
   p_is_unused     boolean default false
 )
 returns table (outcome text)
@@ -29,11 +29,11 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_id      bigint;
-  v_gate    ff.gate;
-  v_held_at timestamptz;
-  v_slice   bigint;
-  v_problem text[];
+  v_id       bigint;
+  v_gate     ff.gate;
+  v_taken_at timestamptz;
+  v_slice    bigint;
+  v_problem  text[];
 begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_partition(p_partition_key);
@@ -46,15 +46,15 @@ begin
   if p_is_unused then
     perform ff._lock_gates(p_partition_key, array[v_id], true);
   end if;
-  delete from ff.gate_hold h
-  where h.partition_key = p_partition_key and h.gate_id = v_id and h.hold_id = p_hold_id
-  returning h.held_at into v_held_at;
+  delete from ff.gate_ticket k
+  where k.partition_key = p_partition_key and k.gate_id = v_id and k.ticket_id = p_ticket_id
+  returning k.taken_at into v_taken_at;
   if found then
     insert into ff.gate_release (partition_key, gate_id, slots) values (p_partition_key, v_id, 1);
     select g.* into v_gate from ff.gate g
     where g.partition_key = p_partition_key and g.gate_id = v_id;
     if p_is_unused and v_gate.slices is not null then
-      v_slice := floor(extract(epoch from v_held_at) * 60
+      v_slice := floor(extract(epoch from v_taken_at) * 60
                        / extract(epoch from v_gate.rate_window));
       -- A start that has left the window is no longer counted: its element of the array now counts
       -- a later slice.

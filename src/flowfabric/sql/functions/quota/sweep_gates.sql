@@ -1,6 +1,6 @@
 -- Do what claims have left undone at gates and lines. This is a reconciler.
 --
--- The call ends holds of ff.check_admission that have expired, and subtracts releases (slots that
+-- The call ends tickets of ff.check_admission that have expired, and subtracts releases (slots that
 -- were given back) from the counters of gates. It opens the lines of budgets that have room, drops
 -- void reservations, and removes empty lines. If the clock went back, it also corrects gates that
 -- would open much too late. It sends a hint to the workers of open lines. A login that is bound to
@@ -8,7 +8,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    holds, gates, budgets and lines, skipping locked ones
+-- Locks:    tickets, gates, budgets and lines, skipping locked ones
 -- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.sweep_gates;
@@ -37,21 +37,21 @@ begin
   perform ff._check_pass(p_limit);
   handled := 0;
   with over as materialized (
-    select h.gate_id, h.hold_id from ff.gate_hold h
-    where h.partition_key = p_partition_key and h.expires_at <= v_now
+    select k.gate_id, k.ticket_id from ff.gate_ticket k
+    where k.partition_key = p_partition_key and k.expires_at <= v_now
       and case when v_bound is null then true else exists (
             select from ff.gate x
-            where x.partition_key = p_partition_key and x.gate_id = h.gate_id
+            where x.partition_key = p_partition_key and x.gate_id = k.gate_id
               and case when x.namespace = v_bound then true else false end offset 0) end
-    order by h.expires_at
+    order by k.expires_at
     limit p_limit
     for update skip locked
   ),
   ended as (
-    delete from ff.gate_hold h
+    delete from ff.gate_ticket k
     using over o
-    where h.partition_key = p_partition_key and h.gate_id = o.gate_id and h.hold_id = o.hold_id
-    returning h.gate_id
+    where k.partition_key = p_partition_key and k.gate_id = o.gate_id and k.ticket_id = o.ticket_id
+    returning k.gate_id
   )
   select array_agg(e.gate_id) into v_gates from ended e;
   if v_gates is not null then
@@ -160,8 +160,8 @@ begin
   handled := least(handled, p_limit);
   due_in := (
     select least(
-      (select h.expires_at - v_now from ff.gate_hold h
-       where h.partition_key = p_partition_key order by h.expires_at limit 1),
+      (select k.expires_at - v_now from ff.gate_ticket k
+       where k.partition_key = p_partition_key order by k.expires_at limit 1),
       (select g.opens_at - v_now from ff.gate g
        where g.partition_key = p_partition_key and g.opens_at > v_now
        order by g.opens_at limit 1)));

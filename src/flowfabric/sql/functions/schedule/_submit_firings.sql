@@ -1,4 +1,4 @@
--- Submit one execution of a schedule for each time in p_fire_ats, with the id at the same place in
+-- Submit one execution of a schedule for each time in p_fire_ats, with the id at the same index of
 -- p_execution_ids. Tags of the execution name the schedule and the time.
 --
 -- An execution that exists already stays unchanged. If one execution cannot be stored, the whole

@@ -22,22 +22,22 @@
 -- Rights:   app
 drop function if exists ff.ask_waits;
 create function ff.ask_waits(
-  p_partition_key smallint,
-  p_namespace     text,
-  p_execution_ids uuid[],
-  p_lease_ids     uuid[],
-  p_epochs        bigint[],
-  p_attempt_ids   uuid[],
-  p_names         text[],
-  p_occurrences   integer[],
-  p_positions     integer[],
-  p_sequentials   boolean[],
-  p_conditions    jsonb[],
-  p_timeouts      interval[],
-  p_takes         boolean[],
-  p_wait          boolean default false,
-  p_follows       integer[] default null,
-  p_code_versions text[] default null
+  p_partition_key  smallint,
+  p_namespace      text,
+  p_execution_ids  uuid[],
+  p_lease_ids      uuid[],
+  p_epochs         bigint[],
+  p_attempt_ids    uuid[],
+  p_names          text[],
+  p_occurrences    integer[],
+  p_positions      integer[],
+  p_are_sequential boolean[],
+  p_conditions     jsonb[],
+  p_timeouts       interval[],
+  p_takes          boolean[],
+  p_wait           boolean default false,
+  p_follows        integer[] default null,
+  p_code_versions  text[] default null
 )
 returns table (
   item          integer,
@@ -72,7 +72,7 @@ declare
   v_judged    ff.verdict[];
   v_unknown   ff.verdict[];
   v_verdict   ff.verdict;
-  v_held      uuid[];
+  v_leased    uuid[];
   v_problem   text[];
   v_condition jsonb;
   v_step      ff.step;
@@ -84,7 +84,7 @@ begin
   perform ff._check_batch(cardinality(p_execution_ids), array[
     cardinality(p_lease_ids), cardinality(p_epochs), cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
-    cardinality(p_sequentials), cardinality(p_conditions), cardinality(p_timeouts),
+    cardinality(p_are_sequential), cardinality(p_conditions), cardinality(p_timeouts),
     cardinality(p_takes), cardinality(p_follows), cardinality(p_code_versions)],
     p_wait,
     array[
@@ -95,7 +95,7 @@ begin
       array_lower(p_names, 1), array_ndims(p_names),
       array_lower(p_occurrences, 1), array_ndims(p_occurrences),
       array_lower(p_positions, 1), array_ndims(p_positions),
-      array_lower(p_sequentials, 1), array_ndims(p_sequentials),
+      array_lower(p_are_sequential, 1), array_ndims(p_are_sequential),
       array_lower(p_conditions, 1), array_ndims(p_conditions),
       array_lower(p_timeouts, 1), array_ndims(p_timeouts),
       array_lower(p_takes, 1), array_ndims(p_takes),
@@ -108,7 +108,7 @@ begin
     v_unknown := ff._judge_versions(
       p_partition_key,
       array(select j.execution_id from unnest(v_judged) j order by j.item),
-      array(select case when j.word = 'held' then p_code_versions[j.item] end
+      array(select case when j.word = 'leased' then p_code_versions[j.item] end
             from unnest(v_judged) j order by j.item));
     v_judged := array(
       select row(j.item, j.execution_id, coalesce(k.word, j.word), j.until_at, j.attempt_index,
@@ -118,9 +118,9 @@ begin
       order by j.item);
   end if;
   v_now := ff.now();
-  v_held := array(
-    select distinct j.execution_id from unnest(v_judged) j where j.word = 'held' order by 1);
-  perform ff._notice_signals(p_partition_key, v_held, v_now);
+  v_leased := array(
+    select distinct j.execution_id from unnest(v_judged) j where j.word = 'leased' order by 1);
+  perform ff._notice_signals(p_partition_key, v_leased, v_now);
 
   foreach v_verdict in array v_judged loop
     v_item := v_verdict.item;
@@ -129,14 +129,14 @@ begin
     recorded_at := null; until_at := null; ready_at := null; taken_as := null;
     signal_ids := null; value := null; encoding := null; attempt_index := null;
     detail := case when v_verdict.word <> 'busy' then v_verdict.detail end;
-    if v_verdict.word <> 'held' then
+    if v_verdict.word <> 'leased' then
       return next;
       continue;
     end if;
     v_condition := p_conditions[v_item];
     v_problem := coalesce(
       ff._wait_problem(
-        p_names[v_item], p_occurrences[v_item], p_positions[v_item], p_sequentials[v_item],
+        p_names[v_item], p_occurrences[v_item], p_positions[v_item], p_are_sequential[v_item],
         p_follows[v_item], p_timeouts[v_item], p_takes[v_item]),
       case when ff._condition_problem(v_condition) is not null
              then array['condition', ff._condition_problem(v_condition)] end);
@@ -162,7 +162,7 @@ begin
       epoch, recorded_at, until_at, follows, condition, opened_at)
     values (
       p_partition_key, v_verdict.execution_id, p_names[v_item], p_occurrences[v_item],
-      p_positions[v_item], p_sequentials[v_item], 'wait', v_verdict.attempt_index,
+      p_positions[v_item], p_are_sequential[v_item], 'wait', v_verdict.attempt_index,
       p_epochs[v_item], v_at, v_until_at, p_follows[v_item], v_condition, v_at)
     on conflict (partition_key, execution_id, name, occurrence) do update set
       opened_at = coalesce(step.opened_at, v_at),
@@ -282,7 +282,7 @@ begin
     perform ff._move_to_versions(
       p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[j.item]))
     from unnest(v_judged) j
-    where j.word = 'held' and p_code_versions[j.item] is not null;
+    where j.word = 'leased' and p_code_versions[j.item] is not null;
   end if;
 end;
 $$;

@@ -1,6 +1,6 @@
 -- Deliver one signal, given as JSON, in the caller's transaction. The signal is sent if and only if
--- the transaction commits. The call works like ff.deliver_signals with p_join and locks no
--- execution. Database drivers that cannot pass arrays may also use this function.
+-- the transaction commits. The call works like ff.deliver_signals with p_is_transactional and locks
+-- no execution. Database drivers that cannot pass arrays may also use this function.
 --
 -- The signal is an object with execution_id, signal_id, name, payload_base64, payload_encoding,
 -- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …} with
@@ -68,7 +68,7 @@ begin
     p_source_types => array[p_signal ->> 'source_type'],
     p_source_identities => array[p_signal ->> 'source_identity'],
     p_schema_ids => array[(p_signal ->> 'schema_id')::bigint],
-    p_join => true) r;
+    p_is_transactional => true) r;
   return jsonb_build_object(
     'database', v_database, 'outcome', v_answer.outcome, 'signal_id', v_answer.signal_id,
     'effect', v_answer.effect, 'detail', v_answer.detail);

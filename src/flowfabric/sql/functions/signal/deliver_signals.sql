@@ -14,9 +14,9 @@
 -- by its token, never by its name.
 --
 -- If a suspended execution can continue now, it is woken. A sender never waits for the row of an
--- execution. If the row is locked, or if p_join says that the call is part of the caller's
--- transaction, the signal is only stored. ff.notice_signals then wakes the execution after the
--- commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not noticed
+-- execution. If the row is locked, or if p_is_transactional says that the call is part of the
+-- caller's transaction, the signal is only stored. ff.notice_signals then wakes the execution after
+-- the commit. `effect` says what happened: woken · buffered (kept for a wait) · stored (not noticed
 -- yet).
 --
 -- If the wait, the waitpoint or the task has declared the type of the value, p_schema_ids must name
@@ -35,7 +35,7 @@
 --           signals) · payload_too_large (64 KiB) · invalid_token · token_expired
 --           · waitpoint_closed · already_answered (decision) · schema_required (schema_id,
 --           document) · invalid (field, problem)
--- Locks:    executions in id order, skipping locked ones; none with p_join
+-- Locks:    executions in id order, skipping locked ones; none with p_is_transactional
 -- Repeat:   `duplicate`, with the id of the stored signal; `token_expired` if the token has expired
 --           since
 -- Rights:   app
@@ -53,7 +53,7 @@ create function ff.deliver_signals(
   p_source_identities text[] default null,
   p_categories        text[] default null,
   p_correlation_ids   text[] default null,
-  p_join              boolean default false,
+  p_is_transactional  boolean default false,
   p_wait              boolean default false,
   p_tokens            text[] default null,
   p_schema_ids        bigint[] default null
@@ -122,7 +122,7 @@ begin
   if p_tokens is not null then
     v_verified := ff._verify_tokens(p_partition_key, p_execution_ids, p_tokens);
   end if;
-  if not p_join then
+  if not p_is_transactional then
     v_locked := array(
       select l.execution_id
       from (select distinct u.id from unnest(p_execution_ids) u(id) order by u.id offset 0) a

@@ -72,7 +72,7 @@ begin
     p_names => array[p_step ->> 'name'],
     p_occurrences => array[(p_step ->> 'occurrence')::integer],
     p_positions => array[(p_step ->> 'position')::integer],
-    p_sequentials => array[(p_step ->> 'is_sequential')::boolean],
+    p_are_sequential => array[(p_step ->> 'is_sequential')::boolean],
     p_kinds => array['step'],
     p_values => array[decode(p_step ->> 'value_base64', 'base64')],
     p_encodings => array[p_step ->> 'encoding'],

@@ -23,24 +23,24 @@
 -- Rights:   app
 drop function if exists ff.record_steps;
 create function ff.record_steps(
-  p_partition_key smallint,
-  p_namespace     text,
-  p_execution_ids uuid[],
-  p_lease_ids     uuid[],
-  p_epochs        bigint[],
-  p_attempt_ids   uuid[],
-  p_names         text[],
-  p_occurrences   integer[],
-  p_positions     integer[],
-  p_sequentials   boolean[],
-  p_kinds         text[],
-  p_values        bytea[],
-  p_encodings     text[] default null,
-  p_delays        interval[] default null,
-  p_untils        timestamptz[] default null,
-  p_wait          boolean default false,
-  p_follows       integer[] default null,
-  p_code_versions text[] default null
+  p_partition_key  smallint,
+  p_namespace      text,
+  p_execution_ids  uuid[],
+  p_lease_ids      uuid[],
+  p_epochs         bigint[],
+  p_attempt_ids    uuid[],
+  p_names          text[],
+  p_occurrences    integer[],
+  p_positions      integer[],
+  p_are_sequential boolean[],
+  p_kinds          text[],
+  p_values         bytea[],
+  p_encodings      text[] default null,
+  p_delays         interval[] default null,
+  p_untils         timestamptz[] default null,
+  p_wait           boolean default false,
+  p_follows        integer[] default null,
+  p_code_versions  text[] default null
 )
 returns table (
   item          integer,
@@ -93,7 +93,7 @@ begin
     array_upper(p_execution_ids, 1), cardinality(p_lease_ids), cardinality(p_epochs),
     cardinality(p_attempt_ids),
     cardinality(p_names), cardinality(p_occurrences), cardinality(p_positions),
-    cardinality(p_sequentials), cardinality(p_kinds), cardinality(p_values),
+    cardinality(p_are_sequential), cardinality(p_kinds), cardinality(p_values),
     cardinality(p_encodings), cardinality(p_delays), cardinality(p_untils),
     cardinality(p_follows), cardinality(p_code_versions)], p_wait,
     array[
@@ -104,7 +104,7 @@ begin
       array_lower(p_names, 1), array_ndims(p_names),
       array_lower(p_occurrences, 1), array_ndims(p_occurrences),
       array_lower(p_positions, 1), array_ndims(p_positions),
-      array_lower(p_sequentials, 1), array_ndims(p_sequentials),
+      array_lower(p_are_sequential, 1), array_ndims(p_are_sequential),
       array_lower(p_kinds, 1), array_ndims(p_kinds),
       array_lower(p_values, 1), array_ndims(p_values),
       array_lower(p_encodings, 1), array_ndims(p_encodings),
@@ -135,23 +135,23 @@ begin
   if p_code_versions is not null then
     v_unknown := ff._judge_versions(
       p_partition_key,
-      array(select j.execution_id from unnest(v_judged) j where j.word = 'held' order by j.item),
+      array(select j.execution_id from unnest(v_judged) j where j.word = 'leased' order by j.item),
       array(select p_code_versions[v_fences[j.item]] from unnest(v_judged) j
-            where j.word = 'held' order by j.item));
+            where j.word = 'leased' order by j.item));
     if cardinality(v_unknown) > 0 then
       v_judged := array(
         select row(j.item, j.execution_id, coalesce(k.word, j.word), j.until_at, j.attempt_index,
                    coalesce(k.detail, j.detail))::ff.verdict
         from unnest(v_judged) j
-        left join unnest(v_unknown) k on j.word = 'held' and k.execution_id = j.execution_id);
+        left join unnest(v_unknown) k on j.word = 'leased' and k.execution_id = j.execution_id);
     end if;
   end if;
   v_now := ff.now();
 
   -- Most calls have one new step. The general statement below would take twice as long for it. Look
   -- the step up first, because Citus reports a row as inserted even if `on conflict` skipped it.
-  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'held' and ff._step_problem(
-       p_names[1], p_occurrences[1], p_positions[1], p_sequentials[1], p_kinds[1], p_values[1],
+  if cardinality(p_execution_ids) = 1 and v_judged[1].word = 'leased' and ff._step_problem(
+       p_names[1], p_occurrences[1], p_positions[1], p_are_sequential[1], p_kinds[1], p_values[1],
        p_encodings[1], p_delays[1], p_untils[1], p_follows[1]) is null
      and not exists (
        select from ff.step s
@@ -161,7 +161,7 @@ begin
       partition_key, execution_id, name, occurrence, position, is_sequential, kind, attempt_index,
       epoch, recorded_at, until_at, encoding, value, follows)
     select p_partition_key, e.execution_id, p_names[1], p_occurrences[1], p_positions[1],
-           p_sequentials[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
+           p_are_sequential[1], p_kinds[1]::ff.step_kind, e.attempt_index, e.epoch,
            greatest(v_now, e.transitioned_at),
            coalesce(p_untils[1], greatest(v_now, e.transitioned_at) + p_delays[1]),
            p_encodings[1], p_values[1], p_follows[1]
@@ -188,7 +188,7 @@ begin
     select a.n, a.word, a.detail, a.attempt_index, p.words,
            greatest(v_now, e.transitioned_at) as now,
            row_number() over (partition by a.id, a.name, a.occurrence,
-                                           a.word = 'held' and p.words is null
+                                           a.word = 'leased' and p.words is null
                               order by a.n)::integer as nth
     from (
       select u.id, u.name, u.occurrence, u.position, u.sequential, u.kind, u.value, u.encoding,
@@ -201,7 +201,7 @@ begin
                   else j.word end as word
       from unnest(v_judged) j
       join unnest(p_execution_ids, p_lease_ids, p_epochs, p_attempt_ids, p_names, p_occurrences,
-                  p_positions, p_sequentials, p_kinds, p_values, p_encodings, p_delays, p_untils,
+                  p_positions, p_are_sequential, p_kinds, p_values, p_encodings, p_delays, p_untils,
                   p_follows)
         with ordinality u(id, lease_id, epoch, attempt_id, name, occurrence, position, sequential,
                           kind, value, encoding, delay, until_at, follows, n)
@@ -210,10 +210,10 @@ begin
     ) a
     left join lateral (
       select x.transitioned_at from ff.execution x
-      where a.word = 'held' and x.partition_key = p_partition_key and x.execution_id = a.id
+      where a.word = 'leased' and x.partition_key = p_partition_key and x.execution_id = a.id
       offset 0) e on true
     cross join lateral (
-      select case when a.word = 'held' then ff._step_problem(
+      select case when a.word = 'leased' then ff._step_problem(
           a.name, a.occurrence, a.position, a.sequential, a.kind, a.value, a.encoding, a.delay,
           a.until_at, a.follows)
         end as words) p
@@ -226,11 +226,11 @@ begin
     select p_partition_key, u.id, u.name, u.occurrence, u.position, u.sequential,
            u.kind::ff.step_kind, v_attempts[u.n], u.epoch, v_nows[u.n],
            coalesce(u.until_at, v_nows[u.n] + u.delay), u.encoding, u.value, u.follows
-    from unnest(p_execution_ids, p_epochs, p_names, p_occurrences, p_positions, p_sequentials,
+    from unnest(p_execution_ids, p_epochs, p_names, p_occurrences, p_positions, p_are_sequential,
                 p_kinds, p_values, p_encodings, p_delays, p_untils, p_follows)
       with ordinality u(id, epoch, name, occurrence, position, sequential, kind, value, encoding,
                         delay, until_at, follows, n)
-    where v_words[u.n] = 'held' and v_fields[u.n] is null and v_nths[u.n] = 1
+    where v_words[u.n] = 'leased' and v_fields[u.n] is null and v_nths[u.n] = 1
     on conflict do nothing
     returning execution_id, name, occurrence, recorded_at, until_at
   loop
@@ -245,14 +245,14 @@ begin
   return query
   select u.n::integer,
          case when v_fields[u.n] is not null then 'invalid'
-              when v_words[u.n] <> 'held' then v_words[u.n]
+              when v_words[u.n] <> 'leased' then v_words[u.n]
               when v_nths[u.n] = 1 and s.name is not null then 'recorded'
               else 'exists' end,
          coalesce(s.recorded_at, o.recorded_at),
          coalesce(s.until_at, o.until_at),
          case when v_nths[u.n] > 1 or s.name is null then coalesce(o.value, f.value) end,
          case when v_nths[u.n] > 1 or s.name is null then coalesce(o.encoding, f.encoding) end,
-         case when v_words[u.n] = 'held' and v_fields[u.n] is null
+         case when v_words[u.n] = 'leased' and v_fields[u.n] is null
            then coalesce(o.attempt_index, v_attempts[u.n]) end,
          case when v_fields[u.n] is not null
                 then jsonb_build_object('field', v_fields[u.n], 'problem', v_problems[u.n])
@@ -261,16 +261,16 @@ begin
   left join unnest(v_ids, v_names, v_occurrences, v_ats, v_untils)
       s(id, name, occurrence, recorded_at, until_at)
     on s.id = u.id and s.name = u.name and s.occurrence = u.occurrence
-    and v_words[u.n] = 'held' and v_fields[u.n] is null
+    and v_words[u.n] = 'leased' and v_fields[u.n] is null
   left join unnest(p_execution_ids, p_names, p_occurrences, p_values, p_encodings)
       with ordinality f(id, name, occurrence, value, encoding, n)
     on f.id = u.id and f.name = u.name and f.occurrence = u.occurrence
-    and v_nths[f.n] = 1 and v_words[f.n] = 'held' and v_fields[f.n] is null
+    and v_nths[f.n] = 1 and v_words[f.n] = 'leased' and v_fields[f.n] is null
     and v_nths[u.n] > 1 and s.name is not null and v_fields[u.n] is null
   left join lateral (
     select x.recorded_at, x.until_at, x.value, x.encoding, x.attempt_index
     from ff.step x
-    where v_words[u.n] = 'held' and v_fields[u.n] is null and s.name is null
+    where v_words[u.n] = 'leased' and v_fields[u.n] is null and s.name is null
       and x.partition_key = p_partition_key and x.execution_id = u.id and x.name = u.name
       and x.occurrence = u.occurrence
     offset 0) o on true
@@ -279,7 +279,7 @@ begin
     perform ff._move_to_versions(
       p_partition_key, array_agg(j.execution_id), array_agg(p_code_versions[v_fences[j.item]]))
     from unnest(v_judged) j
-    where j.word = 'held' and p_code_versions[v_fences[j.item]] is not null;
+    where j.word = 'leased' and p_code_versions[v_fences[j.item]] is not null;
   end if;
 end;
 $$;

@@ -191,16 +191,16 @@ begin
       array(select p_epochs[u.n] from unnest(v_new) with ordinality u(n, o) order by u.o),
       array(select p_attempt_ids[u.n] from unnest(v_new) with ordinality u(n, o) order by u.o),
       false);
-    for v_row in select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'held' loop
+    for v_row in select j.item, j.word, j.detail from unnest(v_judged) j where j.word <> 'leased' loop
       v_words[v_new[v_row.item]] := v_row.word;
       v_details[v_new[v_row.item]] := v_row.detail;
     end loop;
     perform ff._open_streams(
       p_partition_key,
       array(select j.execution_id from unnest(v_judged) j
-            where j.word = 'held' and v_words[v_new[j.item]] is null order by j.item),
+            where j.word = 'leased' and v_words[v_new[j.item]] is null order by j.item),
       array(select p_bases[v_new[j.item]] from unnest(v_judged) j
-            where j.word = 'held' and v_words[v_new[j.item]] is null order by j.item));
+            where j.word = 'leased' and v_words[v_new[j.item]] is null order by j.item));
   end if;
   v_locked := array(
     select l.execution_id

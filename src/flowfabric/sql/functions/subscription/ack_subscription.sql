@@ -1,16 +1,16 @@
--- Store the position of a subscription, and renew the hold. The consumer that holds the
--- subscription calls this. Without a cursor, the call only renews the hold.
+-- Store the position of a subscription, and renew the lease. The consumer that has the lease calls
+-- this. Without a cursor, the call only renews the lease.
 --
--- Acknowledgements of one hold are numbered from 1. A number that is not higher than the last
--- stored number only renews the hold, so a late repeat never puts the position back. If the hold
+-- Acknowledgements of one lease are numbered from 1. A number that is not higher than the last
+-- stored number only renews the lease, so a late repeat never puts the position back. If the lease
 -- was released, if another consumer has taken it, or if the subscription was reset, the answer is
--- `hold_lost`, and nothing is stored. A hold that has expired, but that no other consumer has
--- taken, is renewed.
+-- `subscription_lost`, and nothing is stored. A lease that has expired, but that no other consumer
+-- has taken, is renewed.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
+-- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: subscription_lost
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   `acked` again; the position is stored once, and the hold is renewed again
+-- Repeat:   `acked` again; the position is stored once, and the lease is renewed again
 -- Rights:   app
 drop function if exists ff.ack_subscription;
 create function ff.ack_subscription(
@@ -23,7 +23,7 @@ create function ff.ack_subscription(
   p_cursor    text default null,
   p_count     integer default 0
 )
-returns table (outcome text, hold_expires_at timestamptz)
+returns table (outcome text, lease_expires_at timestamptz)
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
@@ -52,12 +52,12 @@ begin
   v_now := ff.now();
   if v_row.holder_id is distinct from p_holder_id or v_row.epoch is distinct from p_epoch
      or p_holder_id is null then
-    return query select 'hold_lost', null::timestamptz;
+    return query select 'subscription_lost', null::timestamptz;
     return;
   end if;
   return query
   update ff.subscription s set
-    hold_expires_at = v_now + p_ttl,
+    lease_expires_at = v_now + p_ttl,
     cursor_text = case when p_ack_no > s.ack_no then p_cursor else s.cursor_text end,
     acked_count = case when p_ack_no > s.ack_no then s.acked_count + p_count
                        else s.acked_count end,
@@ -67,6 +67,6 @@ begin
     retry_at = case when p_ack_no > s.ack_no and p_count > 0 then null else s.retry_at end,
     ack_no = greatest(p_ack_no, s.ack_no)
   where s.namespace = p_namespace and s.name = p_name
-  returning 'acked', s.hold_expires_at;
+  returning 'acked', s.lease_expires_at;
 end;
 $$;

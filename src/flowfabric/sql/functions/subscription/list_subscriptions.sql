@@ -9,24 +9,24 @@
 drop function if exists ff.list_subscriptions;
 create function ff.list_subscriptions(p_namespace text, p_name text default null)
 returns table (
-  namespace       text,
-  name            text,
-  kinds           text[],
-  tasks           text[],
-  lanes           text[],
-  instance_tags   text[],
-  on_expiry       text,
-  keep            interval,
-  held_by         text,
-  hold_expires_at timestamptz,
-  epoch           bigint,
-  acked_count     bigint,
-  acked_at        timestamptz,
-  created_at      timestamptz,
-  changed_at      timestamptz,
-  changed_by      text,
-  reason          text,
-  cursor_text     text
+  namespace        text,
+  name             text,
+  kinds            text[],
+  tasks            text[],
+  lanes            text[],
+  instance_tags    text[],
+  on_expiry        text,
+  keep             interval,
+  holder_name      text,
+  lease_expires_at timestamptz,
+  epoch            bigint,
+  acked_count      bigint,
+  acked_at         timestamptz,
+  created_at       timestamptz,
+  changed_at       timestamptz,
+  changed_by       text,
+  reason           text,
+  cursor_text      text
 )
 language plpgsql
 security definer
@@ -39,8 +39,8 @@ begin
   perform ff._check_namespace(p_namespace);
   return query
   select s.namespace, s.name, s.kinds, s.tasks, s.lanes, s.instance_tags, s.on_expiry, s.keep,
-         case when s.hold_expires_at > v_now then s.held_by end,
-         case when s.hold_expires_at > v_now then s.hold_expires_at end,
+         case when s.lease_expires_at > v_now then s.holder_name end,
+         case when s.lease_expires_at > v_now then s.lease_expires_at end,
          s.epoch, s.acked_count, s.acked_at, s.created_at, s.changed_at, s.changed_by, s.reason,
          s.cursor_text
   from ff.subscription s

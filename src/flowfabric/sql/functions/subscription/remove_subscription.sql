@@ -1,4 +1,4 @@
--- Delete a subscription with its position. A consumer that has the hold loses it.
+-- Delete a subscription with its position. A consumer that has the lease loses it.
 --
 -- Only an operator may remove a webhook.
 --

@@ -1,6 +1,6 @@
--- Put a subscription at another position. A consumer that has the hold loses it: its next
--- acknowledgement gets the answer `hold_lost`. When the consumer takes the hold again, it begins at
--- the new position.
+-- Put a subscription at another position. A consumer that has the lease loses it: its next
+-- acknowledgement gets the answer `subscription_lost`. When the consumer takes the lease again, it
+-- begins at the new position.
 --
 -- Only an operator may reset a webhook.
 --
@@ -45,8 +45,8 @@ begin
     epoch = s.epoch + 1,
     ack_no = 0,
     holder_id = null,
-    held_by = null,
-    hold_expires_at = null,
+    holder_name = null,
+    lease_expires_at = null,
     changed_at = greatest(v_now, s.changed_at),
     changed_by = p_actor,
     reason = p_reason

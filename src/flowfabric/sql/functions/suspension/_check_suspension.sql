@@ -10,7 +10,7 @@ create function ff._check_suspension(
   p_k                integer,
   p_until_at         timestamptz,
   p_reason           ff.blocking_reason,
-  p_timeout_behavior text,
+  p_on_timeout       text,
   p_resume_delay     interval,
   p_continuation     text
 )
@@ -50,9 +50,9 @@ begin
       then array['reason_code', 'must be waiting_for_signal, waiting_for_approval, '
                  'waiting_for_callback, waiting_for_tool_result, waiting_for_operator_review, '
                  'paused_by_policy, paused_by_budget, step_boundary or manual_pause']
-    when p_timeout_behavior is null
-      or p_timeout_behavior not in ('auto_resume', 'fail', 'cancel', 'expire', 'escalate')
-      then array['timeout_behavior', 'must be auto_resume, fail, cancel, expire or escalate']
+    when p_on_timeout is null
+      or p_on_timeout not in ('auto_resume', 'fail', 'cancel', 'expire', 'escalate')
+      then array['on_timeout', 'must be auto_resume, fail, cancel, expire or escalate']
     when not ff._is_within(p_resume_delay, interval '0', interval '36525 days')
       then array['resume_delay', 'must be between 0 and a hundred years, in days or smaller units']
     when octet_length(p_continuation) > 4096

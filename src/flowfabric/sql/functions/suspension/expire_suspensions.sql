@@ -30,11 +30,11 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  v_now      timestamptz := ff.now();
-  v_asked    uuid[];
-  v_locked   uuid[];
-  v_behavior text;
-  v_ids      uuid[];
+  v_now        timestamptz := ff.now();
+  v_asked      uuid[];
+  v_locked     uuid[];
+  v_on_timeout text;
+  v_ids        uuid[];
 begin
   perform ff._check_pass(p_limit);
   v_asked := array(
@@ -56,40 +56,40 @@ begin
   perform ff._wake_ready_suspensions(p_partition_key, v_locked, v_now);
   -- Judge again under the lock, and before each behaviour: the end of one execution may have woken
   -- or ended another.
-  foreach v_behavior in array array['auto_resume', 'escalate', 'fail', 'cancel', 'expire'] loop
+  foreach v_on_timeout in array array['auto_resume', 'escalate', 'fail', 'cancel', 'expire'] loop
     exit when cardinality(v_locked) = 0;
     v_ids := array(
       select s.execution_id from ff.suspension s
       where s.partition_key = p_partition_key and s.execution_id = any (v_locked)
         and s.closed_at is null and s.timeout_at <= v_now
-        and case when s.timeout_behavior = v_behavior then true else false end
+        and case when s.on_timeout = v_on_timeout then true else false end
       order by s.timeout_at);
     continue when cardinality(v_ids) = 0;
-    if v_behavior = 'auto_resume' then
+    if v_on_timeout = 'auto_resume' then
       perform ff._wake_suspended(
         p_partition_key, v_ids, 'time_out_suspension', 'timed_out_auto_resume', v_now,
         '{"by": "timeout"}');
-    elsif v_behavior = 'escalate' then
+    elsif v_on_timeout = 'escalate' then
       perform ff._escalate_suspensions(p_partition_key, v_ids, v_now);
-    elsif v_behavior = 'fail' then
+    elsif v_on_timeout = 'fail' then
       perform ff._end_executions(
         p_partition_key, v_ids, 'failed', 'time_out_suspension', 'failed', 'expire',
         'ended_failure', v_now, p_class => 'timeout', p_category => 'suspension_timeout',
         p_reason => 'suspension_timeout:fail',
-        p_detail => '{"category": "suspension_timeout", "behavior": "fail"}');
-    elsif v_behavior = 'cancel' then
+        p_detail => '{"category": "suspension_timeout", "on_timeout": "fail"}');
+    elsif v_on_timeout = 'cancel' then
       perform ff._end_executions(
         p_partition_key, v_ids, 'cancelled', 'time_out_suspension', 'cancelled', 'expire',
         'ended_cancelled', v_now, p_class => 'cancelled', p_category => 'suspension_timeout',
         p_reason => 'suspension_timeout:cancel',
         p_cancelled_by => 'suspension_timeout',
-        p_detail => '{"category": "suspension_timeout", "behavior": "cancel"}');
-    elsif v_behavior = 'expire' then
+        p_detail => '{"category": "suspension_timeout", "on_timeout": "cancel"}');
+    elsif v_on_timeout = 'expire' then
       perform ff._end_executions(
         p_partition_key, v_ids, 'expired', 'time_out_suspension', 'expired', 'expire',
         'ended_failure', v_now, p_class => 'timeout', p_category => 'suspension_timeout',
         p_reason => 'suspension_timeout:expire',
-        p_detail => '{"category": "suspension_timeout", "behavior": "expire"}');
+        p_detail => '{"category": "suspension_timeout", "on_timeout": "expire"}');
     end if;
   end loop;
   return query

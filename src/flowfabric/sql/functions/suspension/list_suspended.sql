@@ -17,13 +17,13 @@ create function ff.list_suspended(
   p_limit         integer default 100
 )
 returns table (
-  execution_id     uuid,
-  suspended_at     timestamptz,
-  reason_code      text,
-  timeout_at       timestamptz,
-  timeout_behavior text,
-  conditions       jsonb,
-  continuation     text
+  execution_id uuid,
+  suspended_at timestamptz,
+  reason_code  text,
+  timeout_at   timestamptz,
+  on_timeout   text,
+  conditions   jsonb,
+  continuation text
 )
 language plpgsql
 stable
@@ -41,7 +41,7 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_limit(p_limit);
   return query
-  select s.execution_id, s.suspended_at, s.reason_code, s.timeout_at, s.timeout_behavior,
+  select s.execution_id, s.suspended_at, s.reason_code, s.timeout_at, s.on_timeout,
          coalesce(w.conditions, '[]'), s.continuation
   from ff.suspension s
   cross join lateral (

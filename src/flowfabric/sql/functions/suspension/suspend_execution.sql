@@ -8,7 +8,7 @@
 -- out.
 --
 -- The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.
--- p_timeout_behavior says what happens at the timeout: auto_resume (wake the execution), fail,
+-- p_on_timeout says what happens at the timeout: auto_resume (wake the execution), fail,
 -- cancel, expire, or escalate (the execution stays suspended for an operator). If signals end the
 -- suspension, the execution is delayed by p_resume_delay. ff.list_suspended shows p_continuation, a
 -- text of at most 4096 bytes.
@@ -38,7 +38,7 @@ create function ff.suspend_execution(
   p_k                integer default null,
   p_until_at         timestamptz default null,
   p_reason_code      text default 'waiting_for_signal',
-  p_timeout_behavior text default 'auto_resume',
+  p_on_timeout       text default 'auto_resume',
   p_resume_delay     interval default null,
   p_continuation     text default null
 )
@@ -80,7 +80,7 @@ begin
   perform ff._check_namespace(p_namespace);
   perform ff._check_suspension(
     p_execution_id, p_suspension_id, p_wait_names, p_wait_occurrences, p_targets, p_k, p_until_at,
-    v_reason, p_timeout_behavior, p_resume_delay, p_continuation);
+    v_reason, p_on_timeout, p_resume_delay, p_continuation);
   v_targets := array(select distinct u.id from unnest(p_targets) u(id) order by u.id);
   if cardinality(v_targets) > 0 then
     perform ff._lock_executions(
@@ -89,7 +89,7 @@ begin
   v_verdict := (ff._enforce_leases(
     p_partition_key, p_namespace, 'suspend', array[p_execution_id], array[p_lease_id],
     array[p_epoch], array[p_attempt_id], cardinality(v_targets) = 0))[1];
-  if v_verdict.word <> 'held' then
+  if v_verdict.word <> 'leased' then
     -- If the holder repeats the call with the lease that it gave up, it gets the same answer, even
     -- after the execution was woken.
     select s.timeout_at into v_timeout from ff.suspension s
@@ -159,11 +159,11 @@ begin
   if not v_is_used then
     insert into ff.suspension (
       partition_key, suspension_id, execution_id, attempt_index, lease_id, wait_names,
-      wait_occurrences, reason_code, suspended_at, timeout_at, timeout_behavior, resume_delay,
+      wait_occurrences, reason_code, suspended_at, timeout_at, on_timeout, resume_delay,
       continuation)
     select p_partition_key, p_suspension_id, p_execution_id, v_verdict.attempt_index, p_lease_id,
            p_wait_names, p_wait_occurrences, p_reason_code, greatest(v_now, e.transitioned_at),
-           v_timeout, p_timeout_behavior, p_resume_delay, p_continuation
+           v_timeout, p_on_timeout, p_resume_delay, p_continuation
     from ff.execution e
     where e.partition_key = p_partition_key and e.execution_id = p_execution_id
     on conflict (partition_key, suspension_id) do nothing;

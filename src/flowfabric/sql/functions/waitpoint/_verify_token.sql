@@ -61,7 +61,7 @@ begin
                                   || sha256(coalesce(v_key.inner_block, v_inner) || v_body)))
          <> sha256(v_nonce || substr(v_bytes, 37 + v_size)) or v_key.kid is null or not v_shaped
       then 'invalid_token'
-    when v_key.lapses_at < p_now then 'token_expired'
+    when v_key.expires_at < p_now then 'token_expired'
     else 'verified' end;
 end;
 $$;

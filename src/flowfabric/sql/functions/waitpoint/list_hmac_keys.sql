@@ -8,7 +8,7 @@
 -- Rights:   operator
 drop function if exists ff.list_hmac_keys;
 create function ff.list_hmac_keys()
-returns table (kid text, is_active boolean, created_at timestamptz, lapses_at timestamptz)
+returns table (kid text, is_active boolean, created_at timestamptz, expires_at timestamptz)
 language plpgsql
 stable
 security definer
@@ -20,9 +20,9 @@ declare
 begin
   perform ff._check_operator('list_hmac_keys');
   return query
-  select k.kid, k.is_active, k.created_at, k.lapses_at
+  select k.kid, k.is_active, k.created_at, k.expires_at
   from ff.hmac_key k
-  where k.is_active or k.lapses_at >= v_now
-  order by k.is_active desc, k.lapses_at desc;
+  where k.is_active or k.expires_at >= v_now
+  order by k.is_active desc, k.expires_at desc;
 end;
 $$;

@@ -36,7 +36,7 @@ begin
     and case when p_namespace is null then true else e.namespace = p_namespace end;
   if found then
     select k.kid into v_kid from ff.hmac_key k
-    where k.is_active or (k.kid = v_kid and k.lapses_at >= v_now)
+    where k.is_active or (k.kid = v_kid and k.expires_at >= v_now)
     order by k.is_active
     limit 1;
     v_kid := coalesce(v_kid, ff._require_token_key());

@@ -59,10 +59,10 @@ begin
       'kid', p_kid, 'hint', 'the name was used before: choose another'));
   end if;
   with gone as (
-    delete from ff.hmac_key k where k.lapses_at < v_now returning k.kid
+    delete from ff.hmac_key k where k.expires_at < v_now returning k.kid
   )
   select count(*) into v_deleted from gone;
-  update ff.hmac_key k set is_active = false, lapses_at = v_now + p_grace where k.is_active;
+  update ff.hmac_key k set is_active = false, expires_at = v_now + p_grace where k.is_active;
   insert into ff.hmac_key (kid, inner_block, outer_block, is_active, created_at)
   values (p_kid, v_blocks.inner_block, v_blocks.outer_block, true, v_now);
   perform ff._write_audit(

@@ -43,7 +43,7 @@ begin
     perform ff._refuse('WF413', 'rotation_conflict', jsonb_build_object(
       'kid', p_kid, 'hint', 'another key is in use: rotate instead'));
   end if;
-  update ff.hmac_key k set is_active = false, lapses_at = v_now + interval '1 day'
+  update ff.hmac_key k set is_active = false, expires_at = v_now + interval '1 day'
   where k.is_active;
   insert into ff.hmac_key (kid, inner_block, outer_block, is_active, created_at)
   values (p_kid, v_blocks.inner_block, v_blocks.outer_block, true, v_now);

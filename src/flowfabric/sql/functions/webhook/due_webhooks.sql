@@ -1,5 +1,5 @@
--- List the webhooks that a worker may take now. These webhooks are enabled, no worker holds them,
--- and they do not wait after a failure.
+-- List the webhooks that a worker may take now. These webhooks are enabled, no worker has their
+-- lease, and they do not wait after a failure.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
@@ -23,7 +23,7 @@ begin
   from ff.subscription s
   where s.webhook_id is not null and s.disabled_at is null
     and (p_namespace is null or s.namespace = p_namespace)
-    and (s.hold_expires_at is null or s.hold_expires_at <= v_now)
+    and (s.lease_expires_at is null or s.lease_expires_at <= v_now)
     and (s.retry_at is null or s.retry_at <= v_now)
   order by s.name;
 end;

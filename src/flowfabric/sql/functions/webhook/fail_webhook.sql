@@ -1,19 +1,19 @@
 -- Record that a post of a webhook failed, and set the time at which a worker may try again. The
--- holder of the webhook calls this. At the 24th failure in a row the webhook is disabled, its hold
+-- holder of the webhook calls this. At the 24th failure in a row the webhook is disabled, its lease
 -- ends, and an event `webhook_disabled` is written.
 --
 -- The time between two tries doubles from 5 seconds up to an hour. So 24 failures take at least 14
 -- hours. A failure that is reported before the time of the next try is not counted, so that no
 -- caller can disable a webhook sooner.
 --
--- p_ack_no numbers the failures and acknowledgements of one hold together. A number that is not
+-- p_ack_no numbers the failures and acknowledgements of one lease together. A number that is not
 -- higher than the last stored number changes nothing.
 --
 -- The event belongs to no execution. Its execution_id is a digest that depends on the secret of the
 -- webhook. So no caller can submit an execution with the same id.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: hold_lost
+-- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: subscription_lost
 -- Locks:    the row of the subscription, waiting up to 2 s
 -- Repeat:   the same answer; the failure is counted once
 -- Rights:   app
@@ -56,7 +56,7 @@ begin
   v_now := ff.now();
   if v_row.webhook_id is null or p_holder_id is null or v_row.epoch is distinct from p_epoch
      or (v_row.holder_id is distinct from p_holder_id and v_row.disabled_at is null) then
-    return query select 'hold_lost', null::integer, null::timestamptz;
+    return query select 'subscription_lost', null::integer, null::timestamptz;
     return;
   end if;
   if p_ack_no <= v_row.ack_no or v_row.retry_at > v_now then
@@ -75,8 +75,8 @@ begin
     answered_at = greatest(v_now, s.answered_at),
     disabled_at = case when s.failure_count + 1 >= 24 then v_now end,
     holder_id = case when s.failure_count + 1 < 24 then s.holder_id end,
-    held_by = case when s.failure_count + 1 < 24 then s.held_by end,
-    hold_expires_at = case when s.failure_count + 1 < 24 then s.hold_expires_at end
+    holder_name = case when s.failure_count + 1 < 24 then s.holder_name end,
+    lease_expires_at = case when s.failure_count + 1 < 24 then s.lease_expires_at end
   where s.namespace = p_namespace and s.name = p_name
   returning s.* into v_row;
   if v_row.disabled_at is not null then

@@ -16,7 +16,7 @@ returns table (
   kinds         text[],
   tasks         text[],
   has_detail    boolean,
-  held_by       text,
+  holder_name   text,
   acked_count   bigint,
   acked_at      timestamptz,
   failure_count integer,
@@ -40,7 +40,7 @@ begin
   perform ff._check_operator('list_webhooks');
   return query
   select s.namespace, s.name, s.url, s.host, s.kinds, s.tasks, s.has_detail,
-         case when s.hold_expires_at > v_now then s.held_by end, s.acked_count, s.acked_at,
+         case when s.lease_expires_at > v_now then s.holder_name end, s.acked_count, s.acked_at,
          s.failure_count, s.retry_at, s.answer, s.answered_at, s.disabled_at, s.created_at,
          s.changed_by, s.cursor_text
   from ff.subscription s

@@ -1,11 +1,12 @@
 -- Sign the bodies of posts with the secret of a webhook. A signature is the HMAC-SHA256 of the id,
 -- the time and the body. It has the form of standardwebhooks.com: `v1,` and the digest in base64.
 --
--- The holder of the webhook calls this. An operator can sign without a hold, for a test:
+-- The holder of the webhook calls this. An operator can sign without a lease, for a test:
 -- p_holder_id is then null. After the webhook was created, its secret never leaves the database.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: hold_lost
+-- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome:
+--           subscription_lost
 -- Locks:    none
 -- Repeat:   signatures for the time of the second call, in whole seconds
 -- Rights:   app
@@ -49,7 +50,7 @@ begin
   end if;
   if p_holder_id is not null
      and (v_row.holder_id, v_row.epoch) is distinct from (p_holder_id, p_epoch) then
-    return query select 1, 'hold_lost', null::timestamptz, null::text;
+    return query select 1, 'subscription_lost', null::timestamptz, null::text;
     return;
   end if;
   return query

@@ -15,7 +15,7 @@
 --           lease expired is reclaimed with a new attempt, up to its limit of reclaims.
 -- start     The worker may report that it starts an execution (ff.start_executions), and whether
 --           the execution runs alone in its process. The first crash in a row is blamed on every
---           execution that the worker held, a later crash only on executions that had started.
+--           execution that the worker had leased, a later one only on executions that had started.
 -- renew     The worker proves every few seconds that it is alive. This writes no event.
 -- complete  The holder reports the result, and the row becomes terminal. Or the holder fails the
 --           attempt: the stored policy decides whether the row waits for another attempt or ends.

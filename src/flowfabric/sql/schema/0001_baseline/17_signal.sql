@@ -102,7 +102,7 @@ create table ff.suspension (
   reason_code       text        not null,
   suspended_at      timestamptz not null,
   timeout_at        timestamptz,
-  timeout_behavior  text        not null,
+  on_timeout        text        not null,
   -- how long the execution is delayed after it was woken by a signal
   resume_delay      interval,
   -- a text that the holder left for people, for example where the handler continues

@@ -69,10 +69,10 @@ create table ff.hmac_key (
   -- null for the key that the migration makes
   created_at   timestamptz,
   -- when an inactive key stops verifying tokens
-  lapses_at    timestamptz,
+  expires_at   timestamptz,
   constraint hmac_key_shape check (
     kid ~ '^[A-Za-z0-9._-]{1,32}$' and octet_length(inner_block) = 64
-    and octet_length(outer_block) = 64 and is_active = (lapses_at is null))
+    and octet_length(outer_block) = 64 and is_active = (expires_at is null))
 );
 
 create unique index hmac_key_active on ff.hmac_key (is_active) where is_active;

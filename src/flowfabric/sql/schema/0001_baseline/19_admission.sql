@@ -51,7 +51,7 @@ create table ff.quota_change (
 );
 
 -- One counter of a quota. max_running and the rate are the limits in force; with several
--- partitions, they are this partition's share. running counts the leases, the slots in gate_hold,
+-- partitions, they are this partition's share. running counts the leases, the slots in gate_ticket,
 -- and the slots in gate_release, which were given back and are not subtracted yet.
 create table ff.gate (
   partition_key smallint not null,
@@ -117,18 +117,18 @@ alter table ff.gate_release replica identity full;
 
 create index gate_release_gate on ff.gate_release (partition_key, gate_id);
 
--- A slot that is held outside an execution (ff.check_admission), until it is released or its time
--- is over.
-create table ff.gate_hold (
+-- A ticket: a slot that a caller outside an execution has taken (ff.check_admission), until it
+-- releases the slot or its time is over.
+create table ff.gate_ticket (
   partition_key smallint    not null,
   gate_id       bigint      not null,
-  hold_id       uuid        not null,
-  held_at       timestamptz not null,
+  ticket_id     uuid        not null,
+  taken_at      timestamptz not null,
   expires_at    timestamptz not null,
-  primary key (partition_key, gate_id, hold_id)
+  primary key (partition_key, gate_id, ticket_id)
 );
 
-create index gate_hold_expiry on ff.gate_hold (partition_key, expires_at);
+create index gate_ticket_expiry on ff.gate_ticket (partition_key, expires_at);
 
 -- The executions of one route that one gate or budget refused. Claims read open lines only. If the
 -- gate has a free slot, but its rate has no room, they read only executions that resume.
@@ -231,9 +231,9 @@ create index execution_line on ff.execution
   (partition_key, line_id, route_id, rank, order_at, execution_id, attempt_state)
   where line_id is not null;
 
--- Fair order: executions with a fair key take turns by key. ff.fair_key stores the last place of
--- each key. ff.fair_lane stores the place that each lane has reached. A place is a value of
--- order_at. Each partition and priority has its own places.
+-- Fair order: executions with a fair key take turns by key. ff.fair_key stores the last position of
+-- each key. ff.fair_lane stores the position that each lane has reached. A position is a value of
+-- order_at. Each partition and priority has its own positions.
 create table ff.fair_key (
   partition_key smallint    not null,
   namespace     text        not null,

@@ -1,8 +1,8 @@
 -- Subscriptions: readers of the event log whose position is kept here.
 --
--- One consumer holds a subscription at a time. It reads events after the cursor. When it
--- acknowledges events, it stores the cursor after them. Every new hold raises the epoch, so that an
--- acknowledgement of an earlier holder is refused.
+-- One consumer at a time has the lease of a subscription. It reads events after the cursor. When it
+-- acknowledges events, it stores the cursor after them. Every new lease raises the epoch, so that
+-- an acknowledgement of an earlier holder is refused.
 create table ff.subscription (
   namespace        text        not null,
   name             text        not null,
@@ -20,8 +20,8 @@ create table ff.subscription (
   keep             interval    not null,
   holder_id        uuid,
   -- the consumer in words, for people
-  held_by          text,
-  hold_expires_at  timestamptz,
+  holder_name      text,
+  lease_expires_at timestamptz,
   epoch            bigint      not null default 0,
   -- the number of the last acknowledgement of this epoch: a repeat changes nothing
   ack_no           bigint      not null default 0,
@@ -55,8 +55,8 @@ create table ff.subscription (
     webhook_id is not null
     or (failure_count = 0 and num_nonnulls(retry_at, answer, answered_at, disabled_at) = 0)),
   constraint subscription_limits check (
-    octet_length(name) between 1 and 256 and octet_length(held_by) <= 256
+    octet_length(name) between 1 and 256 and octet_length(holder_name) <= 256
     and keep between interval '0' and interval '30 days'),
   constraint subscription_policies check (on_expiry in ('stop', 'resume')),
-  constraint a_hold_is_whole check (num_nulls(holder_id, held_by, hold_expires_at) in (0, 3))
+  constraint a_lease_is_whole check (num_nulls(holder_id, holder_name, lease_expires_at) in (0, 3))
 );

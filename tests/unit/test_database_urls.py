@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric.config import Settings, plain_url
 from flowfabric.core.errors import InvalidInput
-from flowfabric.db.connection import open_connection, place, without_password
+from flowfabric.db.connection import address_of, open_connection, without_password
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from flowfabric.db.connection import open_connection, place, without_password
         ),
     ],
 )
-def test_a_place_is_host_and_database(url, named):
-    assert place(url) == named
+def test_the_address_of_a_database_is_host_and_name(url, named):
+    assert address_of(url) == named
 
 
 @pytest.mark.parametrize(

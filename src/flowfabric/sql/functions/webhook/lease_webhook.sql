@@ -1,21 +1,21 @@
--- Take or renew the hold on a webhook. Only one worker has the hold at a time.
+-- Take or renew the lease on a webhook. Only one worker has the lease at a time.
 --
--- The worker makes its holder id. A call with the id of the last holder renews the hold and keeps
--- the epoch. The answer is `busy` if another worker has the hold, if the webhook is disabled, or if
--- it waits after a failure. A disabled or waiting webhook is `busy` even for its last holder.
+-- The worker makes its holder id. A call with the id of the last holder renews the lease and keeps
+-- the epoch. The answer is `busy` if another worker has the lease, if the webhook is disabled, or
+-- if it waits after a failure. A disabled or waiting webhook is `busy` even for its last holder.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: busy
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   `held`, with the same epoch; the hold is renewed
+-- Repeat:   `leased`, with the same epoch; the lease is renewed
 -- Rights:   app
-drop function if exists ff.hold_webhook;
-create function ff.hold_webhook(
-  p_namespace text,
-  p_name      text,
-  p_holder_id uuid,
-  p_held_by   text,
-  p_ttl       interval
+drop function if exists ff.lease_webhook;
+create function ff.lease_webhook(
+  p_namespace   text,
+  p_name        text,
+  p_holder_id   uuid,
+  p_holder_name text,
+  p_ttl         interval
 )
 returns table (
   outcome       text,
@@ -41,8 +41,8 @@ begin
   perform ff._check_namespace(p_namespace);
   v_problem := case
     when p_holder_id is null then array['holder_id', 'must be given']
-    when p_held_by is null or octet_length(p_held_by) > 256
-      then array['held_by', 'must be at most 256 bytes']
+    when p_holder_name is null or octet_length(p_holder_name) > 256
+      then array['holder_name', 'must be at most 256 bytes']
     when ff._is_within(p_ttl, interval '1 second', interval '1 hour') is not true
       then array['ttl', 'must be from 1 second to 1 hour'] end;
   if v_problem is not null then
@@ -55,7 +55,7 @@ begin
     perform ff._refuse('WF313', 'webhook_not_found', jsonb_build_object('webhook', p_name));
   end if;
   if v_row.disabled_at is not null or v_row.retry_at > v_now
-     or (v_row.holder_id <> p_holder_id and v_row.hold_expires_at > v_now) then
+     or (v_row.holder_id <> p_holder_id and v_row.lease_expires_at > v_now) then
     return query
     select 'busy', v_row.epoch, null::text, null::text, null::text[], null::text[], null::boolean,
            v_row.failure_count;
@@ -64,11 +64,11 @@ begin
   return query
   update ff.subscription s set
     holder_id = p_holder_id,
-    held_by = p_held_by,
-    hold_expires_at = v_now + p_ttl,
+    holder_name = p_holder_name,
+    lease_expires_at = v_now + p_ttl,
     epoch = case when s.holder_id = p_holder_id then s.epoch else s.epoch + 1 end,
     ack_no = case when s.holder_id = p_holder_id then s.ack_no else 0 end
   where s.namespace = p_namespace and s.name = p_name
-  returning 'held', s.epoch, s.cursor_text, s.url, s.kinds, s.tasks, s.has_detail, s.failure_count;
+  returning 'leased', s.epoch, s.cursor_text, s.url, s.kinds, s.tasks, s.has_detail, s.failure_count;
 end;
 $$;

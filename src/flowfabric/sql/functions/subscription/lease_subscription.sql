@@ -1,11 +1,11 @@
--- Take or renew the hold on a subscription. Only one consumer has the hold at a time. Create the
+-- Take or renew the lease on a subscription. Only one consumer has the lease at a time. Create the
 -- subscription if it does not exist.
 --
--- The consumer makes its holder id. A call with the id of the last holder renews the hold and keeps
--- the epoch. A call with another id gets the hold only if the hold was released or has expired;
--- then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the hold
--- replaces the stored filters and options by its own. So two versions of a program with different
--- filters never read alternately.
+-- The consumer makes its holder id. A call with the id of the last holder renews the lease and
+-- keeps the epoch. A call with another id gets the lease only if the lease was released or has
+-- expired; then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the
+-- lease replaces the stored filters and options by its own. So two versions of a program with
+-- different filters never read alternately.
 --
 -- A new subscription begins at p_cursor. If the subscription does not exist and p_cursor is null,
 -- the answer is `unknown`, and nothing is stored.
@@ -14,14 +14,14 @@
 -- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF228 is_webhook · WF501 forbidden
 --           · as outcome: busy
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   `held`, with the same epoch; the hold is renewed
+-- Repeat:   `leased`, with the same epoch; the lease is renewed
 -- Rights:   app
-drop function if exists ff.hold_subscription;
-create function ff.hold_subscription(
+drop function if exists ff.lease_subscription;
+create function ff.lease_subscription(
   p_namespace     text,
   p_name          text,
   p_holder_id     uuid,
-  p_held_by       text,
+  p_holder_name   text,
   p_ttl           interval,
   p_kinds         text[] default null,
   p_tasks         text[] default null,
@@ -32,12 +32,12 @@ create function ff.hold_subscription(
   p_cursor        text default null
 )
 returns table (
-  outcome         text,
-  epoch           bigint,
-  cursor_text     text,
-  held_by         text,
-  hold_expires_at timestamptz,
-  is_new          boolean
+  outcome          text,
+  epoch            bigint,
+  cursor_text      text,
+  holder_name      text,
+  lease_expires_at timestamptz,
+  is_new           boolean
 )
 language plpgsql
 security definer
@@ -56,8 +56,8 @@ begin
     ff._subscription_problem(p_namespace, p_name, p_kinds, p_tasks, p_lanes, p_instance_tags,
                              p_on_expiry, p_keep),
     case when p_holder_id is null then array['holder_id', 'must be given']
-         when p_held_by is null or octet_length(p_held_by) > 256
-           then array['held_by', 'must be at most 256 bytes']
+         when p_holder_name is null or octet_length(p_holder_name) > 256
+           then array['holder_name', 'must be at most 256 bytes']
          when ff._is_within(p_ttl, interval '1 second', interval '1 hour') is not true
            then array['ttl', 'must be from 1 second to 1 hour']
          when ff._cursor_problem(p_cursor) is not null
@@ -89,16 +89,16 @@ begin
     perform ff._refuse('WF228', 'is_webhook', jsonb_build_object(
       'subscription', p_name, 'hint', 'workers post its events; choose another name'));
   end if;
-  if v_row.holder_id <> p_holder_id and v_row.hold_expires_at > v_now then
+  if v_row.holder_id <> p_holder_id and v_row.lease_expires_at > v_now then
     return query
-    select 'busy', v_row.epoch, null::text, v_row.held_by, v_row.hold_expires_at, false;
+    select 'busy', v_row.epoch, null::text, v_row.holder_name, v_row.lease_expires_at, false;
     return;
   end if;
   return query
   update ff.subscription s set
     holder_id = p_holder_id,
-    held_by = p_held_by,
-    hold_expires_at = v_now + p_ttl,
+    holder_name = p_holder_name,
+    lease_expires_at = v_now + p_ttl,
     epoch = case when s.holder_id = p_holder_id then s.epoch else s.epoch + 1 end,
     ack_no = case when s.holder_id = p_holder_id then s.ack_no else 0 end,
     kinds = p_kinds,
@@ -108,6 +108,6 @@ begin
     on_expiry = p_on_expiry,
     keep = p_keep
   where s.namespace = p_namespace and s.name = p_name
-  returning 'held', s.epoch, s.cursor_text, s.held_by, s.hold_expires_at, v_is_new;
+  returning 'leased', s.epoch, s.cursor_text, s.holder_name, s.lease_expires_at, v_is_new;
 end;
 $$;
