@@ -313,7 +313,7 @@ async def test_keys_work_on_every_list(world: World, clock: Clock, visit):
         await page.wait_for_url("**/executions*" if name == "executions" else "**/executions#where")
         assert await page.evaluate("document.activeElement.id") == "where", name
         await page.goto(place)
-        # The list of workers has this address already, so only a navigation shows that the keys work.
+        # The list of workers has this address already: only a navigation shows that the keys work.
         async with page.expect_navigation(url="**/workers"):
             await page.keyboard.press("g")
             await page.keyboard.press("w")
