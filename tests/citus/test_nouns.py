@@ -153,6 +153,20 @@ async def timeouts(app: App) -> None:
     async with working(app, concurrency=COUNT):
         runs = await wait.submit_many([()] * COUNT, keys=keys("timeout"))
         assert [await run.result(timeout=120) for run in runs] == ["nobody"] * COUNT
+    client = await app.client()
+
+    async def has_expired() -> bool:
+        return (await client.signals.expire_suspensions())[0] > 0
+
+    ended = {}
+    for behavior in ("fail", "cancel", "expire"):
+        run = await wait.submit()
+        (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
+        until = datetime.now(UTC) + timedelta(milliseconds=100)
+        assert await client.signals.suspend(held, until=until, timeout_behavior=behavior)
+        await eventually(has_expired)
+        ended[behavior] = str(await run.state())
+    assert ended == {"fail": "failed", "cancel": "cancelled", "expire": "expired"}
 
 
 async def streams(app: App) -> None:

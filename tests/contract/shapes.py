@@ -1,93 +1,61 @@
-"""The statement shapes that Citus needs, read from the source of a function (sql/README.md).
-
-A small reader of PL/pgSQL: tokens, statements, and the part of a statement that an UPDATE rules.
-"""
+"""The statement shapes that Citus needs, read from the source of a function (sql/README.md)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from flowfabric.db.citus import COORDINATOR_TABLES
 
-_TOKEN = re.compile(
-    r"""(?P<noise>\s+|--[^\n]*|/\*.*?\*/)
-      | (?P<text>\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*')
-      | (?P<name>"(?:[^"]|"")*"|[a-z_][a-z_0-9]*)
-      | (?P<number>\d+(?:\.\d+)?)
-      | (?P<operator>:=|=>|::|<=|>=|<>|!=|\|\||@>|<@|->>|->|\#>>|\.\.|!~\*?|~\*?|[-+*/%<>=&|^?@\#])
-      | (?P<mark>[(),;.\[\]:$])""",
-    re.DOTALL | re.VERBOSE,
+from .plpgsql import (
+    adds_span_to_time,
+    body_of,
+    calls,
+    casts,
+    changes,
+    closing,
+    columns,
+    kind,
+    lazy_parts,
+    split,
+    statements,
+    sums,
+    tokens,
 )
-# Words that end what stands before them, outside parentheses and CASE.
-_BREAKS = {"then", "else", "elsif", "loop", "begin", "declare", "exception"}
-_TIME = re.compile(r"\w*(?:_at|_until|now)")
 
-
-def tokens(code: str) -> list[str]:
-    """The words, texts, numbers and operators, without blanks and comments; texts keep quotes."""
-    found: list[str] = []
-    place = 0
-    while place < len(code):
-        match = _TOKEN.match(code, place)
-        assert match, code[place : place + 40]
-        if not match["noise"]:
-            found.append(match[0])
-        place = match.end()
-    return found
-
-
-def body_of(text: str) -> str:
-    """What stands between the dollar signs."""
-    parts = text.split("$$")
-    assert len(parts) == 3, text[:200]
-    return parts[1]
-
-
-def statements(code: str) -> Iterator[list[str]]:
-    """The statements of a PL/pgSQL body. A condition (`if …`) is one of its own."""
-    statement: list[str] = []
-    parentheses = cases = 0
-    for token in tokens(code):
-        if token == "(":
-            parentheses += 1
-        elif token == ")":
-            parentheses -= 1
-        elif token == "case":
-            cases += 1
-        is_end_of_case = token == "end" and cases > 0
-        if is_end_of_case:
-            cases -= 1
-        is_break = token == ";" or token in _BREAKS
-        if is_break and not parentheses and not cases and not is_end_of_case:
-            if statement:
-                yield statement
-            statement = []
-        else:
-            statement.append(token)
-    if statement:
-        yield statement
-
-
-def closing(found: list[str], opening: int) -> int:
-    """The place of the parenthesis that closes the one at `opening`."""
-    depth = 0
-    for place in range(opening, len(found)):
-        depth += {"(": 1, ")": -1}.get(found[place], 0)
-        if depth == 0:
-            return place
-    raise AssertionError(found)
-
-
-def opening(found: list[str], closed: int) -> int:
-    """The place of the parenthesis that the one at `closed` closes."""
-    depth = 0
-    for place in range(closed, -1, -1):
-        depth += {"(": -1, ")": 1}.get(found[place], 0)
-        if depth == 0:
-            return place
-    raise AssertionError(found)
+# Forms of SQL that look like a function.
+_FORMS = frozenset({"coalesce", "greatest", "least", "nullif"})
+# Functions of PostgreSQL that are immutable, whatever the types of their arguments.
+IMMUTABLE = frozenset(
+    {
+        "array_agg",
+        "array_fill",
+        "cardinality",
+        "ceil",
+        "count",
+        "floor",
+        "get_byte",
+        "max",
+        "min",
+        "num_nonnulls",
+        "octet_length",
+        "power",
+        "row_number",
+        "sum",
+        "unnest",
+        "uuid_send",
+    }
+)
+# They read the time zone of the session if an argument is a timestamptz.
+_OF_TIME = frozenset({"date_part", "date_trunc", "extract"})
+# Casts to these types read settings of the session, or the labels of an enum.
+_UNSURE_TYPE = re.compile("date|ff|interval|regclass|time|timestamp|timestamptz")
+# What may stand before and behind the condition on the partition.
+_BEFORE = re.compile("where|and|on")
+_BEHIND = re.compile(
+    r"\)|and|cross|for|group|join|left|limit|offset|on|order|returning|union|where"
+)
 
 
 @dataclass(frozen=True)
@@ -98,8 +66,8 @@ class Library:
     """The tables with a partition_key."""
     querying: frozenset[str]
     """The functions that read or write a table."""
-    composites: frozenset[str] = field(default=frozenset({"verdict"}))
-    """The row types, beside those of the tables."""
+    composites: frozenset[str]
+    """The row types, with those of the tables."""
     immutable: frozenset[str] = frozenset()
     """The functions that are declared immutable."""
 
@@ -146,19 +114,14 @@ def immutable_functions(texts: Iterable[str]) -> frozenset[str]:
     )
 
 
-def updates(statement: list[str]) -> Iterator[list[str]]:
-    """The part of every UPDATE from its SET to its end or its RETURNING, and so for DO UPDATE."""
-    for start, token in enumerate(statement):
-        if token != "update" or (start and statement[start - 1] in ("for", "key")):
-            continue
-        depth = 0
-        end = len(statement)
-        for place in range(start, len(statement)):
-            depth += {"(": 1, ")": -1}.get(statement[place], 0)
-            if depth < 0 or (depth == 0 and statement[place] == "returning"):
-                end = place
-                break
-        yield statement[start:end]
+def row_types(texts: Iterable[str]) -> frozenset[str]:
+    """The composite types and the tables that some SQL creates."""
+    made = re.compile(
+        r'^create (?:table (?:if not exists )?ff\.("?\w+"?)|type ff\.(\w+) as \()', re.MULTILINE
+    )
+    return frozenset(
+        (match[1] or match[2]).strip('"') for text in texts for match in made.finditer(text)
+    )
 
 
 # The rules. Each yields what is wrong.
@@ -166,65 +129,110 @@ def updates(statement: list[str]) -> Iterator[list[str]]:
 
 def rule_1(statement: list[str], library: Library) -> Iterator[str]:
     """The partition is the parameter."""
-    for place, token in enumerate(statement[:-2]):
-        if token == "partition_key" and statement[place + 1] == "=":
-            if statement[place + 2] != "p_partition_key":
-                yield _words(statement, place - 2, place + 5)
-        elif statement[place + 1 : place + 3] == ["=", "partition_key"]:
-            yield _words(statement, place, place + 5)
-    for place in library.mentions(statement):
-        if statement[place - 3] != "into":
+    if not library.is_touched(statement):
+        return
+    if "natural" in statement:
+        yield "natural join"
+    targets = set(_key_columns(statement))
+    for place, token in enumerate(statement):
+        if token.strip('"') != "partition_key" or place in targets:
             continue
-        columns = statement.index("(", place)
-        assert statement[columns + 1] == "partition_key", _words(statement, place, place + 6)
-        after = closing(statement, columns) + 1
-        if statement[after] == "overriding":
-            after += 3
-        if statement[after] == "values":
-            after += 1
-        if statement[after + 1] != "p_partition_key":
-            yield _words(statement, after, after + 4)
+        start = place - 2 if statement[place - 1] == "." else place
+        if statement[start].startswith(("p_", "v_")):
+            continue
+        is_sound = (
+            statement[place + 1 : place + 3] == ["=", "p_partition_key"]
+            and _BEFORE.fullmatch(statement[start - 1])
+            and (place + 3 == len(statement) or _BEHIND.fullmatch(statement[place + 3]))
+        )
+        if not is_sound:
+            yield _words(statement, start - 2, place + 5)
+    for place in library.mentions(statement):
+        if statement[place - 3] == "into":
+            yield from _other_partitions(statement, place)
+
+
+def _key_columns(statement: list[str]) -> Iterator[int]:
+    """Where the first column of an INSERT, or of its ON CONFLICT, is named."""
+    for place, token in enumerate(statement):
+        if token == "into" and statement[place - 1] == "insert":
+            yield statement.index("(", place) + 1
+        elif statement[place : place + 3] == ["on", "conflict", "("]:
+            yield place + 3
+
+
+def _other_partitions(statement: list[str], table: int) -> Iterator[str]:
+    """Yield what an INSERT writes as the partition besides the parameter."""
+    opened = statement.index("(", table)
+    if statement[opened + 1] != "partition_key":
+        yield _words(statement, table, opened + 4)
+        return
+    source = statement[closing(statement, opened) + 1 :]
+    if source[0] == "overriding":
+        source = source[3:]
+    if source[0] == "values":
+        rows = [one[1:-1] for one in split(split(source[1:], "on", "returning")[0], ",")]
+    else:
+        rows = [part[part.index("select") + 1 :] for part in split(source, "union")]
+    for row in rows:
+        value = split(row, ",", "from", "on", "where", ")")[0]
+        if value != ["p_partition_key"]:
+            yield " ".join(value)
 
 
 def rule_2(statement: list[str], library: Library) -> Iterator[str]:
-    """In UPDATE, no `timestamptz + interval` over columns; in DO UPDATE, none at all."""
-    for update in updates(statement):
-        is_of_conflict = update[1] == "set"
-        for place, token in enumerate(update):
-            if token not in ("+", "-"):
-                continue
-            left, right = _left(update, place), _right(update, place)
-            if left[-4:-1] == ["at", "time", "zone"]:
-                continue
-            is_time = any(_TIME.fullmatch(word) for word in left)
-            is_span = token == "-" and any(_TIME.fullmatch(word) for word in right)
-            is_over_columns = "." in left or "." in right
-            if is_time and not is_span and (is_over_columns or is_of_conflict):
-                yield " ".join([*left, token, *right])
+    """In UPDATE and DELETE, no `timestamptz + interval` over columns, nor in CASE and COALESCE; in
+    DO UPDATE and RETURNING, none at all."""
+    for part, is_strict in _judged(statement):
+        for place, found in sums(part):
+            if adds_span_to_time(found) and (is_strict or columns(found) or _is_lazy(part, place)):
+                yield " ".join(found)
 
 
 def rule_3(statement: list[str], library: Library) -> Iterator[str]:
-    """In UPDATE, searched CASE, no enum cast inside COALESCE, and only immutable functions."""
-    for update in updates(statement):
-        if "session_user" in update:
-            yield "session_user in UPDATE"
-        for place in range(len(update) - 3):
-            name = update[place + 2]
+    """In UPDATE, DELETE and RETURNING, searched CASE, only immutable functions, and no cast to an
+    enum, a time or a text where it may depend on more than its operand."""
+    for part, is_strict in _judged(statement):
+        if "session_user" in part:
+            yield "session_user"
+        for place, token in enumerate(part[:-1]):
+            if token == "case" and part[place + 1] != "when":
+                yield _words(part, place, place + 6)
+        for name, arguments, place in calls(part):
+            before = part[place - (3 if name.startswith("ff.") else 1)] if place else ""
+            is_read = before in ("from", "join", "lateral", "using")
+            if not _is_immutable(name, arguments, library) and not is_read:
+                yield f"{name}(…)"
+        for operand, type_, place in casts(part):
+            is_stored = bool(columns(operand))
+            if operand[0].startswith("'"):
+                continue
             if (
-                update[place : place + 2] == ["ff", "."]
-                and update[place + 3] == "("
-                and name not in library.immutable
-                and update[place - 1] not in ("from", "join", "using", ",", "into")
-            ):
-                yield f"ff.{name}(…) in UPDATE"
-        for place, token in enumerate(update[:-1]):
-            if token == "case" and update[place + 1] != "when":
-                yield _words(update, place, place + 6)
-            if token == "coalesce" and update[place + 1] == "(":
-                inside = update[place : closing(update, place + 1)]
-                for cast in range(len(inside) - 2):
-                    if inside[cast : cast + 2] == ["::", "ff"]:
-                        yield " ".join(inside)
+                _UNSURE_TYPE.fullmatch(type_[0])
+                and (is_strict or is_stored or _is_lazy(part, place))
+            ) or (type_ == ["text"] and (is_stored or kind(operand) == "time")):
+                yield f"{' '.join(operand)} :: {' '.join(type_)}"
+
+
+def _judged(statement: list[str]) -> Iterator[tuple[list[str], bool]]:
+    """The expressions that Citus judges, and whether it refuses every mutable one: otherwise only
+    those over columns and those in CASE and COALESCE."""
+    for change in changes(statement):
+        if change.verb != "insert":
+            yield change.judged, change.verb == "do update"
+        yield change.returned, True
+
+
+def _is_lazy(part: list[str], place: int) -> bool:
+    return any(start < place < end for start, end in lazy_parts(part))
+
+
+def _is_immutable(name: str, arguments: list[list[str]], library: Library) -> bool:
+    if name.startswith("ff."):
+        return name[3:] in library.immutable
+    if name in _OF_TIME:
+        return "time" not in map(kind, arguments)
+    return name in IMMUTABLE | _FORMS or (name == "to_timestamp" and len(arguments) == 1)
 
 
 def rule_4(statement: list[str], library: Library) -> Iterator[str]:
@@ -343,10 +351,12 @@ def mixed_reads(text: str, library: Library) -> Iterator[str]:
 def composite_parameters(text: str, library: Library) -> Iterator[str]:
     """Rule 6: no parameter is an array of rows."""
     declaration = tokens(text.split("$$")[0])
+    if declaration == ["do"]:
+        return
     start = declaration.index("(")
-    types = "|".join(library.composites | library.partitioned)
+    types = "|".join(sorted(library.composites))
     declared = " ".join(declaration[start : closing(declaration, start)])
-    for match in re.finditer(rf"\b(p_\w+) ff \. (?:{types}) \[ \]", declared):
+    for match in re.finditer(rf'\b(p_\w+) ff \. "?(?:{types})"? (?:\[|array\b)', declared):
         yield match[1]
 
 
@@ -367,7 +377,7 @@ def problems(text: str, library: Library) -> list[str]:
         for place, token in enumerate(declaration[:-2])
         if token == ";"
     ]
-    if made not in (["drop function", "create function"], ["create or"]):
+    if made not in (["drop function", "create function"], ["create or"], ["do"]):
         found.append(f"8: {made}")
     found += [
         f"8: {' '.join(statement[:3])}"
@@ -379,43 +389,3 @@ def problems(text: str, library: Library) -> list[str]:
 
 def _words(statement: list[str], start: int, end: int) -> str:
     return " ".join(statement[max(start, 0) : end])
-
-
-def _left(found: list[str], place: int) -> list[str]:
-    """The operand before an operator."""
-    start = place - 1
-    if found[start].startswith("'") and found[start - 3 : start] == ["at", "time", "zone"]:
-        return found[start - 3 : place]
-    if found[start] == ")":
-        start = opening(found, start)
-        if re.fullmatch(r"\w+", found[start - 1]):
-            start -= 1
-    elif found[start] == "end":
-        depth = 0
-        while True:
-            depth += {"end": 1, "case": -1}.get(found[start], 0)
-            if depth == 0:
-                break
-            start -= 1
-    while found[start - 1] == ".":
-        start -= 2
-    return found[start:place]
-
-
-def _right(found: list[str], place: int) -> list[str]:
-    """The operand after an operator."""
-    end = place + 1
-    if found[end] == "case":
-        depth = 0
-        while True:
-            depth += {"case": 1, "end": -1}.get(found[end], 0)
-            if depth == 0:
-                break
-            end += 1
-    while end + 1 < len(found) and found[end + 1] == ".":
-        end += 2
-    if found[end] == "(":
-        end = closing(found, end)
-    elif end + 1 < len(found) and found[end + 1] == "(":
-        end = closing(found, end + 1)
-    return found[place + 1 : end + 1]

@@ -7,29 +7,31 @@ import re
 
 import pytest
 
-from flowfabric.db.citus import FORCED_FUNCTIONS
+from flowfabric.db.citus import FORCED_FUNCTIONS, beginning_generations, opening_installation
+from flowfabric.db.migrate import _BOOTSTRAP, _INSTALLATION
 from support.cases import for_each
 
+from .plpgsql import body_of, statements, tokens
 from .shapes import (
+    IMMUTABLE,
     Library,
-    body_of,
     empty_tests,
     immutable_functions,
     mixed_reads,
     problems,
     querying_functions,
     reached,
+    row_types,
     rowless_laterals,
-    statements,
-    tokens,
 )
 from .sources import SqlFile, distributed_forms, sql_files
-from .tables import ACROSS, PARTITIONED
+from .tables import ACROSS, GLOBAL, PARTITIONED
 
 FUNCTIONS = tuple(SqlFile(file.path, is_distributed=True) for file in distributed_forms())
 LIBRARY = Library(
     partitioned=frozenset(PARTITIONED),
     querying=querying_functions({file.name: body_of(file.text) for file in FUNCTIONS}),
+    composites=row_types([_BOOTSTRAP, *(file.text for file in sql_files("schema"))]),
     immutable=immutable_functions(file.text for file in FUNCTIONS),
 )
 
@@ -43,6 +45,14 @@ def test_a_function_takes_the_statement_shapes(file):
         found += empty_tests(file.text, LIBRARY)
         found += rowless_laterals(file.text, LIBRARY)
     assert found == []
+
+
+def test_what_the_migration_itself_creates_takes_the_statement_shapes():
+    ((_, function), _) = opening_installation(_INSTALLATION)
+    assert problems(function, LIBRARY) == []
+    _, block = beginning_generations(8)
+    # A block has no parameter. Its loop gives it each partition in turn.
+    assert problems(block.replace("v_partition", "p_partition_key"), LIBRARY) == []
 
 
 BODIES = {file.name: body_of(file.text) for file in FUNCTIONS}
@@ -71,8 +81,25 @@ BROKEN = {
         PLAIN.replace("p_partition_key", "0"),
         "select from ff.edge g join ff.flow f on f.partition_key = g.partition_key",
         "select from ff.flow f where p_partition_key = partition_key",
+        "select from ff.edge g join ff.flow f using (partition_key, flow_id)",
+        "select from ff.edge g natural join ff.flow f",
+        "select from ff.flow f where f.partition_key in (select x.n from item x)",
+        PLAIN.replace(
+            "e.partition_key = p_partition_key", "(e.partition_key, e.id) = (i.pk, i.id)"
+        ),
+        "select from ff.flow f, item i where i.pk = f.partition_key",
+        PLAIN + " + 1",
+        PLAIN + " or e.rank = 1",
+        PLAIN.replace("where", "where not"),
+        PLAIN.replace("where e.", "where 1 + e."),
+        "select from ff.flow f where f.partition_key = any (p_partition_keys)",
+        "select f.partition_key from ff.flow f where f.partition_key = p_partition_key",
         "insert into ff.event (partition_key, kind) select i.pk, 'held' from item i",
         "insert into ff.event (partition_key, kind) values (v_row.partition_key, 'held')",
+        "insert into ff.event (partition_key, kind) values (p_partition_key + 1, 'held')",
+        "insert into ff.event (partition_key) values (p_partition_key), (0)",
+        EVENT + " union all select 0, 'held'",
+        "insert into ff.event (kind, partition_key) select 'held', p_partition_key",
     ),
     "2": (
         PLAIN.replace("rank = 1", "due_at = e.transitioned_at + p_ttl"),
@@ -84,12 +111,39 @@ BROKEN = {
         f"with c as ({PLAIN.replace('rank = 1', 'due_at = e.due_at + p_ttl')}) {EVENT} from c",
         EVENT + " on conflict do update set occurred_at = excluded.occurred_at + p_ttl",
         EVENT + " on conflict do update set occurred_at = v_at + p_ttl",
+        PLAIN.replace("rank = 1", "due_at = v_now + interval '1 s' * e.n"),
+        PLAIN.replace("rank = 1", "due_at = v_now + 2 * e.backoff"),
+        PLAIN.replace("rank = 1", "due_at = e.backoff + v_now"),
+        PLAIN.replace("rank = 1", "due_at = p_ttl + e.due_at"),
+        PLAIN.replace("rank = 1", "due_at = due_at + p_ttl"),
+        PLAIN.replace("rank = 1", "due_at = v_now + backoff"),
+        PLAIN.replace("rank = 1", "left = e.due_at - interval '1 s' - v_now"),
+        PLAIN.replace("rank = 1", "due_at = v_now + (e.due_at - e.created_at)"),
+        PLAIN.replace("rank = 1", "due_at = case when true then v_now + p_ttl end"),
+        PLAIN.replace("rank = 1", "due_at = coalesce(e.due_at, v_now + p_ttl)"),
+        PLAIN + " and v_now > e.due_at + p_ttl",
+        PLAIN.replace(" where", " from (select x.due_at + x.n as z from item x) i where"),
+        PLAIN + " returning v_now + p_ttl",
+        EVENT + " returning v_now + p_ttl",
+        "delete from ff.flow f where f.partition_key = p_partition_key and f.a_at + p_ttl < v_now",
     ),
     "3": (
         PLAIN.replace("rank = 1", "rank = case e.phase when 'active' then 1 end"),
         PLAIN.replace("rank = 1", "rank = coalesce(p_phase::ff.phase, e.phase)"),
         "update ff.lane l set state = coalesce(p_state::ff.lane_state, l.state)",
         "update ff.lane l set changed_at = ff._count(l.state)",
+        "update ff.lane l set changed_at = greatest(l.changed_at, ff._count(l.state))",
+        PLAIN.replace("rank = 1", "rank = coalesce(cast(p_phase as ff.phase), e.phase)"),
+        PLAIN.replace("rank = 1", "phase = case when true then p_phase::ff.phase end"),
+        PLAIN.replace("rank = 1", "phase = e.word::ff.phase"),
+        PLAIN.replace("rank = 1", "word = e.phase::text"),
+        PLAIN.replace("rank = 1", "due_at = date_trunc('hour', e.due_at)"),
+        PLAIN.replace("rank = 1", "n = extract(epoch from coalesce(e.due_at, v_now))"),
+        PLAIN.replace("rank = 1", "close_reason = concat('ended_', e.word)"),
+        PLAIN + " and jsonb_build_object('rank', e.rank) = p_detail",
+        PLAIN + " returning to_jsonb(e.rank)",
+        PLAIN + " returning p_phase::ff.phase",
+        "delete from ff.flow f where f.partition_key = p_partition_key and random() < 0.5",
         "update ff.lane l set changed_by = coalesce(p_actor, session_user)",
     ),
     "4": (
@@ -125,6 +179,15 @@ SOUND = (
     "insert into ff.event as v (partition_key, kind) values (p_partition_key, 'held')",
     "insert into ff.lane (state) select 'open' from ff.meta m",
     "update ff.lane l set state = ff._pure(l.state)",
+    "if v_row.partition_key <> p_partition_key or v_found then return; end if",
+    "insert into ff.event (partition_key) values (p_partition_key), (p_partition_key)",
+    EVENT + " on conflict (partition_key, event_id) do update set kind = excluded.kind",
+    PLAIN.replace("rank = 1", "due_at = v_row.due_at + p_ttl, rank = e.rank - 1"),
+    PLAIN.replace("rank = 1", "wait_left = e.due_at - e.transitioned_at + e.wait_left"),
+    PLAIN.replace("rank = 1", "due_at = date_trunc('day', e.due_at at time zone 'UTC')"),
+    PLAIN.replace("rank = 1", "phase = case when true then 'active'::ff.phase end"),
+    PLAIN.replace("rank = 1", "n = extract(epoch from e.backoff)::integer, phase = p_p::ff.phase"),
+    PLAIN.replace(" where", " from (select x.due_at + x.n as z from item x offset 0) i where"),
     "with w as materialized (select from ff.worker x) select from ff.flow f, w",
 )
 SMALL = Library(
@@ -136,6 +199,7 @@ SMALL = Library(
             "_count": "return 1",
         }
     ),
+    composites=frozenset({"verdict", "candidate", "flow", "schedule"}),
     immutable=frozenset({"_pure"}),
 )
 
@@ -187,9 +251,25 @@ def test_a_table_beside_partitioned_tables_is_found():
 
 
 def test_an_array_of_rows_is_no_parameter():
-    parameters = "p_partition_key smallint, p_judged ff.verdict[]"
-    assert problems(function("null", parameters), SMALL) == ["6: p_judged is an array of rows"]
+    for type_ in ("verdict[]", "candidate[]", "flow[]", "flow array", '"flow"[]', "schedule[3]"):
+        parameters = f"p_partition_key smallint, p_judged ff.{type_}"
+        assert problems(function("null", parameters), SMALL) == ["6: p_judged is an array of rows"]
     assert problems(function("null", "p_schedule ff.schedule"), SMALL) == []
+
+
+def test_the_row_types_are_those_of_the_schema():
+    tables = PARTITIONED | GLOBAL
+    assert tables < LIBRARY.composites
+    assert LIBRARY.composites - tables >= {"verdict", "candidate"}
+
+
+async def test_what_the_lint_takes_for_immutable_is_immutable(db):
+    rows = await db.fetch(
+        "select p.proname as name from pg_proc p where p.pronamespace = 'pg_catalog'::regnamespace "
+        "and p.proname = any ($1) group by p.proname having bool_and(p.provolatile = 'i')",
+        sorted(IMMUTABLE),
+    )
+    assert {row["name"] for row in rows} == IMMUTABLE
 
 
 def test_no_plan_cache_mode_is_left():

@@ -13,9 +13,15 @@ NUMBER = 8
 
 
 @pytest.fixture
-async def several(db):
-    """The database, with eight partitions."""
-    await db.execute(f"select ff.raise_partitions({NUMBER})")
+def number():
+    """How many partitions `several` has. A test with a parameter of this name chooses it."""
+    return NUMBER
+
+
+@pytest.fixture
+async def several(db, number):
+    """The database, with eight partitions or the number that the test chooses."""
+    await db.execute(f"select ff.raise_partitions({number})")
     return db
 
 

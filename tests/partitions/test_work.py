@@ -11,6 +11,7 @@ import pytest
 
 from flowfabric import App, Context, gather
 from flowfabric.cli import top
+from flowfabric.cli.demo.command import Scene, read_endings
 from flowfabric.client import FlowFabric
 from flowfabric.client import leases as leases_module
 from flowfabric.client import partitions as partitions_module
@@ -486,6 +487,19 @@ async def test_top_and_lists_of_waiting_executions_name_the_partition_that_does_
     assert top._facts(snapshot)["missing"] == [silent]
     lines = top._lines(snapshot, client, Screen())
     assert f"not everything is shown: no answer from partition {silent}" in lines[1]
+
+
+async def test_the_demo_reads_the_ends_of_all_partitions(app):
+    @app.task
+    async def work(n: int) -> int:
+        return n
+
+    scene = Scene(runs=[await work.submit(n, key=f"k{n}") for n in range(NUMBER)])
+    assert len({run.id.partition_key for run in scene.runs}) > 1
+    async with working(app):
+        await asyncio.gather(*(run.result() for run in scene.runs))
+    await read_endings(scene, await app.client())
+    assert scene.endings.keys() == {run.id.uuid for run in scene.runs}
 
 
 async def _are_suspended(client: FlowFabric, number: int) -> bool:

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+from collections import defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -176,11 +177,9 @@ async def _watch(
         console=console, refresh_per_second=10, transient=False, auto_refresh=console.is_terminal
     ) as live:
         while monotonic() - scene.started < LIMIT_SECONDS:
-            unended = [run.id.uuid for run in scene.runs if run.id.uuid not in scene.endings]
-            if not unended:
+            if len(scene.endings) == len(scene.runs):
                 break
-            for ending in await client.executions.read_results(0, unended):
-                scene.endings[ending.execution_id] = ending
+            await read_endings(scene, client)
             info = scene.sleeper = await client.executions.describe(sleeper.id)
             for event in (await client.executions.events(sleeper.id))[seen:]:
                 scene.say(_event_line(event))
@@ -207,6 +206,17 @@ async def _watch(
         else:
             for line in scene.lines[printed:]:
                 console.print(line)
+
+
+async def read_endings(scene: Scene, client: FlowFabric) -> None:
+    """Read the endings of the executions that had not ended yet, in all partitions."""
+    unended = defaultdict(list)
+    for run in scene.runs:
+        if run.id.uuid not in scene.endings:
+            unended[run.id.partition_key].append(run.id.uuid)
+    for partition, ids in unended.items():
+        for ending in await client.executions.read_results(partition, ids):
+            scene.endings[ending.execution_id] = ending
 
 
 def _event_line(event: Event) -> str:

@@ -155,7 +155,7 @@ begin
     update ff.suspension s set
       closed_at = greatest(p_now, s.suspended_at),
       close_reason = case
-        when p_cause = 'time_out_suspension' then concat('timed_out_', s.on_timeout)
+        when p_cause = 'time_out_suspension' then 'timed_out_' || s.on_timeout
         when p_cause = 'expire' then 'expired:execution_deadline'
         when p_cause = 'skip' then 'skipped'
         else 'cancelled' end
