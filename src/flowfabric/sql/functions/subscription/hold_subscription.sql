@@ -4,8 +4,7 @@
 -- The consumer makes its holder id. A call with the id of the last holder renews the hold and keeps
 -- the epoch. A call with another id gets the hold only if the hold was released or has expired;
 -- then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the hold
--- replaces the stored filters and options by its own. So two versions of a program with different
--- filters never read alternately.
+-- replaces the stored filters and options by its own.
 --
 -- A new subscription begins at p_cursor. If the subscription does not exist and p_cursor is null,
 -- the answer is `unknown`, and nothing is stored.

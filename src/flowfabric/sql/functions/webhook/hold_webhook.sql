@@ -1,8 +1,10 @@
 -- Take or renew the hold on a webhook. Only one worker has the hold at a time.
 --
--- The worker makes its holder id. A call with the id of the last holder renews the hold and keeps
--- the epoch. The answer is `busy` if another worker has the hold, if the webhook is disabled, or if
--- it waits after a failure. A disabled or waiting webhook is `busy` even for its last holder.
+-- The worker makes its holder id. The epoch of the webhook counts its holders: it rises when a call
+-- with another holder id gets the hold, and stays the same when the last holder renews the hold.
+--
+-- The answer is `busy` if another worker has the hold. It is also `busy`, even for the last holder,
+-- if the webhook is disabled or waits after a failure.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: busy
