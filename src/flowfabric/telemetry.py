@@ -77,11 +77,11 @@ ROWS = (0, 1, 3, 10, 30, 100, 300, 1000)
 
 
 class Meter:
-    """Counts operations and adds up their times. After every operation, it calls each listener.
+    """Counts operations and adds up their times.
 
-    `count` passes other numbers to the counters, each with a name and labels: for example 20
-    frames. `observe` passes several values to the observers, with a name and labels: for example
-    the waits of one claim.
+    Other code adds functions to `listeners`, `counters` and `observers`. The meter calls the
+    listeners after every operation. `count` calls the counters with a number, for example of
+    frames. `observe` calls the observers with several values, for example the waits of one claim.
     """
 
     def __init__(self) -> None:

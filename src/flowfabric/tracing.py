@@ -185,7 +185,7 @@ def _current(span: Span) -> Iterator[Span]:
 
 
 def _stored(span: Span) -> str | None:
-    """Return the current trace context (W3C, as JSON), to store it with an execution."""
+    """Return the trace context of a span (W3C, as JSON), to store it with an execution."""
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}

@@ -372,7 +372,8 @@ class App:
         At most `concurrency` executions of the lane run at once. `rate` limits how many start, as
         in `100/min`. `fair_by` names an argument: executions with different values of it take
         turns. This applies to tasks that have this argument and that have no `fair_by` of their
-        own. `weights` gives some values 1 to 100 turns. Every other value gets one turn.
+        own. `weights` says how many turns a value gets (1 to 100) for each turn of a value
+        without a weight.
         """
         check_lane(name)
         options = LaneOptions(concurrency=concurrency, rate=rate, fair_by=fair_by, weights=weights)
@@ -684,8 +685,9 @@ class App:
         decode: Callable[[bytes | None], T],
         find_decoder: Callable[[str], Callable[[bytes | None], T]],
     ) -> Run[T]:
-        """Return the run of an execution by its whole id or its UUID. With a UUID, the first call
-        of the run looks up the partition.
+        """Return the run of an execution by its whole id or its UUID.
+
+        With a UUID, the run looks up the partition when it first calls the database.
         """
         uuid = bare_uuid(id)
 
@@ -714,9 +716,9 @@ class App:
     ) -> Delivered:
         """Answer a waitpoint. Its token is the complete address.
 
-        Raises InvalidToken for every wrong token, and WaitpointClosed if the waitpoint was answered
-        before or its time is over. `by` is a note for people: who answers. A second answer with the
-        same `key` has no effect.
+        Raises InvalidToken for every wrong token. Raises WaitpointClosed if an answer was taken
+        before, or if the time of the waitpoint is over. A second answer with the same `key` has no
+        effect, and does not raise WaitpointClosed. `by` is a note for people: who answers.
         """
         payload = encode_signal("answer", value)
         signal = Signal(payload=payload, key=key, source_type="token", source_identity=by)
@@ -791,14 +793,14 @@ class App:
     ) -> Subscription:
         """Consume events: `async for event in app.subscribe("billing", kinds=["completed"])`.
 
-        The database keeps the position under `name`. After a restart, the loop continues with the
-        first event that was not acknowledged by `await event.ack()`. Every event comes at least
-        once, and the events of one execution come in order. Only one consumer of a name reads at a
-        time; others wait.
+        The database keeps the position under `name`. Acknowledge events with `await event.ack()`.
+        Every event comes at least once. After a restart, the loop repeats all events that were not
+        acknowledged, and up to `page_size` events that were acknowledged. The events of one
+        execution come in order. Only one consumer of a name reads at a time; others wait.
 
         `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
         begins now, or with the first event since `since`. With `follow=False` the loop ends when no
-        event is left. After a crash, at most `page_size` events come again.
+        event is left.
 
         If a consumer lags, the database keeps its events for `keep` longer than usual. If the
         events are trimmed after that, `on_expiry` decides: `stop` raises CursorExpired, `resume`
@@ -1138,8 +1140,8 @@ class App:
     async def close(self) -> None:
         """Close the connections of the running event loop.
 
-        If no other event loop has connections, this also ends the background loop of synchronous
-        callers and releases the embedded server.
+        Synchronous callers share a background loop. This call ends that loop if no other loop has
+        connections. It releases the embedded server if no loop has connections any more.
         """
         await self._close_here()
         background = self.portal.loop
@@ -1168,7 +1170,8 @@ class App:
     def use_database(self, database_url: str) -> Callable[[], None]:
         """Switch to another database, as tests do. Returns a function that switches back.
 
-        Open connections are not switched: close the app before you switch back.
+        Close the app before you switch back. Otherwise its connections to the other database stay
+        open.
         """
         before = {
             name: getattr(self, name)

@@ -254,7 +254,10 @@ class Flow:
             self.submit_sync()
 
     def within(self, context: Context) -> None:
-        """Store the flow once, however often the handler runs. `ctx.flow(...)` calls this."""
+        """Bind the flow to the run of a handler. `ctx.flow(...)` calls this.
+
+        The flow is then stored only once, however often the handler runs.
+        """
         self._check_open()
         if self._via is not None:
             raise InvalidInput(

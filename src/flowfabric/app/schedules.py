@@ -143,7 +143,10 @@ class Scheduler:
         self._failing: set[str] = set()
 
     async def run(self) -> None:
-        """Fire schedules until cancelled; return at once if the app has none."""
+        """Declare the schedules, and fire them until cancelled.
+
+        If the app has no schedules, declare that, and return.
+        """
         declared_at = None
         backoff = 1.0
         while True:

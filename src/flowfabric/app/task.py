@@ -305,8 +305,9 @@ class Task(Generic[P, R, T, S]):
     async def submit_many(
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
     ) -> list[Run[T, S]]:
-        """Submit one execution per tuple of arguments, many in one transaction.
+        """Submit one execution per tuple of arguments.
 
+        A long list takes several transactions, unless the submissions join a transaction by `via`.
         `keys` holds the keys of the executions, in the same order; None means no key. Set options
         of the keys with `using(unique=..., window=..., on_conflict=...)`.
         """

@@ -358,7 +358,11 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 
 
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
-    """Return the filter, if one was given, limited to the states in which the action is allowed."""
+    """Return the filter, or None if ids were given.
+
+    A filter with neither states nor held=yes gets the states in which the action is allowed. If the
+    action is careful, such a filter is refused.
+    """
     if bool(ids) == bool(where):
         raise InvalidInput(field="ID", problem="give ids or --where, or - to read ids from stdin")
     if not where:
@@ -449,7 +453,7 @@ class _Run:
             typer.echo(self.tally.summary(), err=True)
 
     def _confirm(self, total: ExecutionCount) -> None:
-        """Print how many executions match, and ask for confirmation on a terminal."""
+        """Print how many executions match. Without --yes or --dry-run, ask for confirmation."""
         space = self.client.namespace
         noun = "execution" if total.number == 1 else "executions"
         where = f"{'all namespaces' if space is None else space}: {printable(str(self.where))}"

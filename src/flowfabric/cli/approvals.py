@@ -49,7 +49,7 @@ For = Annotated[
         "--for",
         metavar="APPROVER",
         help="Answer for this approver. Default: the name in --actor, else the name of your login. "
-        "Through a server (--url): the name that the server records as the actor.",
+        "Default with --url: the name that the server records as the actor.",
         show_default=False,
     ),
 ]

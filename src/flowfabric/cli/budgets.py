@@ -131,7 +131,8 @@ async def usage(
 ) -> int:
     """Report usage to a budget.
 
-    If the budget has too little left, nothing is counted and the exit code is 4.
+    If the budget has too little left, nothing is counted and the exit code is 4. A budget that only
+    warns counts the usage anyway.
     """
     given = _amounts(amounts)
     async with database.client() as client, _naming_keys(client, name, key):

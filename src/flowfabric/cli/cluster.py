@@ -31,7 +31,10 @@ def cluster_facts(cluster: Cluster) -> dict[str, object]:
 
 
 def cluster_lines(cluster: Cluster, *, with_functions: bool = False) -> Iterator[str]:
-    """Yield the shards of every node, and all functions or those that are not delegated."""
+    """Yield the shards of every node, and the functions that are not delegated to a node.
+
+    With `with_functions`, yield all functions instead.
+    """
     yield from _table(("NODE", "SHARD", "PARTITIONS"), list(_shards(cluster)))
     yield ""
     yield _functions(cluster)

@@ -73,8 +73,8 @@ async def doctor(
     pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot
     of a running database.
 
-    For a distributed database, it also says which node has which shards and partitions. With
-    `-o json`, it lists the delegation of every function.
+    For a distributed database, doctor also says which node has which shards and partitions. With
+    `-o json`, it says for each function whether its calls run on the node of their partition.
 
     Run it without --since every night, and with `--since CURSOR` as often as you like.
 

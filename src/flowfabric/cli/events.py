@@ -33,7 +33,7 @@ async def events(
         False, "--follow", "-f", help="Wait for new events and print them."
     ),
     since: str = typer.Option(
-        "1h", "--since", help="Start 30s, 10m, 2h or 7d ago, or at an ISO time."
+        "1h", "--since", help="Start this long ago (30s, 10m, 2h, 7d), or at an ISO time."
     ),
     cursor: str | None = typer.Option(
         None, "--cursor", help="Start after this cursor. --since is then ignored."

@@ -44,7 +44,7 @@ class Output(StrEnum):
 
 
 class Form(StrEnum):
-    """Output formats of all other commands."""
+    """Output formats of commands that do not list executions or flows."""
 
     TABLE = "table"
     JSON = "json"
@@ -84,7 +84,7 @@ class Printer:
 
 @dataclass(frozen=True, kw_only=True)
 class ListPrinter:
-    """Prints executions or flows. JSON lines and ids are printed at once, a table at the end."""
+    """Prints executions or flows: JSON lines and ids while pages arrive, a table at the end."""
 
     output: Annotated[
         Output | None,

@@ -56,8 +56,8 @@ def serve(
         None,
         "--allow-host",
         metavar="A,B",
-        help="Accept only requests with these Host headers. Default: all requests. With --auth "
-        "none, localhost is always accepted, and no other host by default.",
+        help="Accept only requests with these Host headers. Default: any host, or only localhost "
+        "with --auth none. With --auth none, localhost is accepted in any case.",
         show_default=False,
     ),
     cors_origins: str | None = typer.Option(

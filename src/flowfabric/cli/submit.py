@@ -197,8 +197,8 @@ async def result(
 ) -> int:
     """Print the result of an execution as JSON, or the traceback of its failure.
 
-    Exit codes: 0: completed. 1: failed, cancelled or expired. 3: no such execution. 4: not ended
-    yet. 5: no database.
+    Exit codes: 0: completed. 1: failed, cancelled, expired or skipped. 3: no such execution. 4: not
+    ended yet. 5: no database.
     """
     seconds = _seconds(timeout, wait)
     parse_id(id)

@@ -75,8 +75,8 @@ def top(
 ) -> None:
     """Watch lanes, workers and rates until Ctrl-C.
 
-    Rates cover the last 10 seconds, or less under heavy load. The command reads a bounded number of
-    rows. A count that stopped at a few thousand is shown with a +.
+    Rates cover the last 10 seconds, or less under heavy load. A + after a count means that there
+    are more: the command reads a bounded number of rows.
     """
     client = database.client()
     if once or printer.output is not None or not sys.stdout.isatty():

@@ -34,7 +34,9 @@ def waits_of(
 
 
 def _each(usual: T) -> Callable[[Sequence[T] | None], Iterable[T]]:
-    """Return a function that returns the values of an array, or the usual value if it is null."""
+    """Return a function that takes an array and returns its values. If the array is null, the
+    function repeats the usual value without end.
+    """
     return lambda values: repeat(usual) if values is None else values
 
 

@@ -118,8 +118,9 @@ class HintListener:
 
 @dataclass(slots=True)
 class _Page:
-    """A delivered page: the number of its last event in this turn, the cursor after the page, and
-    how many events the page has.
+    """A delivered page. `cursor` is the position after it, and `count` says how many events it has.
+
+    `last` is the number of its last event. The events of a turn are numbered from 1.
     """
 
     last: int
@@ -186,9 +187,10 @@ class _Turn:
                 await self.store()
 
     async def make_room(self, count: int, page_size: int) -> None:
-        """Store the position often enough that at most one page comes again after a crash.
+        """Store the position if too many acknowledged events would come again after a crash.
 
-        The consumer calls this before it reads the next page.
+        The consumer calls this before it delivers a page of `count` events. These events and the
+        acknowledged events after the stored position may be at most `page_size` together.
         """
         self._advance()
         if self._cursor is not None and self._count + count > page_size:
@@ -305,8 +307,8 @@ class Subscription:
     """The events of a subscription: `async for event in app.subscribe("billing")`.
 
     Every event comes at least once, and the events of one execution come in order. One consumer
-    reads a subscription at a time; others wait. The next consumer gets its turn when you leave the
-    loop or the `async with` block.
+    reads a subscription at a time. Others wait; with `follow=False`, they raise SubscriptionHeld.
+    The next consumer gets its turn when you leave the loop or the `async with` block.
     """
 
     def __init__(
@@ -424,7 +426,10 @@ class Subscription:
     async def _take(
         self, subscriptions: Subscriptions, heard: asyncio.Event, is_first: bool
     ) -> tuple[_Turn, str]:
-        """Wait until this consumer has the lease; return its turn and its position."""
+        """Wait until this consumer has the lease; return its turn and the stored position.
+
+        With `follow=False`, raise SubscriptionBusy instead of waiting for another consumer.
+        """
         holder_id = uuid7()
         cursor: str | None = None
         lease: SubscriptionLease | None = None

@@ -93,8 +93,8 @@ T = TypeVar("T")
 class Executions(ExecutionReads, ExecutionOperations):
     """Operations on executions.
 
-    The methods here submit, claim and settle executions. The base classes add reads (`reads`) and
-    operations on single executions (`operations`).
+    The methods here submit, claim, start, complete and fail executions. The base classes add reads
+    (`reads`) and operations on single executions (`operations`).
     """
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
@@ -129,7 +129,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         """Give new submissions ids in the partitions where they belong.
 
         A submission with a key belongs in the partition of its key, where duplicates are found.
-        Submissions without a key are spread over the partitions; each batch goes to one partition.
+        Submissions without a key are spread over the partitions, in batches of up to 500.
         """
         partitions = self._database.partitions
         numbers = await partitions.current()
@@ -393,8 +393,8 @@ class Executions(ExecutionReads, ExecutionOperations):
         """Return the partitions to claim from, in order.
 
         First come the partitions in which an earlier call of this claim has leased executions, then
-        the partitions with work, the most urgent first. If the query over all partitions fails, it
-        returns all partitions that can be reached, from a random one on.
+        the partitions with work, the most urgent first. If the look over all partitions fails, the
+        answer is all partitions that can be reached, starting with a random one.
         """
         start = randrange(len(several))
         by_turn = [*several[start:], *several[:start]]
@@ -469,10 +469,10 @@ class Executions(ExecutionReads, ExecutionOperations):
         result: bytes | None,
         answered: Callable[[tuple[Claimed, bytes | None], BaseException | None], None],
     ) -> None:
-        """Queue a result for the next flush.
+        """Complete an execution like `complete`, but do not wait for the answer.
 
-        The batcher calls `answered` with the answer, or with a CancelledError if the event loop
-        ends first.
+        `answered` is called later. Its arguments are the pair `(claimed, result)`, and None or an
+        error. The error is a CancelledError if the event loop ends first.
         """
         self._complete_batcher(claimed).put_soon((claimed, result), answered)
 

@@ -71,16 +71,17 @@ class FlowCancelling(Scoped):
         wait: timedelta | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow. No further member starts.
+        """Cancel a flow. No member can be added any more.
 
-        The cancel policy decides which members are cancelled: all of them, only members that are
-        not running (`cancel_pending`), or none (`flow_only`). A later call may use a stricter
-        cancel policy while members are unfinished. A flow whose members have all ended stays
-        unchanged.
+        The cancel policy decides which members are cancelled: all of them (`cancel_all`), only
+        members that are not running (`cancel_pending`), or none (`flow_only`). With the first two,
+        no further member starts. A later call may use a stricter cancel policy while members are
+        unfinished. A flow whose members have all ended stays unchanged.
 
-        With `wait`, the call returns when all members to cancel have ended, or raises
-        FlowCancelTimeout. Without `wait`, the members are cancelled in the background. A reconciler
-        finishes the work if this process dies.
+        Without `wait`, the members are cancelled in the background. With `wait`, the call returns
+        when these members have ended. With `cancel_pending`, it also waits for the running members.
+        If `wait` is too short, it raises FlowCancelTimeout. If the members that are left stay
+        locked, it returns them in `failed`. A reconciler finishes the work if this process dies.
         """
         id = await self._flow(id)
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):

@@ -1,4 +1,7 @@
-"""Read flows, their members, edges and inputs. For a missing flow, return None or an empty list."""
+"""Read flows, their members, edges and inputs.
+
+If a flow is missing, only `find` raises. The other calls return None or nothing.
+"""
 
 from __future__ import annotations
 
@@ -199,8 +202,8 @@ class FlowReads(Scoped):
     async def inputs(self, ids: Sequence[ExecutionId]) -> list[FlowInput]:
         """Return the inputs that the upstream members provide for the given executions.
 
-        The inputs are sorted by execution, then by the time at which the upstream member ended.
-        Unfinished upstream members come last.
+        The inputs of one execution are in the order in which its edges were resolved. Inputs of
+        unresolved edges come last.
         """
         groups: dict[int, list[UUID]] = {}
         for id in dict.fromkeys(ids):

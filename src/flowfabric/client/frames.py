@@ -252,7 +252,7 @@ class FrameSender:
         loop.call_soon_threadsafe(self._notice, queue, is_urgent)
 
     async def close(self) -> None:
-        """Store the remaining frames, and stop."""
+        """Store the remaining frames, and stop. After 5 s, drop the frames that are not stored."""
         if self._task is not None:
             self._urgent.set()
             await asyncio.wait([self._task], timeout=5)

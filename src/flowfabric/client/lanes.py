@@ -93,7 +93,9 @@ class Lanes(Scoped):
         return [_info(row) for row in rows]
 
     async def get(self, lane: str) -> LaneInfo:
-        """Return one lane; raise LaneNotFound if no task was ever submitted or scheduled there.
+        """Return one lane; raise LaneNotFound if there is none of this name.
+
+        The first submit, schedule, hook or declaration that names a lane creates it.
 
         A client of all namespaces gets InvalidInput if several namespaces have this lane.
         """

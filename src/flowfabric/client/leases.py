@@ -53,8 +53,8 @@ class Leases(Scoped):
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
         """Renew leases.
 
-        Return the lost leases with their errors, and the leases that were not renewed because their
-        rows were locked.
+        Return the lost leases with their errors, and the leases that could not be renewed now, for
+        example because their rows were locked.
         """
         lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []

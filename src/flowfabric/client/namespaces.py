@@ -18,9 +18,9 @@ class Namespaces:
         self._database = database
 
     async def grant(self, login: str, namespace: str, *, actor: str | None = None) -> bool:
-        """Bind a login to one namespace: it can use no other.
+        """Bind a login to one namespace: it can use no other. This replaces an earlier binding.
 
-        Return False if it was already bound.
+        Return False if the login was already bound to this namespace.
         """
         check_name("login", login)
         check_name("namespace", namespace)
@@ -39,6 +39,6 @@ class Namespaces:
         return bool(rows[0]["outcome"] == "revoked")
 
     async def list(self) -> list[NamespaceGrant]:
-        """List the bound logins by name."""
+        """List the bound logins, sorted by name."""
         rows = await self._database.call(functions.LIST_NAMESPACE_GRANTS)
         return [_grant(row) for row in rows]

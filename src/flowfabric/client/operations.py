@@ -289,8 +289,8 @@ class ExecutionOperations(Scoped):
         """Delay a running execution until a worker with newer code takes it, because the code of
         this worker does not know the recorded step `step`.
 
-        Return False, and keep the lease, if the execution has waited for newer code for 10 minutes
-        and no live worker has it.
+        Return False, and keep the lease, if the execution has waited for 10 minutes and no live
+        worker has newer code.
         """
         row = await self._delay(claimed, newer_step=step)
         return bool(row["outcome"] == "delayed")

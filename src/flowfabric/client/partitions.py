@@ -53,8 +53,9 @@ class Partitions:
     ) -> PartitionNumbers:
         """Raise the number of partitions; it can never be lowered.
 
-        All processes read the new partitions within ten seconds; new ids use them after the time
-        `grace`. If nothing was ever submitted, new ids and keys use them at once.
+        All processes read the new partitions within ten seconds. New ids use them when the time
+        `grace` has passed since the raise. If nothing was ever submitted, new ids and keys use them
+        at once.
 
         With `keys`, keys use the new number, too. This is refused while any key is stored. If a
         process still uses the old number for a key, its submit is refused, and the process reads

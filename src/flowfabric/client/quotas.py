@@ -257,7 +257,7 @@ class Quotas(Scoped):
     async def sweep(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Do work at gates and lines that claims have left undone, such as ending expired tickets.
+        """Do what claims have left undone at gates and lines, such as ending expired tickets.
 
         Return how many gates and lines were handled, and the time until more work is due.
         """

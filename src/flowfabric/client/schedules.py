@@ -36,8 +36,8 @@ MAX_NEXT = 1000
 class Declaration:
     """One schedule as an app declares it.
 
-    Each firing stores a copy of `submission` under a new id. The interval of an `every` rule counts
-    from its anchor, which is None if the app gives no start.
+    Each firing stores a copy of `submission` under a new id. An `every` rule counts its interval
+    from the anchor of the rule, or from the first declaration if the anchor is None.
     """
 
     name: str
@@ -102,8 +102,8 @@ class Schedules:
     ) -> ScheduleInfo:
         """Return one schedule by its name.
 
-        Raises ScheduleNotFound if no app has a schedule with this name, and InvalidInput if several
-        apps have one.
+        Raises ScheduleNotFound if there is no schedule with this name, and InvalidInput if several
+        apps or namespaces have one.
         """
         check_name("name", name)
         if app is not None:
@@ -326,9 +326,10 @@ class Schedules:
         declarations: Sequence[Declaration],
         now: datetime,
     ) -> list[datetime | None]:
-        """Return the anchor of each rule, from which the interval of an `every` rule counts.
+        """Return for each rule its anchor, the instant from which an `every` rule counts.
 
-        If the app gives no anchor, use the stored anchor of the same interval, or else `now`.
+        If an `every` rule has no anchor, use the stored anchor of the schedule. If the schedule is
+        new or its interval has changed, use `now`.
         """
         if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
             return [one.rule.anchor for one in declarations]
@@ -390,7 +391,7 @@ class Schedules:
         return space
 
     async def list(self, *, app: str | None = None) -> list[ScheduleInfo]:
-        """List the schedules of all apps, or of one app, by name."""
+        """List the schedules of all apps, or of one app, sorted by namespace, app and name."""
         if app is not None:
             check_name("app", app)
         return await self._read(app, None)

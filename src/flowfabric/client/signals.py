@@ -121,7 +121,10 @@ class Signals(Scoped):
         return await batcher.put((id, signal))
 
     async def register_types(self, documents: Sequence[Mapping[str, Any]]) -> Sequence[int]:
-        """Register types of values as JSON Schema; return their ids."""
+        """Register the types of signal values. Return an id for each type.
+
+        A type is given as a JSON Schema.
+        """
         texts = [json.dumps(one, sort_keys=True) for one in documents]
         new = [text for text in dict.fromkeys(texts) if text not in self._schema_ids]
         if new:
@@ -404,7 +407,7 @@ class Signals(Scoped):
         signal_ids: Sequence[UUID] | None = None,
     ) -> Records:
         """Return the signals that an execution has received, in the order in which they were
-        noticed.
+        noticed. Signals that are not noticed yet come last.
         """
         id = await self._execution(id)
         rows = await self._database.call(
@@ -421,9 +424,12 @@ class Signals(Scoped):
     ) -> tuple[Found[FeedSignal], str]:
         """Return the next signals of all partitions after a cursor, and the cursor after them.
 
-        No committed signal is skipped. The cursor None reads from the beginning; the cursor `now`
-        reads from this moment on. Signals of one execution come in order. A page may be longer than
-        `limit`. A partition that cannot be reached keeps its position and is listed in `missing`.
+        No committed signal is skipped. Signals of one execution come in the order of the
+        transactions that stored them. A page may be longer than `limit`.
+
+        The cursor None reads from the beginning. The cursor `now` returns only the cursor of this
+        moment, and raises if a partition cannot be reached. With every other cursor, such a
+        partition keeps its position and is listed in `missing`.
         """
         partitions = await self._database.partitions.all()
         cursors = _split_feed(cursor, len(partitions))
@@ -657,7 +663,7 @@ class Signals(Scoped):
 def read_delivery(
     id: ExecutionId, outcome: str, signal_id: UUID, effect: str | None, detail: str | None
 ) -> Delivered | FlowFabricError | None:
-    """Turn the answer for one signal into a result or an error; None if it was busy."""
+    """Turn the answer for one signal into a result or an error; return None for `busy`."""
     if outcome in ("accepted", "duplicate"):
         return Delivered(signal_id, outcome == "duplicate", effect)
     if outcome == "busy":

@@ -65,7 +65,7 @@ def spread_payloads(
     partitions: KnownPartitions,
     minted: int,
 ) -> list[Alike]:
-    """Give each payload an id, and spread the payloads over the partitions: each batch goes to one.
+    """Give each payload an id, and spread the payloads over the partitions, in batches.
 
     `shared` returns the submission that all payloads in a partition share. `minted` is the number
     of partitions for new ids.
@@ -221,7 +221,7 @@ def json_arguments(destination: Destination, batch: Sequence[Submission]) -> Jso
 
 
 def flow_arguments(destination: Destination, graphs: Sequence[Graph]) -> FlowArguments:
-    """Encode one graph. Its nodes are sorted: upstream before downstream."""
+    """Encode the only graph in `graphs`, and sort its nodes: upstream before downstream."""
     (graph,) = graphs
     graph = graph.in_order()
     flow: dict[str, Any] = {
@@ -416,8 +416,8 @@ def submit_plan(
 ) -> Plan[list[T | Exception | Busy]]:
     """Plan to store items of one partition and one namespace; return one answer for each.
 
-    Items with an unknown route are sent once more after the route is registered. With `waits`, busy
-    items are sent again for two seconds; after that their answer is RetryExhausted.
+    If a route or a gate is unknown, it is registered, and its items are sent once more. With
+    `waits`, busy items are sent again for two seconds; after that their answer is RetryExhausted.
     """
     found: list[T | Exception | Busy] = [BUSY] * len(batch)
     left = list(range(len(batch)))

@@ -71,7 +71,8 @@ class Subscriptions(Scoped):
         """Return the events of a subscription, to iterate over. The first iteration creates the
         subscription.
 
-        The options are the options of `App.subscribe`, except that `tasks` and `lanes` are lists.
+        The options are the options of `App.subscribe`, but with the lists `tasks`, `lanes` and
+        `instance_tags` instead of `task`, `lane` and `instance_tag`.
         """
 
         async def connect() -> Subscriptions:

@@ -177,8 +177,8 @@ async def _carry_out(plan: Plan[T], connection: AsyncConnection, client: FlowFab
 async def find_again(client: FlowFabric, asked: Find) -> Destination:
     """Look up the routes of submissions again, because the client's cache was wrong.
 
-    Either their partitions have changed (`has_moved`), or the database no longer has a route or a
-    gate that the client has cached.
+    Either the keys of the submissions now belong to other partitions (`has_moved`), or the database
+    lacks a route or a gate that the client has cached.
     """
     if asked.has_moved:
         await client.executions.reassign_partitions(asked.submissions)

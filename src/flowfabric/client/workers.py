@@ -286,9 +286,10 @@ class Workers(Scoped):
         return bytes(rows[0]["read_server_key"])
 
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
-        """Remove workers that stopped sending heartbeats.
+        """Remove workers that stopped sending heartbeats, and old events of workers.
 
-        Return how many were removed, and the time until the next one may be due.
+        Return how many workers or events were removed, whichever number is larger, and the time
+        until the next worker may be due.
         """
         return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 

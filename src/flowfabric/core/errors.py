@@ -64,7 +64,7 @@ FlowFabricError
 │   └── NotDistributable
 ├── ExecutionEnded           the execution ended without a result
 │   ├── ExecutionFailed · ExecutionCancelled · ExecutionExpired · ExecutionSkipped
-├── StepFailed               a step failed in an earlier run; its class is unknown here
+├── StepFailed               a step failed in an earlier run; the class of its error is unknown
 ├── SlotsLost                the worker stopped; restart the process
 ├── ResultTimeout            the wait timed out; the execution continues
 ├── WaitTimeout              no signal came in time, or an operator ended the wait
@@ -147,7 +147,7 @@ def name_of(kind: type[FlowFabricError]) -> str:
 
 
 def class_of(name: str) -> type[FlowFabricError] | None:
-    """Return the error class with this name; None if there is none."""
+    """Return the error class that has this name in answers over HTTP; None if there is none."""
     kinds: list[type[FlowFabricError]] = [FlowFabricError]
     for kind in kinds:
         if name_of(kind) == name:
@@ -320,7 +320,7 @@ class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
     def resume_from(self) -> datetime | None:
         """The time at which to open a new cursor.
 
-        A reader that starts there misses no event, but gets some events twice.
+        A reader that starts there gets every event that is still stored, and some events twice.
         """
         text = self.facts.get("resume_from")
         return datetime.fromisoformat(text) if text else None

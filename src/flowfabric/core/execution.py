@@ -232,7 +232,7 @@ class Submitted:
 class Fence:
     """The identity of a lease.
 
-    The engine accepts a call only with the fence of the current lease.
+    The engine accepts a call of the holder only with the fence of the current lease.
     """
 
     execution_id: UUID
@@ -359,9 +359,9 @@ CANCEL_SOURCES = {
 class Steered:
     """The answer to an operation on one execution, with its state afterwards.
 
-    `outcome` says what was done. `already_applied` means that nothing was done, because the
-    execution no longer has the version that the caller expected. `already_satisfied` means that
-    there was nothing to do; `detail` says why.
+    `outcome` says what was done. `already_applied` means that nothing was done now, because the
+    execution no longer has the expected version. Perhaps an earlier send of the same operation took
+    effect. `already_satisfied` means that there was nothing to do; `detail` says why.
     """
 
     id: ExecutionId
@@ -845,7 +845,10 @@ def check_text(name: str, value: str, most: int) -> None:
 
 
 def check_words(**words: str | None) -> None:
-    """Refuse a reason or an actor that cannot be sent. The engine checks all other rules."""
+    """Refuse a reason or an actor that is too long or not valid text.
+
+    Empty text passes here: the engine decides about it.
+    """
     for name, value in words.items():
         if value is not None and value != "":
             check_text(name, value, MAX_NAME_BYTES)

@@ -42,9 +42,11 @@ class FlowState(StrEnum):
     """The state of a flow in one word, computed from its members.
 
     The state is the first of these that applies. `cancelled`: the flow was cancelled. `failed`: all
-    members have ended, and one of them failed, expired or was cancelled. `completed`: all members
-    have ended. `running`: a member is active. `blocked`: a member waits for something other than a
-    worker. `open`: otherwise.
+    members have ended, and a member that was needed failed, expired or was cancelled. `completed`:
+    all members have ended. `running`: a member is active. `blocked`: a member waits for something
+    other than a worker. `open`: none of these, or the flow has no members.
+
+    A member was not needed if other members depend on it and none of them needed its success.
     """
 
     OPEN = "open"
@@ -146,7 +148,8 @@ class Node:
 class Edge:
     """A dependency between two nodes, which are given by their indexes in the graph.
 
-    With `ref`, the result of the upstream node becomes the payload of the downstream node.
+    With `ref`, the result of the upstream node may become the payload of the downstream node. A
+    payload takes only one result.
     """
 
     upstream: int
@@ -425,7 +428,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowInfo:
-    """One flow without its members. `state` is open or cancelled; `summary` counts the members."""
+    """One flow without its members. `state` is open or cancelled, whatever the members do."""
 
     id: FlowId
     namespace: str

@@ -233,7 +233,7 @@ def mint_in(partition: int) -> ExecutionId:
 def child_id(
     parent: ExecutionId, replay_count: int, name: str, occurrence: int, generation: int = 0
 ) -> ExecutionId:
-    """Compute the id of a child from its parent and the step that submits it.
+    """Compute the id of a child from its parent, its name and its occurrence.
 
     A later run of the handler computes the same ids, so it finds the children of the earlier run. A
     replay, a restart or `continue_as` changes the ids, so the handler submits new children.

@@ -232,11 +232,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The counter of one limit, or of one budget, for one key; '' stands for no key.
+    """The counter of one limit for one key. The key is '' if the limit has no key.
 
-    Its id is a hash of its namespace, the name of its limit and its key; the engine computes the
-    same hash. A limit with a key has a counter for each value of the key. Such a limit also has a
-    gate without a key. This gate counts nothing; it only holds the declaration.
+    The id is a hash, and the engine computes the same hash. For a `Limit` with a key, a gate
+    without a key only declares the limit: the engine does not store such a gate.
     """
 
     namespace: str
@@ -263,7 +262,7 @@ _BUDGET_IDS = 1 << 62
 
 @lru_cache(maxsize=65536)
 def gate_id(kind: str, namespace: str, name: str, key: str) -> int:
-    """Return the id of a gate, a hash of 62 bits. Budgets use the upper half of the range."""
+    """Return the id of a gate: a hash of 62 bits. For a budget, 2 to the power of 62 is added."""
     digest = sha256("\x01".join((kind, namespace, name, key)).encode()).digest()
     number = int.from_bytes(digest[:8], "big") & (_BUDGET_IDS - 1)
     return number + _BUDGET_IDS if kind == "budget" else number

@@ -353,7 +353,10 @@ def zone_name(tz: str | tzinfo) -> str:
 
 @cache
 def zone(name: str) -> tzinfo:
-    """Return the time zone with a name; raise InvalidInput that suggests a similar name."""
+    """Return the time zone of this name.
+
+    If there is none, raise InvalidInput, which suggests a similar name.
+    """
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     if name == "UTC":

@@ -118,8 +118,8 @@ def trace_of(detail: bytes | None, *, is_whole: bool = False) -> str:
 def _is_library(file: str, library: str, *, follows: bool) -> bool:
     """Return whether a frame of a traceback counts as flowfabric's own.
 
-    Modules of Python through which flowfabric calls user code count, too, if the frame before them
-    counts (`follows`).
+    flowfabric calls user code through some modules of Python, such as asyncio. A frame of such a
+    module counts, too, if the frame before it counts (`follows`).
     """
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 

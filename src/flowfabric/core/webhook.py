@@ -61,7 +61,7 @@ _SPECIAL: tuple[Network, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL that passed the rules: where to connect, and what to ask for."""
+    """The parts of a URL whose form was checked: where to connect, and what to ask for."""
 
     host: str
     port: int

@@ -38,9 +38,10 @@ class Dimension(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """A reason for a state. `evidence` holds facts; `changes_at` is when it may change by itself.
+    """A reason for the state of an execution.
 
-    `others` holds further reasons and facts, the most important first.
+    `evidence` holds the facts. `changes_at` is the time at which the reason may change by itself.
+    `others` holds further reasons, and then remarks.
     """
 
     id: ExecutionId

@@ -71,7 +71,7 @@ class Chart:
 
     @property
     def busiest(self) -> Column:
-        """The column in which most executions ended."""
+        """The column in which the most executions ended."""
         return max(self.columns, key=lambda one: one.completed + one.failed)
 
 

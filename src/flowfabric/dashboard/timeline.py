@@ -1,4 +1,4 @@
-"""Draws the life of one execution, and the members of a flow over its time.
+"""Draws the life of one execution, or of all members of a flow, as bars over time.
 
 The bars are rectangles of an SVG inside the page. They have classes and no style of their own,
 because the pages forbid inline style.

@@ -244,7 +244,7 @@ async def read_tables(connection: Connection) -> tuple[Table, ...]:
 async def has_distributed_tables(connection: Connection) -> bool:
     """Return whether any table was distributed by `db distribute`.
 
-    Citus may add tables to its metadata by itself. They stay on the coordinator.
+    Tables on the coordinator do not count, because Citus may add them to its metadata by itself.
     """
     if not await has_citus(connection):
         return False
@@ -276,7 +276,7 @@ async def count_partitions(connection: Connection) -> int:
 
 
 async def count_generations(connection: Connection) -> int:
-    """Count the generations of events that name a node."""
+    """Count the partitions whose generation of events has a node."""
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 
@@ -381,7 +381,7 @@ def beginning_generations(partitions: int) -> Labelled:
 
 
 def analyzing(tables: Iterable[Table]) -> Iterator[Labelled]:
-    """Yield the statements that read the statistics of tables, on all nodes."""
+    """Yield the statements that renew the planner statistics of tables, on all nodes."""
     for table in tables:
         # `grant` is the one table whose name is a keyword of SQL.
         name = '"grant"' if table.name == "grant" else table.name

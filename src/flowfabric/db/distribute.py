@@ -416,10 +416,10 @@ async def _stages(
     *,
     is_trial: bool = False,
 ) -> AsyncIterator[Stage]:
-    """Yield the remaining stages.
+    """Yield the stages that are left to do.
 
-    Each stage reads from the database what is left to do, just before it runs. A dry run assumes
-    that the earlier stages have run.
+    Run each stage before you ask for the next one, which may depend on it. With `is_trial`, run
+    none of them.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.
     for name, placing in citus.placing(facts.tables, shards=partitions):

@@ -25,7 +25,8 @@ class Statement:
         """Return the arguments in the order of the statement; raise TypeError if one is missing or
         unknown.
 
-        No argument has a default here. If a function gets a new argument, every call must pass it.
+        No argument has a default here. Once this file lists a new argument of a function, every
+        call in this release must pass it.
         """
         if len(given) == len(self.arguments):
             try:

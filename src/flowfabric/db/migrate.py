@@ -384,7 +384,10 @@ class SchemaStatus:
         return None
 
     def refusal(self) -> SchemaMismatch | None:
-        """Return the problem that migrating cannot solve (an edited or unknown step), or None."""
+        """Return the problem that migrating cannot solve, or None.
+
+        The problem is an edited step, or a step of a later release that is marked breaking.
+        """
         for step in self.steps:
             if step.state == "edited":
                 return _edited(step)
@@ -423,11 +426,11 @@ async def migrate(
     report: Report = _ignore,
     source: Source | None = None,
 ) -> Migration:
-    """Apply pending steps and the library. A newer database stays unchanged.
+    """Apply pending steps and the library.
 
     Only one migration runs at a time. The connection must be outside a transaction and keep its
-    session (no transaction pooling). `downgrade` replaces a newer library by ours; schema steps are
-    never undone.
+    session (no transaction pooling). A newer library is kept, unless `downgrade` is set: then the
+    library of this release replaces it. Schema steps are never undone.
     """
     if connection.is_in_transaction():
         raise ValueError("migrate() opens its own transactions: call it outside a transaction.")
@@ -470,7 +473,10 @@ async def migrate(
 
 
 async def drop_retired_functions(connection: Connection, report: Report) -> None:
-    """Drop the functions that a new library has replaced, when no caller needs them any more."""
+    """Wait a second, then drop the functions that a new library has replaced.
+
+    A caller that looked up a function before the migration can still call it in this second.
+    """
     if await are_functions_retired(connection):
         await asyncio.sleep(RETIREMENT.total_seconds())
         await in_transaction(connection, [("old functions", _DROP_RETIRED_FUNCTIONS)], report)
@@ -652,8 +658,10 @@ async def _apply_library(
     downgrade: bool,
     register: bool,
 ) -> bool:
-    """Re-create the library, unless it or a newer one is installed; return whether it was
-    re-created."""
+    """Re-create the library, unless it is already installed. Return whether it was re-created.
+
+    A newer library is replaced only with `downgrade`.
+    """
     started = perf_counter()
     subject = f"library {library.version}"
     if before.is_newer and not downgrade:
@@ -704,17 +712,17 @@ async def _begin_generations(connection: Connection, report: Report) -> None:
 
 
 async def _analyze_new_tables(connection: Connection, report: Report) -> None:
-    """Read the statistics of tables that have none. Citus reads them on all nodes."""
+    """Collect the statistics of tables that have none. Citus collects them on all nodes."""
     new = [table for table in await citus.read_tables(connection) if not table.is_analyzed]
     async with changed_settings(connection, NO_TIME_LIMITS):
         await one_by_one(connection, citus.analyzing(new), report, COMMAND)
 
 
 def _interrupted(before: SchemaStatus) -> MigrationFailed:
-    """Return the error that another command has to finish first.
+    """Return the error for a database that is only partly distributed.
 
-    The mark of a distributed database is missing, so a migration would replace its functions by
-    those for plain tables.
+    Such a database is not marked as distributed yet. So a migration would install the functions for
+    plain tables, which do not fit.
     """
     release = "" if before.problem() is None else " and the release of flowfabric that began it"
     return MigrationFailed(

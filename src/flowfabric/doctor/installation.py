@@ -151,7 +151,7 @@ _CHECKS: dict[str, Callable[[Installation, Check], Coroutine[Any, Any, list[Foun
 
 
 def _weak_options(options: str) -> Iterable[str]:
-    """Yield the durability settings that PGOPTIONS switches off, for the server or a session."""
+    """Yield a problem for each durability setting that PGOPTIONS switches off."""
     try:
         words = shlex.split(options)
     except ValueError:
@@ -173,7 +173,11 @@ def _other_library(found: SchemaStatus) -> Found:
 def _manifest(
     source: Source, is_distributed: bool
 ) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the functions, bodies, constraints and indexes that a migrated database must have."""
+    """Return what a migrated database must have.
+
+    The four lists are the names of functions, the source texts of these functions, the names of
+    constraints, and the names of indexes.
+    """
     names, bodies = [], []
     for file in source.library(distributed=is_distributed).files:
         parts = file.text.split("$$")

@@ -40,8 +40,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole examination. `executions` and `events` are None if all executions were checked.
-    `cluster` is None if the database is not distributed."""
+    """A whole examination.
+
+    If only the executions with recent events were checked, `executions` and `events` say how many
+    there were. Otherwise they are None. `cluster` is None if the database is not distributed.
+    """
 
     verdicts: tuple[Verdict, ...]
     duration: timedelta

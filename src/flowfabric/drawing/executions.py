@@ -278,7 +278,10 @@ class ExecutionDetails:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return a suffix for the heading, and a table of the newest children."""
+        """Return the section of the newest children: a suffix for its title, then a table.
+
+        Without children, return [].
+        """
         if not self.children:
             return []
         number = len(self.children)
@@ -332,7 +335,10 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """Return a suffix for the heading, and a table of the last records; [] without records."""
+    """Return a section of the last records: a suffix for its title, then a table.
+
+    Without records, return [].
+    """
     if not records:
         return []
     head = f" (the last {number})" if len(records) > number else ""

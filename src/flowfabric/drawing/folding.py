@@ -51,8 +51,8 @@ def fold(
     """Return the picture with similar boxes merged. If the result is not exact, its note says so.
 
     Siblings are boxes with the same task, upstreams and downstreams. If there are at least
-    `siblings` of them, they become one box. A picture with more than `most_boxes` boxes is folded
-    further.
+    `siblings` of them, they become one box. If the picture then still has more than `most_boxes`
+    boxes or `most_lines` lines, it is folded further.
     """
     size = picture.size
     picture = _merged(picture, _siblings(picture), siblings)
@@ -171,9 +171,10 @@ def _branches(picture: Picture) -> list[Hashable]:
 
 
 def _rows(picture: Picture) -> list[Hashable]:
-    """Return one key for all boxes of a chain, except for its two ends.
+    """Return a key for every box. The boxes between the two ends of a chain have the same key.
 
-    A box between the ends has one upstream and one downstream.
+    In a chain, every box but the first has one upstream, and every box but the last has one
+    downstream.
     """
     ups, downs = neighbours(picture)
     head = list(range(len(picture.boxes)))

@@ -66,8 +66,9 @@ NAMED = 5
 class Box:
     """A node, or several nodes drawn as one. A node that is not stored yet has no state.
 
-    `named` are the failed and expired members of a folded box. `took` is the time from the start
-    of a node to its end or until now. For several nodes, it is the longest of these times.
+    `named` holds the names of up to five failed or expired members of a folded box. `took` is the
+    time from the start of a node to its end or until now. For several nodes, it is the longest of
+    these times.
     """
 
     name: str
@@ -239,7 +240,11 @@ def short_name(task: str) -> str:
 
 
 def visible_joints(picture: Picture) -> dict[tuple[int, int], Joint]:
-    """Return the joints to draw, by box and group. A box that needs all lines has no joint."""
+    """Return the joints to draw, by box and group.
+
+    A group of one line has no joint. If a box has only one group and needs all its lines, it has no
+    joint either.
+    """
     groups: Counter[int] = Counter(box for box, _ in {(j.box, j.group) for j in picture.joints})
     return {
         (joint.box, joint.group): joint

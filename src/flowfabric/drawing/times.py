@@ -32,7 +32,7 @@ def precise(duration: timedelta) -> str:
 
 
 def _below_a_second(duration: timedelta) -> str | None:
-    """Return a duration of 1 to 999 ms, or None."""
+    """Return a duration as text if it is 1 to 999 ms long, else None."""
     milliseconds = round(abs(duration) / timedelta(milliseconds=1))
     return f"{milliseconds}ms" if 0 < milliseconds < 1000 else None
 

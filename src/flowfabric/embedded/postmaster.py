@@ -88,8 +88,8 @@ def stop(folder: Folder) -> None:
 def clear_leftovers(folder: Folder) -> bool:
     """Remove the leftovers of a killed server, which would prevent the next start.
 
-    Return False if the server turns out to be alive: then only the process that started it was
-    killed.
+    If the server is alive after all, remove nothing and return False. This happens if the process
+    that started the server was killed, but the server was not.
 
     PostgreSQL itself does not remove a leftover lock file if another process has the same id by
     now, which is common after a container restarts.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class User:
-    """This process as a user of the server. Use it only while the folder is locked."""
+    """This process as a user of the server. Lock the folder to create a User, and to `leave`."""
 
     def __init__(self, users: Path) -> None:
         self._path = users / f"{os.getpid()}-{secrets.token_hex(4)}"

@@ -218,9 +218,10 @@ class Context(HandlerContext):
 
     @property
     def cancelled(self) -> bool:
-        """True once the lease is lost or the worker stops. From then on, results do not count.
+        """True once the lease is lost or released. From then on, results do not count.
 
-        flowfabric itself cancels an `async def` handler. A `def` handler must check this attribute.
+        A worker that stops releases the lease if the handler does not finish in time. flowfabric
+        itself cancels an `async def` handler. A `def` handler must check this attribute.
         """
         return self._run.is_cancelled
 
@@ -421,8 +422,10 @@ class Context(HandlerContext):
 
         `await ctx.transaction(function, ...)` calls `function(connection, ...)` in a transaction,
         records the value as the last statement, and commits. The step is named after the
-        function; to choose another name, pass it as the first argument. The data must be in the
-        database of the execution. `App(connect=...)` provides the connections.
+        function; to choose another name, pass it as the first argument.
+
+        The connection must lead to the database that stores the execution. `App(connect=...)` opens
+        it; by default it is an asyncpg connection.
         """
         _check_loop(self._run, "ctx.transaction(...)", "ctx.transaction_sync")
         call = _transaction_call(function, args)
@@ -1056,8 +1059,10 @@ class Context(HandlerContext):
         """Report the usage of this execution to all its budgets.
 
         `await ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a whole number, never
-        a float; other dimensions are whole numbers. If a budget has no room, nothing is counted:
-        the call raises BudgetExceeded, or the execution waits for the budget (`on_exceed`).
+        a float; other dimensions are whole numbers. If a budget has too little left, its
+        `on_exceed` decides. With "fail", nothing is counted and the call raises BudgetExceeded.
+        With "suspend", nothing is counted and the execution waits for the budget. With "warn", the
+        usage is counted anyway.
 
         A report is recorded like a step: a later run of the handler does not count it again. The
         reports of concurrent branches are told apart by their amounts. If the amounts may differ in
@@ -1302,7 +1307,7 @@ def _transaction_call(
 
 
 def _title(question: str) -> str:
-    """Return the part of a question or a name that is used in the names of its steps."""
+    """Return a text in the form that a step name may contain: one line, at most 200 bytes."""
     words = " ".join(question.split())
     printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
     return printable.encode()[:200].decode(errors="ignore")

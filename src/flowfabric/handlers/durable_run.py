@@ -386,7 +386,8 @@ class DurableRun:
     async def report_usage(self, usage: Mapping[str, int], dedup_key: str) -> str:
         """Report usage to the budgets of the execution, and return the outcome.
 
-        Raises BudgetExceeded, or stops the handler if the execution now waits for a budget.
+        Raises BudgetExceeded if a budget refuses the usage. Stops the handler if the execution now
+        waits for a budget.
         """
         self.check_running()
         self._waits.begin_work()
@@ -649,7 +650,7 @@ class DurableRun:
             self._waits.unwind(HandlerPaused)
 
     def end(self) -> None:
-        """End the run, and stop the waits of branches that still run."""
+        """End the run. Stop the waits of tasks and threads of the handler that still run."""
         self.is_over = True
         if self.frames.is_used:
             self.frames.close(is_lost=False)

@@ -40,7 +40,10 @@ MAX_RESTARTS = 100
 
 
 class HandlerRun:
-    """One run of a handler. The worker makes it; the durable part is made at first use."""
+    """One run of a handler.
+
+    The durable part of the run handles steps, sleeps and children. It is made at first use.
+    """
 
     __slots__ = (
         "_worker",

@@ -167,8 +167,8 @@ class Journal:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether this run has not reached a patch that an earlier run took at or before
-        `position`.
+        """Tell whether an earlier run took a patch, at or before `position`, that this run has not
+        reached.
 
         Patches that concurrent branches took do not count, because they have no order.
         """
@@ -199,7 +199,11 @@ class Journal:
             self._last = max(self._last, entry.position)
 
     def end(self, how: str) -> None:
-        """Refuse to end the handler before it has begun every recorded step."""
+        """Refuse to end the handler before it has begun every recorded step.
+
+        A patch that an earlier run took counts, too. A run may leave out sleeps, readings of the
+        clock, open waits, and the reports of usage that concurrent branches made.
+        """
         if (missing := self._unreached.first or self._patched.first) is not None:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")
 

@@ -169,10 +169,10 @@ class RunEnds:
             raise InvalidInput(field=field, problem="a handler cannot wait for its own execution")
 
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
-        """Tell whether a run has ended since its ending was read.
+        """Tell whether one of the runs has ended since `_read_ending` returned None for it.
 
-        Only runs that are not known to exist are checked. Raise ExecutionNotFound if one of them
-        does not exist.
+        Runs that are known to exist are not checked. Raise ExecutionNotFound if one of the other
+        runs does not exist.
         """
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:

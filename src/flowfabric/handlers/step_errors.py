@@ -18,7 +18,10 @@ _ATTRIBUTES_BYTES = 65_536
 
 
 def stored_error(error: Exception) -> bytes:
-    """Encode an exception. Never raises, and the result always fits the limits."""
+    """Encode an exception. Never raises.
+
+    Arguments and attributes that are too large or do not fit JSON are left out.
+    """
     facts: dict[str, Any] = {"type": type_of(error), "message": message_of(error)}
     args = list(error.args)
     if isinstance(error, OSError) and len(args) == 2 and error.filename is not None:

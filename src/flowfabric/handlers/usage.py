@@ -43,9 +43,9 @@ async def _report(durable: DurableRun, usage: Mapping[str, int], key: str) -> st
 def usage_step(name: str | None, usage: Mapping[str, int], *, is_own: bool) -> str:
     """Return the name of the step that records a report of usage.
 
-    The handler's own reports have an order. The reports of branches have none, so their names
-    contain the amounts. If two branches report equal amounts, it does not matter which report was
-    counted.
+    Without `name`, all reports of the handler itself (`is_own`) have the same name, because their
+    order is fixed. Tasks and threads that the handler started report in any order. So the names of
+    their reports contain the amounts. It does not matter which of two equal reports was counted.
     """
     if name is not None:
         check_name(name)

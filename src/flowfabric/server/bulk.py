@@ -90,7 +90,10 @@ async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
 
 
 def bulk_where(verb: str, text: str) -> Where:
-    """Return the conditions of a bulk act, limited to states that allow the act."""
+    """Return the conditions of a bulk act.
+
+    Conditions without states get the states that allow the act.
+    """
     where = where_of([text])
     if where.is_everything:
         raise InvalidInput(field="where", problem="must contain at least one condition")

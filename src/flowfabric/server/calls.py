@@ -194,9 +194,10 @@ def _without_lease(text: str) -> str:
 async def _wait_for_news(
     call: Call, request: Request, statement: Statement, arguments: dict[str, Any], seconds: float
 ) -> None:
-    """Wait until a read of results or streams has an answer, or until the caller disconnects.
+    """Wait up to `seconds` until a read of results or streams has an answer.
 
-    All waits of the server share one query (client/results.py, client/streams.py).
+    The wait also ends if the caller disconnects. For other functions there is no wait. All waits of
+    the server share one query (client/results.py, client/streams.py).
     """
     if statement not in (functions.READ_RESULTS, functions.READ_STREAMS):
         return

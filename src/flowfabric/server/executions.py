@@ -222,8 +222,7 @@ DETAILS = Like(
 async def submit(call: CurrentCall, request: Request, body: Submit) -> Response:
     """Submit an execution.
 
-    If the key was used before, the status is 200 instead of 201, and the answer is the existing
-    execution.
+    If the answer is an existing execution with the same key, the status is 200 instead of 201.
     """
     item = await submission(call, _with_key(request, body))
     await call.client.executions.assign_partitions([item])
@@ -279,7 +278,10 @@ async def count_executions(
 
 @routes.get(_FROM, Scope.READ, answers=DETAILS)
 async def show(call: CurrentCall, id: Id, payload: bool = False, trace: bool = False) -> Response:
-    """Show everything about an execution. `payload=true` adds the payload and the result."""
+    """Show an execution with its attempts, steps, newest children and newest events.
+
+    `payload=true` adds the payload, the result and long values of steps.
+    """
     if payload:
         call.check_sees_payloads()
     details = await read_details(
@@ -315,7 +317,7 @@ async def steps(call: CurrentCall, request: Request, id: Id, payload: bool = Fal
 
 @routes.get(_FROM + "/events", Scope.READ, answers=PageOf(Event))
 async def events(call: CurrentCall, request: Request, id: Id) -> Response:
-    """List the events of an execution in order."""
+    """List the events of an execution, oldest first."""
     found = await call.client.executions.events(await existing(call, id))
     return page(request, found, None)
 
@@ -402,7 +404,7 @@ async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) 
 async def revoke_lease(
     call: CurrentCall, request: Request, id: Id, body: Revoke | None = None
 ) -> Response:
-    """Revoke the lease of a running execution; another worker reclaims it."""
+    """Revoke the lease of a running execution. The next claim reclaims the execution."""
     done = await call.client.leases.revoke(
         await find(call, id),
         **(body or Revoke()).model_dump(),

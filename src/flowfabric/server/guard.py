@@ -41,7 +41,8 @@ class Guard:
     """The outermost layer. If hosts are given, requests for other hosts are refused.
 
     `is_open` means that requests need no token. In that case the guard refuses requests from pages
-    of other sites. It recognises such requests by the Origin, the Host or the content type.
+    of other sites. It recognises such requests by the headers Origin, Sec-Fetch-Site and
+    Content-Type.
     """
 
     def __init__(

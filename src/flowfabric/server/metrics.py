@@ -1,7 +1,7 @@
 """Metrics of a server, of a worker and of the database, in the text format of Prometheus.
 
-Labels are names of tasks, lanes, routes and operations, never ids or tenants. NAMES lists every
-metric, so that the dashboards and alerts in deploy/ can be tested against it.
+Labels are names, such as names of tasks and lanes, but never ids or tenants. NAMES lists every
+metric, so that tests can compare the dashboards and alerts in deploy/ with the list.
 """
 
 from __future__ import annotations

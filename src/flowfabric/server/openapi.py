@@ -1,4 +1,4 @@
-"""The OpenAPI document that FastAPI derives, with our errors instead of FastAPI's, and scopes."""
+"""The OpenAPI document of FastAPI, with scopes added and FastAPI's errors replaced by ours."""
 
 from __future__ import annotations
 

@@ -47,7 +47,10 @@ class NewQuota(Body):
 
 
 class QuotaNumbers(Reason):
-    """Numbers that override the declared numbers. `clear` names numbers to remove."""
+    """Numbers that override the declared numbers.
+
+    A number that is named in `clear` no longer limits anything.
+    """
 
     key: str | None = None
     concurrency: int | None = None
@@ -58,7 +61,8 @@ class QuotaNumbers(Reason):
 class Keyed(Reason):
     """The key to change.
 
-    If it is empty, the change applies to all keys of a quota, or to the budget without a key.
+    For a quota, an empty key means the numbers that were set for all keys. For a budget, it means
+    the budget without a key.
     """
 
     key: str = ""
@@ -306,7 +310,7 @@ async def delete_quota(call: CurrentCall, name: Name, reason: str | None = None)
 
 @routes.get("/v1/budgets", Scope.READ, answers=PageOf(BudgetInfo, MISSING))
 async def budgets(call: CurrentCall, request: Request, name: str | None = None) -> Response:
-    """List budgets by name and key."""
+    """List budgets, sorted by name and key."""
     found = await call.client.budgets.list(budget=name)
     return page(request, found, None, **missing_in(found))
 
@@ -397,7 +401,7 @@ async def task(call: CurrentCall, name: Name) -> Response:
 
 @routes.get("/v1/versions", Scope.READ, answers=PageOf(VersionInfo))
 async def versions(call: CurrentCall, request: Request, task: str | None = None) -> Response:
-    """List code versions with their executions in flight."""
+    """List code versions, each with the number of its executions in flight."""
     return page(request, await call.client.workers.versions(task), None)
 
 

@@ -3,7 +3,7 @@ and on the time until they are complete.
 
 uvicorn itself waits for ever for the end of the headers, and keeps any number of headers. So a
 caller without a token could take all connections or all memory of the server. uvicorn also answers
-a request that is not HTTP with a plain text; here every refusal is a problem.
+a request that is not HTTP with a plain text. Here every refusal is JSON (problem+json).
 """
 
 from __future__ import annotations

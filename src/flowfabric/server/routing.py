@@ -111,11 +111,13 @@ class Call:
     def polling(self) -> Iterator[None]:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        The server lets a fixed number of claims wait. A claim is refused if its caller already has
-        as many waiting claims as further claims may wait, or its namespace three times as many. So
-        one caller can have half of the waiting claims, the next caller a quarter, and one namespace
-        three quarters. Without the limit for namespaces, an administrator of a namespace could make
-        tokens until no further claim may wait.
+        The server lets a fixed number of claims wait. A claim is refused if its caller has at least
+        as many waiting claims as further claims may wait. So one caller can have half of the waiting
+        claims, and the next caller a quarter.
+
+        A claim is also refused if its namespace has at least three times as many waiting claims as
+        further claims may wait. So one namespace can have three quarters. Without this limit, an
+        administrator of a namespace could make tokens until no further claim may wait.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
@@ -189,7 +191,8 @@ class Routes:
     def add_to(self, router: APIRouter) -> None:
         """Add the routes to a router, in the order in which they were declared.
 
-        All servers of a process share the routes: they have no state, and making them takes long.
+        All servers of a process share the routes, because a route has no state and takes long to
+        make.
         """
         router.routes.extend(self._made.routes)
 
@@ -251,7 +254,9 @@ class Routes:
 
 
 async def _read_body(request: Request, access: Access) -> None:
-    """Read the body up to the limit, before the framework reads it. Refuse a wrong media type."""
+    """Read the body before the framework does. Refuse one that is too large, or of a wrong media
+    type.
+    """
     limit = access.limit
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(

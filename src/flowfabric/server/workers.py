@@ -1,4 +1,4 @@
-"""Workers in any language: register, claim, keep a lease, record steps, wait, settle."""
+"""Workers in any language: register, claim, keep a lease, record steps, wait, complete or fail."""
 
 from __future__ import annotations
 
@@ -434,8 +434,8 @@ async def _while_connected(
 ) -> list[Claimed]:
     """Run a claim that waits for work, and cancel it if the worker disconnects.
 
-    If the worker disconnects, or if its token was revoked meanwhile, release the new leases at
-    once.
+    The claim may already have leased executions when the worker disconnects, or when its token is
+    revoked. Then release them at once.
     """
     claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:

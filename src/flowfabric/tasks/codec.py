@@ -164,8 +164,7 @@ class Codec:
 
 
 def codec_for(hint: Any) -> Codec:
-    """Return a shared codec for a hint. Sharing saves time if every run of a handler defines the
-    same function again."""
+    """Return the codec for a hint. Codecs are shared, because making one takes long."""
     try:
         return _cached(hint, repr(hint))
     except TypeError:  # the hint is not hashable

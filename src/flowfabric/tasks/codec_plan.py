@@ -1,10 +1,10 @@
-"""Plans, once for each type hint, how to check values before they are written as JSON.
+"""Plan, once for each type hint, how to check values before they are written as JSON.
 
 Most hints need no check: pydantic has only one way to write plain numbers, text and lists of them.
 An object must have exactly the class that the hint names: the fields that a subclass adds would
-not be written. A value under `Any` must be plain JSON. All other types may be unsafe, such as
-unions and types with their own serialisers, validators or constraints. Their values are read back
-and compared.
+not be written. A value under `Any` must be plain JSON. Any other type counts as unsafe, for example
+a union, or a type with its own serialiser, validator or constraints. Values of an unsafe type are
+read back and compared.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
     With `is_lenient`, a number or text may come back as an equal value of another type, for example
-    an int as a float. Members of the enumerations in `enums` must keep their type, because the hint
-    names these enumerations.
+    an int as a float. But a member of an enumeration in `enums` must keep its type. `enums` holds
+    the enumerations that the type hint of the value names.
     """
 
     def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:

@@ -81,7 +81,7 @@ def type_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error, cut to the limit."""
+    """Return the message of an error, at most 4000 bytes of it."""
     return _head(printable(_message(error)[:_MESSAGE_BYTES], lines=True), _MESSAGE_BYTES)
 
 

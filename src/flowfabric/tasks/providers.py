@@ -88,7 +88,7 @@ class Provider:
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether the factory needs the event loop, judged by its signature."""
+        """Whether the factory is async, or the provided type is an async context manager."""
         inner = inspect.unwrap(_unwrap_partial(self.factory))
         called = getattr(type(inner), "__call__", None)  # noqa: B004  an object's own method
         return any(
@@ -228,7 +228,7 @@ class Providers:
 
     @contextmanager
     def overriding(self, wanted: Any, factory: Factory) -> Iterator[None]:
-        """Replace the factory of a type during the block, in the same scope."""
+        """Replace the factory of a type inside a `with` block. The scope stays the same."""
         before = self.found.get(wanted)
         provider = _provider(wanted, factory, before.scope if before else Scope.EXECUTION)
         self._overriding.append(provider)

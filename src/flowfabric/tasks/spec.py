@@ -315,7 +315,10 @@ class TaskSpec:
     def decode(
         self, payload: bytes | None, context: HandlerContext | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Decode a payload to the arguments of this version of the function."""
+        """Decode a payload to the positional and keyword arguments of the function.
+
+        If the function takes a context, they include `context`.
+        """
         arguments = self.decode_arguments(payload)
         if self.context_name is not None:
             arguments[self.context_name] = context
@@ -400,7 +403,7 @@ def _storable_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _ordered(value: Any, written: Any) -> Any:
-    """Return a copy of `written` in which the items of sets are sorted."""
+    """Return a copy of `written`, the JSON data of `value`, with the items of sets sorted."""
     if isinstance(written, list):
         if not isinstance(value, list | tuple | Set) or len(value) != len(written):
             return written

@@ -54,7 +54,7 @@ class Postgres:
         self._loop_thread.begin(self._drop(database))
 
     def close(self) -> None:
-        """Remove the spare database and the template."""
+        """Remove the template, and the database that was prepared for the next test."""
         try:
             if self._spare is not None:
                 self.drop(self._spare.result())
@@ -88,7 +88,7 @@ class Postgres:
 
 @dataclass(eq=False)
 class Database:
-    """The database of one test. Its calls run beside the test's event loop."""
+    """The database of one test. Its queries run in another thread, not on the test's event loop."""
 
     url: str
     name: str
@@ -123,7 +123,7 @@ class Database:
         return self._ask(lambda connection: examine(connection, is_throwaway=True))
 
     def skip(self, span: timedelta, living: Sequence[str] = ()) -> datetime:
-        """Move the clock of the database."""
+        """Move the clock of the database forward. The workers in `living` keep their leases."""
         return self._ask(lambda connection: disposable.skip(connection, span, living))
 
     def _ask(self, question: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:

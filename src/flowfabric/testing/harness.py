@@ -288,7 +288,10 @@ class Harness:
         return await (await self.client()).steps.list(run.id)
 
     async def frames(self, run: Run[Any, S]) -> list[Frame[S]]:
-        """Return the frames of a run so far. Frames that a restart sent again are listed once."""
+        """Return the frames of a run so far.
+
+        If the handler started again and sent frames again, they are listed once.
+        """
         streams = (await self.client()).streams
         kept: list[Frame[S]] = []
         since: str | None = None
@@ -359,7 +362,10 @@ class Harness:
         return self._runner.run(work)
 
     async def close(self) -> None:
-        """Stop everything that runs, and leave the event loop. A later call starts again."""
+        """Stop everything that runs, and leave the event loop.
+
+        The harness can be used again afterwards.
+        """
         session, self._session = self._session, None
         if session is not None:
             session.breakpoint.crash()
@@ -371,7 +377,10 @@ class Harness:
             await session.client.close()
 
     def rest(self) -> None:
-        """Close connections that a fixture opened after the test, while the loop still exists."""
+        """Close the harness from plain code, on each event loop that it used.
+
+        Skip event loops that are running or closed.
+        """
         loops = {loop for app in self._redirect.used() for loop in app.loops}
         if self._session is not None:
             loops.add(self._session.loop)
@@ -380,7 +389,7 @@ class Harness:
                 loop.run_until_complete(self.close())
 
     def end(self) -> None:
-        """Point the apps back to their own databases. The test's event loop has ended."""
+        """Close what is still open, and point the apps back to their own databases."""
         try:
             self.rest()
             if self._runner is not None:
@@ -462,9 +471,10 @@ class Harness:
     async def _settle(
         self, session: _Session, run: Run[Any] | None = None, state: PublicState | None = None
     ) -> bool:
-        """Wait until no handler runs, or until `run` is no longer in `state`.
+        """Wait until no handler runs, a handler has stopped at the awaited step, or `run` is no
+        longer in `state`.
 
-        Return False if no handler ran.
+        Return False if no handler was running.
         """
         __tracebackhide__ = True
         if not session.is_working:

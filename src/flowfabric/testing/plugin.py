@@ -73,7 +73,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def pytest_fixture_post_finalizer(request: pytest.FixtureRequest) -> None:
-    """Close connections that a fixture opened after the test."""
+    """Close connections of the harness that are still open after the teardown of a fixture."""
     # `funcargs` is None if the session was aborted.
     harness: object = (getattr(request.node, "funcargs", None) or {}).get("ff")
     if isinstance(harness, Harness):

@@ -117,7 +117,7 @@ class Heartbeat:
         """Renew these leases from now on.
 
         `asked_at` is the time of their claim on the monotonic clock. The heartbeat calls `on_lost`
-        on its own thread, once for each lost lease.
+        on its own thread. It reports each lost lease once.
         """
         until = asked_at + self._ttl.total_seconds()
         for one in claimed:

@@ -35,8 +35,8 @@ class HintedWorker(Protocol):
 class Hints:
     """Listens for hints for the workers of a process, unless all of them are busy.
 
-    If signals were stored without a lock, `on_signal` is called with their partition. It is called
-    with None if hints may have been lost.
+    If a hint says that signals are stored but not noticed yet, `on_signal` is called with their
+    partition. It is called with None if hints may have been lost.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class Settlement:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no settlement is waiting for the database, and no execution is interrupted."""
+        """Whether no call waits for the database, and no execution waits in `fail_interrupted`."""
         return not (self._completing or self._settling or self._interrupted)
 
     @property
@@ -118,8 +118,8 @@ class Settlement:
         await self.release(list(self._to_release))
 
     async def settle_all(self) -> None:
-        """Release and settle all executions. An answer may leave more to settle, so repeat until
-        nothing is left."""
+        """Release and settle all executions. An answer may leave more to settle, so call this until
+        `is_finished` is true."""
         await self.release_noted()
         if self._completing:
             self._all_completed.clear()
@@ -128,7 +128,7 @@ class Settlement:
             await asyncio.wait(self._settling)
 
     def take_interrupted(self) -> list[Claimed]:
-        """Remove and return the interrupted executions."""
+        """Return the executions that wait in `fail_interrupted`, and forget them."""
         interrupted = list(self._interrupted)
         self._interrupted.clear()
         return interrupted

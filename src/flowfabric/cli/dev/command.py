@@ -69,7 +69,7 @@ def dev(
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
 
-    It also opens the dashboard, for this machine only. If no database is configured, it uses an
+    It also serves the dashboard, for this machine only. If no database is configured, it uses an
     embedded Postgres in .flowfabric/. After Ctrl-C, the command waits up to 2 s for running
     executions, then stops everything. A second Ctrl-C releases the running executions at once.
     """

@@ -1,4 +1,4 @@
-"""The pages of executions: the list, one execution, and acts on one or on all that match."""
+"""The pages of executions: the list, one execution, and acts on one or on many."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
 def _views(
     where: str, known: Mapping[PublicState, ExecutionCount]
 ) -> list[tuple[PublicState, str, ExecutionCount | None]]:
-    """For each state, return a filter and a count. The filter has that state and the other
-    conditions of `where`. The count is None if counting would read the whole table."""
+    """Return a filter and a count for each state. The filter has that state and the conditions of
+    `where` that are not about the state. The count is None if `known` lacks the state."""
     others = " ".join(quoted for quoted, is_state in _words(where) if not is_state)
     return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
 
@@ -185,7 +185,7 @@ async def preview(call: CurrentCall, request: Request, verb: str, where: str = "
 
 @routes.post(PREFIX + "/bulk", Scope.OPERATE, is_form=True, include_in_schema=False)
 async def bulk(call: CurrentCall, request: Request) -> Response:
-    """Change the executions that the preview has counted, and none that was created later."""
+    """Act on at most AT_MOST executions that match the filter and are older than the preview."""
     form = await form_of(request)
     verb, where, reason = form.get("verb", ""), form.get("where", ""), reason_in(form)
     now = await call.client.executions.server_time()
@@ -245,7 +245,7 @@ async def _facts_of(call: Call, details: ExecutionDetails) -> dict[str, Any]:
 
 
 def _is_editable(info: ExecutionInfo) -> bool:
-    """Return whether the input of a replay can be edited in a form."""
+    """Return whether a form can edit the payload for a replay."""
     return (
         info.public_state.is_terminal
         and info.flow_id is None
@@ -300,7 +300,10 @@ async def stream(call: CurrentCall, request: Request, id: Id, since: str | None 
     PREFIX + "/executions/{id}/{act}", Scope.OPERATE, is_form=True, include_in_schema=False
 )
 async def act(call: CurrentCall, request: Request, id: Id, act: Id) -> Response:
-    """Act on an execution, if it has not changed since the page was loaded."""
+    """Act on an execution.
+
+    If the execution has changed since the page was loaded, every act except a signal is refused.
+    """
     form = await form_of(request)
     found = await call.client.executions.find(id)
     if act == "signal":

@@ -1,5 +1,5 @@
--- Find partitions in which no generation of events names a node, and return at most 10 of them.
--- This is part of check X06.
+-- Find partitions for which ff.event_generation names no node of the cluster. Return at most 10 of
+-- them. This is part of check X06.
 select format('partition %s has no generation of events that names a node', p.partition_key) as problem
 from unnest($1::smallint[]) p(partition_key)
 where p.partition_key <> all (array(

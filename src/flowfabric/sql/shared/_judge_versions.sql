@@ -1,6 +1,6 @@
 -- Judge whether each execution can move to the route with its new code version. If that route is
--- not registered, the verdict is `unknown_route`. p_versions has one entry for each execution; null
--- means that the execution does not move. Returns verdicts on refused executions only.
+-- not registered, the verdict is `unknown_route`. p_versions has one entry for each execution. An
+-- execution with a null entry is not judged. Returns verdicts on refused executions only.
 drop function if exists ff._judge_versions;
 create function ff._judge_versions(
   p_partition_key smallint,

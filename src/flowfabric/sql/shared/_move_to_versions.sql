@@ -1,6 +1,7 @@
--- Move executions to the routes with their new code versions. An execution with a new version moves
--- only if it has steps. If the new version is null, an execution moves only if it has no steps; it
--- moves to its route without a code version. The caller holds the row locks.
+-- Move executions to the routes with their new code versions. p_versions has one entry for each
+-- execution. An entry that is not null moves an execution only if the execution has steps. A null
+-- entry moves an execution to the route without a code version, and only if the execution has no
+-- steps. The caller holds the row locks.
 drop function if exists ff._move_to_versions;
 create function ff._move_to_versions(
   p_partition_key smallint,

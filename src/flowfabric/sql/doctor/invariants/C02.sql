@@ -1,4 +1,4 @@
--- No execution waits for a run that has ended.
+-- No execution waits for an ended run, unless the propagation of that end is pending.
 --
 -- A run that others wait for is marked as awaited, so that its end is propagated. Once the run has
 -- ended, one of two things is true: the executions that waited for the run are woken, or the row

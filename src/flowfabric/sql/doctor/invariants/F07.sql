@@ -3,8 +3,7 @@
 -- A decided group is satisfied or impossible. It is satisfied when enough edges have a success:
 -- all edges for all_of, one edge for any_of, k edges for a quorum. It is impossible when so many
 -- upstreams have ended without success that enough successes can no longer be reached. A decided
--- group stores the number of successes that it needed and the number of its edges at that time,
--- because edges may be added later.
+-- group stores when it was decided, how many successes it needed, and how many edges it had.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
--- A member waits for dependencies only while one of its edge groups is pending. A member that has
--- not started is not eligible while such a group has an unresolved edge.
+-- A member waits for dependencies only while one of its edge groups is pending and has an
+-- unresolved edge. A member that has never started is not eligible while a pending group has an
+-- applied edge that is unresolved.
 --
--- An applied edge is unresolved until the end of its upstream is propagated to it. The pending
--- group that a member waits for has at least one edge that is not resolved. Two kinds of waits are
+-- An edge is unresolved until the end of its upstream is propagated to it. Two kinds of waits are
 -- checked elsewhere. C01 checks waits for runs. F12 and F13 check the members of a cancelled flow,
 -- which wait to be cancelled.
 --

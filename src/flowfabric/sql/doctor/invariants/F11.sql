@@ -2,7 +2,7 @@
 --
 -- When an edge group is decided, it no longer needs its unfinished upstreams. If the policy of the
 -- group says so, these upstreams are cancelled. The transaction that decides the group cancels as
--- many of them as it can, and stores a list of the others in the group. The reconciler
+-- many of them as it can. The others are listed in the row of the group. The reconciler
 -- edge_cancel_dispatcher of any worker cancels the listed upstreams within seconds. Only a decided
 -- group has a list, and the list has only upstreams of the group.
 --

@@ -2,12 +2,11 @@
 --
 -- A lease begins once and ends once. If the holder ended the lease, or the lease expired, the
 -- event of its end has the same epoch as the event of its beginning. If somebody else ended the
--- lease, the epoch of the event of its end may be higher by one. After a lease expired or was
--- revoked, the execution may end or be scheduled for a retry, and the event of that change names
--- the lost lease again. If the execution is leased, the last event that names a lease is the
--- beginning of the present lease. If the execution is not leased, the last event that names a lease
--- is not the beginning of a lease. No event has a higher epoch than the execution, because the next
--- lease could then repeat an epoch.
+-- lease, the epoch of the event of its end may be higher by one. An execution that has lost its
+-- lease may end or be scheduled for a retry. The event of that change names the lost lease again.
+-- While the execution is leased, the last event that names a lease is the beginning of the present
+-- lease. At other times, the last event that names a lease is not the beginning of a lease. No
+-- event has a higher epoch than the execution. Otherwise the next lease could repeat an epoch.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,6 @@
 -- No counter of a gate is negative, and a gate has either no counters of starts or 62.
 --
--- `running`, less the releases that no claim has counted yet, is the number of leases and holds.
+-- `running`, less the releases that no claim has counted yet, is the number of leases and tickets.
 -- If a gate has counted starts, `slices` has 62 counters, each for the starts in a sixtieth of the
 -- window. A gate has a rate if and only if it has a window.
 --

@@ -1,7 +1,7 @@
 -- A taken signal and the wait that took it name each other.
 --
 -- If a replay deleted the wait, the signals that the wait had taken name no wait: they are spent.
--- A signal in the inbox exists and was not noticed.
+-- This check also reports an entry of the inbox whose signal is gone or was noticed already.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
--- The two blocks of a key belong to one secret.
+-- The two blocks that an hmac key stores were made from the same secret.
 --
--- Each block is the secret combined with a constant byte of its own, so the two blocks differ by a
--- constant. A key with other blocks signs tokens that no other database with the same secret
--- accepts.
+-- Each block is the secret, XORed with a constant of its own. So the XOR of the two blocks is the
+-- same for every key. A key with other blocks signs tokens that no other database with the same
+-- secret accepts.
 --
 -- Holds:   always
 -- Reads:   the database

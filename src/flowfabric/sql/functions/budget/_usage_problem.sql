@@ -1,4 +1,4 @@
--- Check the usage and the key of a report. The usage is a JSON object that maps dimensions to
+-- Check the usage and the dedup key of a report. The usage is a JSON object that maps dimensions to
 -- amounts. Return the field and the text of the first problem, or null.
 drop function if exists ff._usage_problem;
 create function ff._usage_problem(p_usage jsonb, p_dedup_key text)

@@ -1,5 +1,5 @@
--- Write the event `budget_exceeded` for a running execution (T32). The caller does this after a
--- breach of a budget whose on_exceed is `warn`. The caller has locked the execution.
+-- Write the event `budget_exceeded` for a running execution that has exceeded a budget whose
+-- on_exceed is `warn` (T32). The caller has locked the execution.
 drop function if exists ff._warn_of_budget;
 create function ff._warn_of_budget(
   p_partition_key smallint,

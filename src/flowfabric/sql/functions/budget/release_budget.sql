@@ -2,8 +2,10 @@
 --
 -- Usage of earlier periods is not taken back, because the budget no longer counts it.
 -- ff.reset_due_budgets deletes a ledger entry 30 days after the last spend of its execution and
--- dimension. After that, the usage of the entry cannot be taken back. In each dimension that gets
--- usage back, the count of refused usage is cleared, because the refused usage may fit now.
+-- dimension. After that, the usage of the entry cannot be taken back.
+--
+-- In each dimension whose usage falls, the amount that hard breaches have refused (`refused`)
+-- becomes 0, because it may fit now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

@@ -1,5 +1,5 @@
--- Deliver the next events after a cursor, as ff.read_events describes. The caller has checked that the
--- login may read the namespace.
+-- Deliver the next events after a cursor, as ff.read_events describes. The caller has checked that
+-- the login may read the namespace.
 drop function if exists ff._deliver_events;
 create function ff._deliver_events(
   p_partition_key  smallint,

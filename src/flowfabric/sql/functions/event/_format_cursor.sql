@@ -1,14 +1,17 @@
--- Format a cursor as text. The text holds the position of the reader and the identity of the
--- database in which the position is valid.
+-- Format the cursor of one partition as text. The text holds the position of the reader and the
+-- identity of the database in which the position is valid. Its fields are:
 --
--- ff2 : partition : installation : system : timeline : generation : last xid : unfinished below it
---     : id of the last event : its time : execution : trimmed so far : checksum
+-- ff2 : partition : installation : system : timeline : generation : last xid
+--     : unfinished transactions : id of the last event : its time : its execution : trim mark
+--     : checksum
+--
+-- The unfinished transactions have an xid below the last xid. They are stored as distances from the
+-- last xid, so that the text stays short even with hundreds of them. For a cursor in an older
+-- generation, p_snapshot is null, and the text lists no unfinished transactions.
 --
 -- The last event is the event just before the position of the reader. The id of its execution is
--- stored as a hash, because that execution may belong to another namespace. Unfinished transactions
--- are stored as distances from the last xid, so that the text stays short even with hundreds of
--- them. For a cursor in an older generation, p_snapshot is null, and the text lists no unfinished
--- transactions. The checksum detects a text that was shortened or changed.
+-- stored as a hash, because that execution may belong to another namespace. The trim mark comes
+-- from ff._read_trim_mark. The checksum detects a text that was shortened or changed.
 drop function if exists ff._format_cursor;
 create function ff._format_cursor(
   p_partition_key smallint,

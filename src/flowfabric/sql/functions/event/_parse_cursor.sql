@@ -1,5 +1,6 @@
 -- Split a cursor into its parts. Also return the generation in which events are written now, and
--- the trim mark. A text that is not a cursor of this partition is refused.
+-- the trim mark: the position up to which events were trimmed. A text that is not a cursor of this
+-- partition is refused.
 --
 -- A cursor is lost if it does not belong to the events of this database, or if its next events were
 -- trimmed. If p_refuses is true, a lost cursor is refused. If p_refuses is false, a lost cursor is

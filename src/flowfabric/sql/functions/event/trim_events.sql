@@ -8,7 +8,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    rows of ff.event_trim, skipping locked ones; then the trim mark, waiting up to 2 s
+-- Locks:    rows of ff.event_trim, skipping locked ones; then the row of the partition in
+--           ff.trim_mark, waiting up to 2 s
 -- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   app
 drop function if exists ff.trim_events;

@@ -9,8 +9,8 @@
 --           null
 --
 -- If execution_ids is null, nothing was leased, and the rows in `locked` stay locked. The caller
--- may then call ff._claim_in_rounds, which begins with these rows. Rows before them in claim order
--- are not read a second time, because one claim could then lock three times its limit.
+-- may then call ff._claim_in_rounds, which begins with these rows and continues after them in claim
+-- order. If it also read the rows before them, one claim could lock three times its limit.
 --
 -- For each first route, only one call of this function runs at a time, because several calls would
 -- lock and skip the same rows. A call that finds another call under way does not wait: it returns

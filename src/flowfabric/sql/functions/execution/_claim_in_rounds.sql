@@ -5,14 +5,15 @@
 -- 1. If the claim is a repeat, return the executions that the first call leased and that still have
 --    that lease.
 -- 2. Read once whether anything is to be reclaimed and whether there are grants.
--- 3. Each round reads the next candidates in claim order, without locks. Then it locks them in that
---    order and skips locked rows. The next round starts after them.
--- 4. Under the lock each row is checked again. A row is locked in vain (the claim cannot use it),
---    capped (the claim must end it), or picked. Rows with a grant for another worker are left
---    alone.
--- 5. Rows locked in vain stay locked. If there could be more such rows than p_limit, candidates
---    are locked one by one. So the call leaves at most twice p_limit rows locked, not counting the
---    rows that it puts into line.
+-- 3. Each round reads the next window of candidates without locks, in claim order (see
+--    ff._read_candidates). Then it locks them in that order and skips locked rows. The next round
+--    starts after the last row tried.
+-- 4. Under the lock each row is checked again. A row is picked, capped (the claim must end it), or
+--    locked in vain (the claim cannot use it). A row with a grant for another worker is neither
+--    picked nor capped.
+-- 5. Rows locked in vain stay locked until the transaction ends. A round that could raise their
+--    number above p_limit locks its candidates one by one. So the call leaves at most twice p_limit
+--    rows locked, not counting the rows that it puts into line.
 -- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (_admit_to_gates).
 --    When a gate refuses a row, up to 1 000 more rows of this gate and of other full gates are put

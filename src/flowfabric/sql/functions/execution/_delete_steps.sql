@@ -6,7 +6,7 @@
 -- A signal that a deleted wait had taken is spent: no wait gets it again.
 --
 -- A waitpoint is closed if the step that made it is deleted. If that step stays, but a deleted wait
--- had taken the answer of the waitpoint, the waitpoint is opened again.
+-- had closed the waitpoint, the waitpoint is opened again.
 --
 -- If no step is left, the execution belongs to no code version.
 drop function if exists ff._delete_steps;

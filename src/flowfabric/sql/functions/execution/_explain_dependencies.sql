@@ -1,7 +1,9 @@
--- Explain which dependencies block an execution. Returns one row for every undecided group, with up
--- to 5 upstreams whose edge is not yet decided. Upstreams that have ended and must be replayed come
--- first, then active upstreams. If there is no undecided group, one row says that the execution
--- waits for children.
+-- Explain which dependencies block an execution. Returns one row for every undecided edge group,
+-- with up to 5 upstreams whose edge is not resolved. If there is no undecided group, one row says
+-- that the execution waits for children.
+--
+-- A replay of the execution may have reopened an edge whose upstream has ended. Such an edge waits
+-- until the upstream is replayed and ends again. These upstreams come first, then active upstreams.
 drop function if exists ff._explain_dependencies;
 create function ff._explain_dependencies(
   p_partition_key smallint,

@@ -1,11 +1,11 @@
 -- Return the position of each submitted item in the claim order, as a time. The position is null
 -- for an item without a fair key.
 --
--- Each lane and priority has positions of its own. The items of a fair key are put a millisecond
--- apart. They come after the last item of the same key, and never before the position that the lane
--- has reached. So a key with few items waits for about one item of each other key, however many
--- items the other keys have. A key with a weight (ff.lane.weights) gets that many positions in a
--- millisecond.
+-- Positions are counted separately for each lane and priority. The items of a fair key are put a
+-- millisecond apart. They come after the last item of the same key, and never before the position
+-- that claims have reached. So a key with few items waits for about one item of each other key,
+-- however many items the other keys have. If a key has a weight w (ff.lane.weights), its items are
+-- put 1/w millisecond apart.
 --
 -- No submit waits for another one. If another transaction is submitting with the same key, its
 -- uncommitted items are ignored, and both submits may get the same positions.

@@ -1,7 +1,6 @@
--- Run one round of a claim: lock the next candidates after a position, in claim order.
---
--- The round locks as many rows as the claim needs, and skips rows that other transactions have
--- locked. Each locked row belongs to one of three groups:
+-- Run one round of a claim: read a window of candidates after a position, and lock at most p_need
+-- of them in claim order (see ff._read_candidates). Rows locked by other transactions are skipped.
+-- Each row that the round locks belongs to one of three groups:
 --
 -- picked  The claim may lease it.
 -- capped  The claim must end it, because its deadline has passed, it was reclaimed too often, or it

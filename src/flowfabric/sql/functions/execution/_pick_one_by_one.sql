@@ -1,10 +1,11 @@
 -- Run one round of a claim: lock the candidates one by one, and check each under its lock.
 --
 -- A row is locked in vain if the claim cannot use it, usually because another worker has just taken
--- it. This round locks almost no row in vain, but costs more than a round of _pick_candidates. A
--- claim uses it when other workers have just taken many of its candidates, because _pick_candidates
--- could then leave too many rows locked. Once p_most_vain rows are locked in vain, each further
--- such row is unlocked at once.
+-- the row. Each row is read again just before it is locked, so that few rows are locked in vain.
+-- Once p_most_vain rows are locked in vain, each further such row is unlocked at once.
+--
+-- This round costs more than a round of _pick_candidates. A claim calls this function when
+-- _pick_candidates could leave too many rows locked in vain.
 drop function if exists ff._pick_one_by_one;
 create function ff._pick_one_by_one(
   p_partition_key smallint,

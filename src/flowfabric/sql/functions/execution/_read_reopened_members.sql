@@ -1,6 +1,7 @@
 -- Read which members the replay of a member may reach, including the member itself. The search
--- follows impossible edges downstream. It passes through skipped members, and stops at members that
--- were not skipped.
+-- follows edges downstream, but only edges whose resolution is `impossible` (the upstream ended
+-- without success). It goes on from skipped members only. Other members that it reaches are
+-- returned, too.
 drop function if exists ff._read_reopened_members;
 create function ff._read_reopened_members(p_partition_key smallint, p_execution_id uuid)
 returns uuid[]

@@ -1,15 +1,16 @@
--- Reopen the edges that the end of a member decided, before the member is replayed. Returns the
--- members to replay with it, and how many groups were recounted. The caller holds the locks of
--- _lock_for_replay.
+-- Reopen impossible edges of a member before the member is replayed. An edge is impossible if its
+-- upstream ended without success. A group is impossible if it can no longer be satisfied. Returns
+-- the members to replay with this member, and the number of groups with a reopened edge. The caller
+-- holds the locks of _lock_for_replay.
 --
--- If the end is not yet fully propagated, the call first finishes the propagation. Then it reopens
--- the impossible edges out of the member, so that they wait for the member again. A skipped
--- downstream that has no impossible group left is replayed too, and so on downstream. Members that
--- are unfinished, or that ended in another way, do not change.
+-- If the end of the member is not yet fully propagated, the call first finishes the propagation.
+-- Then it reopens the impossible edges out of the member, so that they wait for the member again. A
+-- skipped downstream that has no impossible group left is replayed too, and its edges are reopened
+-- in the same way. The state of other downstreams does not change.
 --
 -- Impossible edges into the member are also reopened, unless their group is satisfied. Each of them
 -- then waits for a later end of its upstream. The call is refused if a group of the member needs
--- more edges than it has.
+-- more edges than the group has.
 --
 -- If another transaction has locked a row that the call must change, the call fails with SQLSTATE
 -- 40001 and can be repeated.

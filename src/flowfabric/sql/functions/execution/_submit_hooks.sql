@@ -1,17 +1,17 @@
--- Submit the hooks of executions that have just ended, in the transaction of the end. Each hook of
--- the task that fits the outcome becomes one execution. The caller holds the row locks of the ended
--- executions.
+-- Submit the hooks of executions that have just ended, in the transaction of the end. Each hook
+-- that the task of such an execution has for this outcome becomes one execution. The caller holds
+-- the row locks of the ended executions.
 --
--- The payload of a hook is a JSON object: the facts of the end, the arguments, the result and the
--- error. Arguments and results that are encoded as JSON and are valid JSON are copied as they are.
--- Other bytes are copied as base64.
+-- The payload of a hook is a JSON object. It contains the outcome, the time and other facts of the
+-- end, the arguments, the result and the error. Arguments and results that are encoded as JSON and
+-- are valid JSON are copied as they are. Other bytes are copied as base64.
 --
 -- A hook gets the tags and the trace of the ended execution. The ended execution is its parent, but
 -- the hook is not bound to it. A hook is stored even if its lane is closed, because an end cannot
 -- be refused. If the task of the ended execution is itself a hook, no hooks are submitted.
 --
--- Hooks are stored in chunks of at most 100 hooks and about 32 MiB. A larger array could exceed the
--- limit of 1 GiB, and an end must not fail.
+-- Hooks are stored in batches of at most 100 hooks and about 32 MiB. PostgreSQL cannot build an
+-- array above 1 GiB, and an end must not fail because it has many hooks.
 drop function if exists ff._submit_hooks;
 create function ff._submit_hooks(p_partition_key smallint, p_ended_ids uuid[])
 returns void

@@ -1,13 +1,16 @@
 -- Take slots of gates for executions that start their first attempt. Return null if all executions
--- got their slots. Otherwise take no slot, and return the gates that this call has locked.
+-- got their slots. Otherwise take no slot, and return p_gate_ids, or an empty array if this call
+-- has locked no gate.
 --
 -- The call takes no slot if a gate has not enough room for all executions, if a gate has a
--- reservation or does not exist, or if a budget is shut. p_gate_ids must be sorted, so that budgets
--- come last. p_asked says how many executions need each gate.
+-- reservation, if a budget is shut, or if a gate or a budget does not exist. p_gate_ids must be in
+-- ascending order. Budgets come last, because they have the highest ids. Budgets are read and not
+-- locked. p_asked says how many executions need each gate.
 --
 -- This call is the first of its transaction that locks gates, so it may wait for them. The update
--- itself takes the locks, because a separate locking statement would raise the cost by half.
--- Releases (slots that were given back) are subtracted only if there is no room otherwise.
+-- that takes the slots also locks the gates, because a separate locking statement would raise the
+-- cost by half. If the counter of a gate says that the gate is full, the call subtracts the slots
+-- that were given back, and looks again.
 --
 -- Locks: gates in id order; waits for each
 drop function if exists ff._take_slots;

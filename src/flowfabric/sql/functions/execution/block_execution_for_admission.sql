@@ -1,10 +1,9 @@
--- Block an eligible execution, so that no worker claims it. p_blocking_reason names the reason: a
+-- Block a runnable execution, so that no worker claims it. p_blocking_reason names the reason: a
 -- budget, a quota, a missing capable worker, or a pause by an operator or a policy.
 --
 -- The execution must be eligible, or already blocked by a budget, a quota or a missing worker.
--- Delayed executions and executions that wait for dependencies cannot be blocked.
--- ff.unblock_execution makes an execution eligible at once, so the delay or the dependencies would
--- be lost.
+-- Delayed executions and executions that wait for dependencies cannot be blocked, because a later
+-- unblock would make them eligible at once.
 --
 -- An event is written only if an actor is given.
 --

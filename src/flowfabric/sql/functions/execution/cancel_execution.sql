@@ -5,6 +5,9 @@
 -- wrong fence is an outcome and not an error, because an error would undo the mark of an expired
 -- lease.
 --
+-- If p_if_version is given and differs from the version of the execution, nothing happens, and the
+-- outcome is `already_applied`. If the execution has ended, p_if_version is ignored.
+--
 -- Cancelling deletes grants, stops timers, and sends the holder's process a hint to stop. The end
 -- is propagated as in ff.complete_executions.
 --
@@ -17,7 +20,8 @@
 -- Locks:    the execution, waiting up to 2 s; then the executions that its end affects, skipping
 --           locked ones
 -- Repeat:   `cancelled`, and nothing changes, as long as the execution is cancelled; after a
---           replay, `already_applied` if p_if_version is given, because the version has changed
+--           replay, `already_applied` if p_if_version is given; without p_if_version, the call may
+--           cancel the replayed execution
 -- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(

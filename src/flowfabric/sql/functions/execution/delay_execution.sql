@@ -5,14 +5,15 @@
 --
 -- A holder whose code is older than the journal gives p_newer_step instead: the name of a recorded
 -- step that its code does not know. The execution is delayed by 1 to 10 seconds, so that a worker
--- with newer code can claim it. If workers have delayed it with p_newer_step for 10 minutes, and no
--- other live worker could take it, the answer is `no_newer_code`, and the holder keeps its lease.
+-- with newer code can claim it. The answer is `no_newer_code` if, for at least 10 minutes, workers
+-- have done nothing with the execution but delay it in this way, and every live worker that could
+-- take it is one of these workers. In that case the holder keeps its lease.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · invalid
+--           · lease_expired · stale_lease · invalid · no_newer_code
 -- Locks:    the execution, waiting up to 2 s
 -- Repeat:   with the lease that the first call ended, the first answer again
 -- Rights:   app

@@ -1,12 +1,13 @@
 -- List failed executions, grouped by fingerprint: task, category and place. The largest group comes
 -- first.
 --
--- The call reads the newest 2 000 failed executions of the partition. Of these, it groups the
--- executions of p_namespace and p_task; null means any. `seen` is the number of executions in all
--- groups together. is_more says that there may be older failures that were not read.
+-- Of the failed executions in the partition, the call reads the 2 000 with the highest ids. It
+-- groups those of p_namespace and p_task; null means any. `seen` is the number of executions in all
+-- groups together. is_more says that there may be failed executions with lower ids that were not
+-- read.
 --
 -- first_at and last_at are the earliest and the latest end in the group. last_id and reason belong
--- to the newest execution of the group.
+-- to the execution with the highest id in the group.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -14,10 +14,11 @@
 --
 -- If the key of an item is in use, the item is not stored, and the answer names the first execution
 -- with that key. With the scope `window`, a key is in use during its window. With the scope
--- `unfinished`, it is in use until its execution has ended. If the fingerprint is the same, the
--- outcome is duplicate. If the fingerprint differs, the outcome is key_reused, and the answer also
--- names the task of the first execution. An item whose key_partitions is outdated is refused as
--- invalid, because its key may belong to another partition now.
+-- `unfinished`, it is in use until its execution has ended. key_fingerprint is a hash of the task
+-- and its arguments. If the item has the key_fingerprint of the first execution, the outcome is
+-- duplicate. If not, the outcome is key_reused, and the answer also names the task of the first
+-- execution. An item whose key_partitions is outdated is refused as invalid, because its key may
+-- belong to another partition now.
 --
 -- A child is stored only if its parent exists. If the child is bound to its parent, the parent must
 -- also be unfinished. The id of a trimmed execution stays taken while its events are kept.

@@ -4,8 +4,8 @@
 --
 -- An item is an object with execution_id and route_id (from register_routes). Optional fields are
 -- payload (any JSON) or payload_base64, payload_encoding, priority, delay_ms, and the options of
--- submit_executions. If an item has `key` but no `key_fingerprint`, the fingerprint is a hash of its
--- task and payload.
+-- submit_executions. If an item has `key` but no `key_fingerprint`, its key_fingerprint is a hash
+-- of its task and payload.
 --
 -- Returns {"database": …, "items": […]}. Each item of the answer has item (its number), outcome,
 -- execution_id and detail. p_database is the name of the intended database, from an earlier answer;

@@ -1,8 +1,7 @@
 -- Delete expired idempotency keys, and claim slots older than a day.
 --
--- A key of scope `unfinished` expires when its window is past and its execution has ended or is
--- gone. If only its window is past, the call extends the window by an hour, so that the next call
--- reads other keys first.
+-- A key with the scope `unfinished` is valid until its execution has ended. If the execution is
+-- unfinished at expires_at, the call keeps the key and sets its expires_at to an hour from now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -2,15 +2,15 @@
 -- first of these that applies:
 --
 -- cancelled  the flow was cancelled
--- completed  all members have ended, and none of them failed, was cancelled or expired
--- failed     all members have ended, and at least one failed, was cancelled or expired
+-- open       the flow has no members
+-- completed  all members have ended, and no needed member failed, was cancelled or expired
+-- failed     all members have ended, and a needed member failed, was cancelled or expired
 -- running    a member is active
 -- blocked    a member waits for something other than a worker
--- open       otherwise
+-- open       none of the above applies
 --
--- A member that failed, was cancelled or expired does not make the flow `failed` if the member was
--- not needed. It was not needed if other members depend on it, and each group with an edge from it
--- was satisfied without it. The counts include such members.
+-- A member was not needed if other members depend on it and all their groups with an edge from it
+-- were satisfied without it. The counts include members that were not needed.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

@@ -1,10 +1,10 @@
--- Judge whether the flow of a submit exists already. The verdict is null if no flow has the
--- submitted id.
+-- Judge whether the flow of a submit was stored before. The verdict is `duplicate` if it was, null
+-- if it was not, and `invalid` if another flow has the submitted id.
 --
--- The verdict is duplicate if the stored flow is the same. It is the same if the first submitted
--- node is one of its members, or if some of its members were trimmed. The verdict is invalid if the
--- id belongs to another flow. A flow whose members were all trimmed is recognised by its events, so
--- that a late repeat does not run it again.
+-- A stored flow with the submitted id and namespace is the submitted flow if the first submitted
+-- node is one of its members, or if some of its members were trimmed. If all members were trimmed,
+-- the flow is gone. The events of the first submitted node may still name the flow. Then the
+-- verdict is `duplicate`, so that a late repeat does not run the flow again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

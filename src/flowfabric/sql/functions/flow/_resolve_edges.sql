@@ -2,18 +2,20 @@
 -- caller holds the row locks of the ended executions.
 --
 -- An edge is resolved once and stores its resolution, so a second propagation changes nothing. The
--- group of the edge counts the resolution. A group is decided once. If a group of a downstream is
--- impossible, the downstream is skipped in any state (T5), or cancelled if its flow is cancelled.
--- If all groups of a downstream are satisfied and it waits for nothing else, it becomes eligible
--- (T4, quiet). If the policy of a decided group says so, the upstreams that it no longer needs are
--- cancelled (T23).
+-- group of the edge counts the resolution. A group is decided once.
+--
+-- If a group of an unfinished downstream becomes impossible, the downstream is skipped (T5). If a
+-- flow cancel will end the downstream anyway, this call does not skip it. If all groups of a
+-- downstream are satisfied and it waits for nothing else, it becomes eligible (T4, quiet). If the
+-- policy of a decided group says so, the upstreams that the group no longer needs are cancelled
+-- (T23).
 --
 -- The call waits for no lock: the edges into a locked downstream stay unresolved. It handles at
 -- most p_limit downstreams, and cancels at most p_cancel_limit siblings.
 --
 -- Returns how many downstreams were handled, how many siblings were cancelled, and whether siblings
--- are left to cancel. Also returns the executions that this call has ended; the caller must
--- propagate their ends.
+-- are left to cancel. ended_ids are executions that this call has ended and whose ends the caller
+-- must propagate.
 drop function if exists ff._resolve_edges;
 create function ff._resolve_edges(
   p_partition_key  smallint,

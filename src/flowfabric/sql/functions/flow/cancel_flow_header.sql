@@ -6,9 +6,9 @@
 -- cancel_pending ends members that are not running. flow_only ends none, and makes no backlog.
 -- Ended members never change.
 --
--- After this call no member can be added. Unless the cancel policy is flow_only, no member can be
--- claimed either. Waiting members are paused, so that claims do not see them. A member that is
--- locked now is not paused; a claim that finds it sees that its flow is cancelled.
+-- After this call no member can be added. With cancel_all or cancel_pending, no member can be
+-- claimed either: the call blocks the waiting members, so that claims do not see them. A member
+-- that is locked now is not blocked, but a claim that finds it sees that its flow is cancelled.
 --
 -- A flow may be cancelled again with a stricter cancel policy while members are unfinished. From
 -- mild to strict, the policies are flow_only, cancel_pending, cancel_all. The later call replaces

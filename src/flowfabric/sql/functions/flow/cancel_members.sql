@@ -1,9 +1,10 @@
 -- Cancel the next members on the backlog of a cancelled flow.
 --
 -- Each member is checked again under its lock: a member that has ended keeps its outcome.
--- `remaining` is the number of members left to cancel. `draining` is the number of members that may
--- finish under cancel_pending. If this call could handle no member because all are locked,
--- remaining_ids names up to 1000 of them. If the answer has wakes_pending, call ff.resolve_wakes.
+-- `remaining` is the number of members left to cancel. Under the policy cancel_pending, members
+-- with a live lease may finish, and `draining` is their number. If this call handled no member,
+-- usually because all are locked, remaining_ids names up to 1000 of the remaining members. If
+-- wakes_pending is true, call ff.resolve_wakes.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)

@@ -1,6 +1,6 @@
 -- Tell whether the dependencies of an execution allow a claim. Returns the first of these words
--- that applies: not_found, not_runnable, owned, terminal, impossible, blocked_by_dependencies,
--- eligible.
+-- that applies: not_found, not_runnable, impossible, blocked_by_dependencies, eligible. A leased or
+-- ended execution is not_runnable.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)

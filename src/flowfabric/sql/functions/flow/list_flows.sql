@@ -1,8 +1,9 @@
 -- List flows after p_after with their progress, in id order or newest first.
 --
 -- A call reads at most 10 000 flows and counts at most about 100 000 members. So a page may be
--- short or empty although more pages follow. The last row has no id. Its next_after is where the
--- next page begins, and null at the end. next_after never reveals a flow of another namespace.
+-- short or empty although more pages follow. The last row has no id. Its next_after is the p_after
+-- of the next page; null means that nothing is left. As far as possible, next_after does not reveal
+-- the id of a flow of another namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,6 +1,6 @@
 -- Read the results of the upstreams of executions. Returns one row for each edge into one of the
--- executions, in the order in which the edges were resolved. A row has the result if the upstream
--- succeeded.
+-- executions. The rows of one execution are in the order in which its edges were resolved. A row
+-- has the result if the upstream succeeded.
 --
 -- is_counted means that the edge was satisfied when its group was decided. Later results can be
 -- read too. But a handler that uses only counted results sees the same inputs in every attempt.

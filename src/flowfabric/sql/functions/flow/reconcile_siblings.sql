@@ -1,5 +1,6 @@
--- Empty the sibling lists of decided groups. A list is emptied if all its upstreams have ended or
--- are gone. This call never cancels an execution; ff.cancel_siblings does.
+-- Clean up decided groups. Such a group may list siblings that are still to be cancelled. If all
+-- siblings on the list have ended or are gone, this call empties the list. It never cancels an
+-- execution; ff.cancel_siblings does.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -3,7 +3,7 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow, waiting up to 2 s
--- Repeat:   a tag that is set already changes nothing
+-- Repeat:   nothing changes, because the tags have these values already
 -- Rights:   app
 drop function if exists ff.set_flow_tags;
 create function ff.set_flow_tags(

@@ -6,10 +6,15 @@
 -- parent is unfinished, no member is trimmed.
 --
 -- A node is an object with a name, unique in the flow, and the fields of an item of submit_json
--- except keys and parents. An edge has from and to, the positions of nodes counted from 0, and may
--- have a group and a ref. Upstream nodes come before downstream nodes. A group has the position of
--- a node, its policy (all_of, any_of, quorum), k and on_satisfied. The policy of a group that is
--- not listed is all_of.
+-- except keys and parents. An edge has `from` and `to`, the positions of its nodes counted from 0.
+-- It may have `group`, the number of its edge group (default 0). If it has a `ref`, the result of
+-- the upstream may become the payload of the downstream. Upstream nodes come before downstream
+-- nodes.
+--
+-- A group has `node` (the position of the downstream node), `group` (its number) and `policy`
+-- (all_of, any_of or quorum). A quorum has `k`, the number of successes that it needs. For any_of
+-- and quorum, on_satisfied says what happens to siblings: cancel_remaining (the default) or
+-- let_run. The policy of a group that is not listed is all_of.
 --
 -- Returns {"database", "flow_id", "outcome", "detail"}. p_database is the same as in submit_json.
 --

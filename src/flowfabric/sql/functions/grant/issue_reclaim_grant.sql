@@ -1,15 +1,16 @@
 -- Grant an execution to one worker for a short time. The execution must have lost its lease.
 --
--- An expired lease is marked first. An execution over the limit of reclaims ends here. If the state
--- of the execution forbids the grant, the refusal is an outcome and not an error, because an error
--- would undo these changes.
+-- An expired lease is marked first. An execution ends here if it is over the limit of reclaims, or
+-- if it crashed three times while it ran alone. If the state of the execution forbids the grant,
+-- the refusal is an outcome and not an error, because an error would undo these changes.
 --
 -- The granted worker may reclaim at once. After repeated crashes, other workers must first wait for
 -- a while; the granted worker need not.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed (T22
---           over the limit of reclaims); propagation: runnable blocked or suspended -> eligible
---           (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
+--           over the limit of reclaims, or three crashes while it ran alone); propagation: runnable
+--           blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or
+--           skipped (T5)
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · as outcome: not_reclaimable
 --           · reclaim_cap_exceeded

@@ -2,15 +2,16 @@
 --
 -- A route is a distinct combination of namespace, lane, task, capabilities and code version. Its id
 -- is a 63-bit hash of these values, so a repeat changes nothing. Submits name a route without a
--- code version. ff.record_steps moves an execution to the route that has a version.
+-- code version. If ff.record_steps gets a code version, it moves the execution to the route that
+-- has this version and is otherwise the same.
 --
 -- Capabilities are text joined by commas. A malformed list is refused. It is not read as an empty
 -- list, because an empty list means "any worker".
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · WF402 route_collision
--- Locks:    a shared advisory lock, so that ff.register_tasks cannot change the limits of the task
---           meanwhile; inserts with `on conflict do nothing`
+-- Refuses:  WF001 invalid_input · WF402 route_collision · per item: invalid (field, problem)
+-- Locks:    a shared advisory lock for each task, so that ff.register_tasks cannot change the
+--           limits of the task meanwhile; inserts with `on conflict do nothing`
 -- Repeat:   the same item gives the same id
 -- Rights:   app
 drop function if exists ff.register_routes;

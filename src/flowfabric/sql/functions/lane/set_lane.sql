@@ -9,7 +9,7 @@
 -- retention. Only an operator may change the retention.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF303 lane_not_found
+-- Refuses:  WF001 invalid_input · WF303 lane_not_found · WF501 forbidden (change of the retention)
 -- Locks:    the row of the lane, waiting up to 2 s
 -- Repeat:   `unchanged`, and the lane as it is
 -- Rights:   app

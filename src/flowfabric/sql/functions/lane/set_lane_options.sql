@@ -1,16 +1,19 @@
 -- Set the options of a lane: how many of its executions run at once, how many start in a time
 -- window, and how fair keys take turns.
 --
--- p_options is a JSON object. An omitted field keeps the value that is in force; null removes the
--- value. `concurrency` is how many executions of the lane run at once. `rate` is how many start in
--- a window of `rate_window_ms` milliseconds. `weights` maps a fair key to its number of turns (1 to
--- 100); a key without a weight gets one turn. `fair_by` is the name of the argument by which
--- executions take turns; only code can declare it (p_is_declared). Submitters compute the fair keys
--- and pass them as fair_key.
+-- p_options is a JSON object. `concurrency` is how many executions of the lane run at once. `rate`
+-- is how many start in a window of `rate_window_ms` milliseconds. `weights` maps a fair key to its
+-- number of turns (1 to 100); a key without a weight gets one turn. `fair_by` is the name of the
+-- argument by which executions take turns. Submitters compute the fair keys and pass them as
+-- fair_key.
 --
--- If p_is_declared is true, p_options holds all options that code declares, and the call creates
--- the lane if it does not exist. Options that an operator set override the declared ones. To remove
--- the options of the operator, call with p_options null and without p_is_declared.
+-- With p_is_declared, code declares the options. p_options holds all of them and replaces the
+-- options that were declared before. The call creates the lane if it does not exist.
+--
+-- Without p_is_declared, an operator sets the options, except `fair_by`. A field that is omitted
+-- keeps the value in force, and a field that is null loses its value. After such a call, the
+-- declared options are ignored, except `fair_by`. If p_options itself is null, the options of the
+-- operator are removed, and the declared options are in force again.
 --
 -- `concurrency` and `rate` also apply to executions that were submitted earlier. A change stops no
 -- running execution. An execution that was claimed while the lane had no limit is not counted until

@@ -14,8 +14,8 @@
 -- If the holder lost its lease, the detail says which event ended the lease, who caused the event,
 -- and why (ended_by, actor, source, because, timeout_ms).
 --
--- Words: leased (good, and the row is locked) · repeat (until_at is the time that the first call
---        returned) · duplicate (a second item for the same execution) · busy · not_found · invalid
+-- Words: leased (good, and the row is locked) · repeat (until_at is the same time as in the first
+--        answer) · duplicate (a second item for the same execution) · busy · not_found · invalid
 --        · not_active · lease_revoked · lease_expired (marked as such here) · stale_lease
 drop function if exists ff._enforce_leases;
 create function ff._enforce_leases(

@@ -1,13 +1,15 @@
 -- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
--- The first crash in a row counts against every execution that the worker had leased. A later crash
--- counts only against executions that the worker had reported as started. If the worker does not
--- report starts, every crash counts against every execution that it had leased.
+-- An expired lease counts as a crash of its execution (crash_count), with one exception. The crash
+-- does not count if the execution has crashed before, and if a worker that reports starts has not
+-- reported the start of this execution.
 --
--- From the third crash in a row on, an execution waits before it may be reclaimed, longer each
--- time. The wait is shortened by up to a half, by an amount that depends on id and epoch. So
--- executions that crashed together do not return together. After its third crash while it ran
--- alone, an execution does not wait: it ends.
+-- From the third crash in a row on, the execution waits before it may be reclaimed. The wait grows
+-- with each further crash. It is shortened by up to a half, by an amount that depends on the id and
+-- the epoch of the execution. So executions that crashed together do not return together.
+--
+-- An execution that has crashed three times while it ran alone does not wait. The next call that
+-- would reclaim it ends it.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,

@@ -1,8 +1,8 @@
 -- Mark the leases of one worker instance as expired now. Call it only if the instance is dead. If
 -- the instance is alive after all, its next call is refused.
 --
--- No index leads from a worker to its leases. So the leases are found among the timers, soonest
--- first, and the call may scan all timers.
+-- No index leads from a worker to its leases. So the call scans the executions that have a due_at,
+-- earliest first, and may have to scan all of them.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input

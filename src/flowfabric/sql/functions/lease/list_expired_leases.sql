@@ -1,7 +1,8 @@
--- List the leases that expired before an instant, whether they are marked as expired or not.
+-- List the leases that had expired at p_as_of (null means now). A lease is listed whether it is
+-- marked as expired or not. Expired leases of executions in line are left out.
 --
--- The order is (lease_expires_at, execution_id). A page begins strictly after the pair in the
--- arguments, so that leases with the same expiry are neither lost nor repeated between two pages.
+-- The order is (lease_expires_at, execution_id). A page begins strictly after (p_after_at,
+-- p_after_id), so that leases with the same expiry are neither lost nor repeated between two pages.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

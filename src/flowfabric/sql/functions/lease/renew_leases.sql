@@ -1,9 +1,9 @@
 -- Renew the leases of a worker process, all in one call. Returns a row for every lease that was not
 -- renewed. No row means that all were renewed.
 --
--- A renewal is not a transition: it writes no event and changes no indexed column. due_at usually
--- stays as it is, so it may be earlier than the expiry. A reconciler that reads such a row sets a
--- later due_at. Only a renewal that shortens the lease changes due_at.
+-- A renewal is not a transition and writes no event. It changes no indexed column, with one
+-- exception: if the new expiry is before due_at, due_at becomes the new expiry. If the new expiry
+-- is after due_at, due_at stays. A reconciler that reads such a row sets a later due_at.
 --
 -- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
 --           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)

@@ -1,9 +1,10 @@
--- Count the events of a page, and add the minutes from p_summed to p_close to the sums. Return the
--- number of events counted. ff.roll_up_events describes what is counted.
+-- Count one page of events, and add the minutes from p_summed to p_close to the sums. Return the
+-- number of events counted. ff.roll_up_events describes what is counted and what is timed.
 --
--- p_mask says how many events are timed: 0 means all, 1 every second event, 3 every fourth event,
--- and so on. A hash of the event id decides, so that a pattern in the order of events does not
--- matter.
+-- p_mask says what part of the events is timed: 0 means all, 1 a half, 3 a quarter, and so on. A
+-- hash of the event id chooses the events, so that a pattern in their order does not matter. If the
+-- hash chooses fewer than ten events of a group, all events of the group are timed. A group is the
+-- events of one minute, route and kind.
 drop function if exists ff._count_events;
 create function ff._count_events(
   p_partition_key smallint,

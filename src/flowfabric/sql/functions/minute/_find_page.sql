@@ -1,12 +1,11 @@
 -- Find the next page of events after a cursor, without reading the events of the page. Also return
 -- the cursor after the page.
 --
--- The page consists of whole transactions. It has the transactions after last_xid and up to cut. It
--- also has the transactions that were unfinished at the cursor and have committed since.
+-- The page consists of whole transactions: those with an id above last_xid and up to cut, and those
+-- that were unfinished at the cursor and have committed since.
 --
--- The page may have an event of an execution but lack an earlier event of that execution, if the
--- earlier event was written by a transaction after cut. A reader needs both events, in order, so
--- ff._deliver_events extends its page. For counting, the order does not matter.
+-- The page may have an event of an execution and lack an earlier event of that execution, because
+-- transaction ids do not follow the order of commits. For counting events this does not matter.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,

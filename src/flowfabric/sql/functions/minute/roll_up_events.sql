@@ -1,8 +1,9 @@
 -- Count new events by minute, lane, task and kind. Add up sums of 10 minutes, an hour and 6 hours.
 -- Also delete counts that are older than 30 days.
 --
--- These events are counted: submits, skips, replays, and the events that begin or end a run. Each
--- is counted once, even after a crash: counts and position change in one transaction, and only one
+-- These events are counted: submits, skips, replays, and the events that begin or end a run.
+-- ff.minute_position keeps the position up to which a partition is counted. Each event is counted
+-- once, even after a crash: the counts and this position change in one transaction, and only one
 -- call at a time counts a partition. A failover or a trim may remove events before they are
 -- counted. In that case counting begins again with the next event, and the column lost_at of
 -- ff.minute_position is set to the present time.

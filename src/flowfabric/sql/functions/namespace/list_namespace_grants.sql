@@ -1,4 +1,4 @@
--- List the logins that are bound to a namespace.
+-- List all namespace grants: every login that is bound to a namespace, with that namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

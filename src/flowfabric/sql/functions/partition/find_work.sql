@@ -1,8 +1,8 @@
 -- Find the partitions with executions that a worker could claim, and the rank of the most urgent
--- execution in each. A partition without a row has nothing to claim.
+-- execution in each. Other partitions have no row in the answer.
 --
--- The arguments are the same as in ff.claim_executions. The answer is only a hint: another worker
--- may claim the work first, or the work may be granted to another worker.
+-- Every argument means the same as in ff.claim_executions. The answer is only a hint: another
+-- worker may claim the executions first, or they may be granted to another worker.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

@@ -1,25 +1,28 @@
 -- Admit the locked candidates of a claim to their gates, in the order of p_execution_ids. A
 -- candidate that finds no room is put into the line of the gate that refused it.
 --
--- An admitted candidate takes a slot of each of its quotas, and a new attempt counts as a start.
--- The caller then leases it, or gives the slots back. If another transaction has locked a gate of a
--- candidate, the candidate stays as it is. `closed` lists the gates and budgets that refused a
--- candidate. `filled` lists the entries of `closed` that also refuse an execution that resumes its
--- attempt: all budgets, and the gates without a free slot.
+-- An admitted candidate takes a slot of each of its quotas. If it begins a new attempt, it also
+-- takes a start. The caller then leases the candidate, or gives the slots back. If another
+-- transaction has locked a gate of a candidate, the candidate stays as it is.
+--
+-- `closed` lists the gates and budgets that refused a candidate. `filled` lists those of them that
+-- would also refuse an execution that resumes its attempt: the budgets, and the gates without a
+-- free slot.
 --
 -- p_picked are executions that the claim has admitted before and will lease. p_locked are the gates
--- that this transaction has locked. If p_locked is null, it has locked none, so this call may wait
--- for gates.
+-- that this transaction has locked. If p_locked is null, the transaction has locked no gate, and this
+-- call may wait for gates.
 --
 -- A candidate under several quotas may be refused again and again. After five refusals it makes
--- reservations at its other quotas that have room: a start (ff.gate.start_for) and a slot
--- (ff.gate.reserved_for). No other execution gets a reserved start or slot. A gate keeps at most
--- one start and one slot reserved.
+-- reservations at gates of its other quotas, where there is room. It can reserve a start
+-- (ff.gate.start_for) and a slot (ff.gate.reserved_for). No other execution gets a reserved start
+-- or slot. A gate keeps at most one start and one slot reserved.
 --
--- What a candidate reserves depends on why a quota refused it:
---   no free slot  starts of all its quotas, and slots of its quotas with a lower id
---   a full rate   starts of its quotas with a lower id; also their slots, if the window of the rate
---                 is at most a minute (with a longer window, a slot could be idle for hours)
+-- What a candidate reserves depends on why a gate refused it. A lower gate is a gate whose id is
+-- lower than the id of the gate that refused.
+--   no free slot  starts at all other gates, and slots at lower gates
+--   a full rate   starts at lower gates; also slots there, if the window of the rate is at most a
+--                 minute (with a longer window, a slot could be idle for hours)
 --
 -- Nobody waits for ever, because all executions reserve in the same order: starts first, then
 -- slots, each in id order.

@@ -1,5 +1,5 @@
--- Count starts at a gate with a rate. If this uses up the room of the gate, store the time at which
--- it has room again. The caller has locked the gate.
+-- Add p_starts to the starts that a gate with a rate has counted. If the gate then has no room,
+-- store the time at which it has room again. The caller has locked the gate.
 drop function if exists ff._count_starts;
 create function ff._count_starts(
   p_partition_key smallint,

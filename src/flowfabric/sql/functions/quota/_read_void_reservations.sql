@@ -1,14 +1,14 @@
 -- Return the gates in p_gate_ids whose reservation is void. If p_of_starts is true, check reserved
 -- starts, otherwise reserved slots.
 --
--- A reservation is valid while its execution waits in the line of another gate and all these
--- conditions hold:
---   a slot   The other gate has a higher id. Its line does not wait for a rate with a window of
---            more than a minute.
---   a start  The other gate has a higher id, or its line waits for a slot.
---   both     The lane of the execution is open to claims. The line is closed, or a claim has
---            served it in the last 30 seconds. (Otherwise perhaps no worker covers the route.)
--- The conditions on ids and rates keep two executions from waiting for each other.
+-- A reservation is valid only while its execution waits in the line of another gate, and the lane
+-- of the execution is open to claims. If that line is open, a claim must have served the line in
+-- the last 30 seconds. (If no claim has, perhaps no worker covers the route.)
+--
+-- Further conditions keep two executions from waiting for each other. For a reserved slot, the
+-- other gate must have a higher id, and its line must not wait for a rate with a window over a
+-- minute. For a reserved start, the other gate must have a higher id, or its line must wait for a
+-- slot.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(
   p_partition_key smallint,

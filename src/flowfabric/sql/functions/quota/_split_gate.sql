@@ -1,5 +1,6 @@
--- Give every partition its share of a new gate. If the gate has shares already, a partition that
--- was added later gets a share of 0. The caller has locked the quota.
+-- Give every partition a share of a gate. The first call for a gate splits its limits evenly. A
+-- later call leaves these shares as they are, and gives a share of 0 to partitions that were added
+-- since then. The caller has locked the quota.
 drop function if exists ff._split_gate;
 create function ff._split_gate(
   p_gate_id    bigint,

@@ -1,8 +1,9 @@
--- List quotas in byte order of their names, with their declared limits and the limits in force for
--- all keys. The limits of lanes are also stored as quotas; these are not listed.
+-- List quotas in byte order of their names. The limits of lanes are stored as quotas, too, but are
+-- not listed. If p_quota is given, only quotas of that name are listed.
 --
--- If p_quota is given, only quotas of that name are listed. is_set says whether an operator set the
--- limits in force. keys_set counts the keys for which an operator set separate limits.
+-- The columns concurrency, rate and rate_window are the limits for every key that has no limits of
+-- its own. is_set says whether an operator set these limits; otherwise they are the declared ones.
+-- keys_set counts the keys for which an operator set separate limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

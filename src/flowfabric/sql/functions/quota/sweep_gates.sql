@@ -1,10 +1,10 @@
 -- Do what claims have left undone at gates and lines. This is a reconciler.
 --
 -- The call ends tickets of ff.check_admission that have expired, and subtracts releases (slots that
--- were given back) from the counters of gates. It opens the lines of budgets that have room, drops
--- void reservations, and removes empty lines. If the clock went back, it also corrects gates that
--- would open much too late. It sends a hint to the workers of open lines. A login that is bound to
--- a namespace sweeps only the gates of that namespace.
+-- were given back) from the counters of gates. It opens the lines of gates and budgets that have
+-- room, drops reservations that are no longer valid, and removes empty lines. If the clock went
+-- back, it also corrects gates that would open much too late. It sends a hint to the workers of
+-- open lines. A login that is bound to a namespace sweeps only the gates of that namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -5,8 +5,8 @@
 -- execution that exists already counts as submitted.
 --
 -- p_rule_no and p_expected_next_at are the values that the caller read. If one of them has changed
--- since, nothing happens. The outcome is then `gone` if the schedule does not exist, `inactive` if
--- it is paused or orphaned, and otherwise `already_fired`.
+-- since, nothing happens. Except for a repeat, the outcome is then `gone` if the schedule does not
+-- exist, `inactive` if it is paused or orphaned, and otherwise `already_fired`.
 --
 -- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route

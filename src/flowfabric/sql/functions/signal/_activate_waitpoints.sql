@@ -1,6 +1,6 @@
 -- Mark open waitpoints as active, because a wait for them was opened. An active waitpoint no longer
--- expires. It accepts only values of the type that the wait declares. If the wait declares no type,
--- it accepts every value. The caller has locked the execution.
+-- expires. It accepts only values of the type that the wait declares for it, or every value if the
+-- wait declares no type. The caller has locked the execution.
 drop function if exists ff._activate_waitpoints;
 create function ff._activate_waitpoints(
   p_partition_key smallint,

@@ -3,9 +3,9 @@
 -- the smallest id is returned. Null means that any value will do. Null is also returned if the name
 -- in p_names is null, which stands for a signal that is sent by token.
 --
--- A type applies only to the signals that the open waits still need. A wait for one signal needs
--- one signal; a wait with at_least can take many. If enough signals for the open waits have come,
--- the next signal is for a later wait, whose type is not known yet.
+-- A wait for one signal takes one signal. A wait for at least a number of signals takes up to
+-- 10 000. If the untaken signals of the name are already as many as the open waits take, the next
+-- signal is for a later wait. The type of that wait is not known yet, so null is returned.
 drop function if exists ff._read_expected_types;
 create function ff._read_expected_types(
   p_partition_key smallint,

@@ -1,6 +1,6 @@
 -- Read the next signals of a partition after a cursor, in the order of their transactions, and
--- return the next cursor. A signal can be read once its transaction has committed, and is never
--- skipped.
+-- return the next cursor. A signal can be read as soon as its transaction has committed. No signal
+-- is skipped.
 --
 -- A cursor names a generation of the partition and a snapshot in that generation, as in
 -- ff.read_events. The snapshot says which transactions were delivered. The cursor null reads from

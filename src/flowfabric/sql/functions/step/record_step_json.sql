@@ -5,11 +5,13 @@
 -- the execution until the transaction ends.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
--- is_sequential, follows, value_base64, encoding and code_version. Returns {"database": …,
--- "outcome": …} with recorded_at, attempt_index and detail, and for a step that existed also with
--- its value_base64 and encoding. p_database is the name of the intended database, from an earlier
--- answer; if this is another database, the outcome is `invalid`. A call without a step only returns
--- the name of this database.
+-- is_sequential, follows, value_base64, encoding and code_version. The answer is an object with
+-- database, outcome, recorded_at, attempt_index and detail. If the step existed, the answer also
+-- has its value_base64 and encoding.
+--
+-- `database` identifies the database that has answered. p_database is the `database` of an earlier
+-- answer. If the call reaches another database, the outcome is `invalid`. If p_step is null, the
+-- answer has only `database`.
 --
 -- Moves:    as ff.record_steps
 -- Refuses:  WF001 invalid_input · as outcome: busy · not_found · not_active · lease_revoked

@@ -1,10 +1,10 @@
 -- Remove the oldest chunks of streams that have more frames than they may keep. The caller has
 -- locked the streams.
 --
--- The newest best-effort frames stay: about as many as arrive within twice their time to live. The
--- newest 64 summary frames stay, too. Durable frames are removed only if the stream policy limits
--- their number, and only once the stream exceeds the limit by a tenth, and by at least 64 frames.
--- Their removal raises the floor of the stream, which tells readers that frames are gone.
+-- The newest best-effort frames stay, as many as kept_frames says. The newest 64 summary frames
+-- stay, too. Durable frames are removed only if the stream policy limits their number, and only once
+-- the stream exceeds the limit by a tenth, and by at least 64 frames. Their removal raises the floor
+-- of the stream, which tells readers that frames are gone.
 --
 -- Only whole chunks are removed, so a few more frames may stay.
 drop function if exists ff._trim_streams;

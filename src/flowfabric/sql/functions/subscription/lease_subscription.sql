@@ -1,11 +1,10 @@
 -- Take or renew the lease on a subscription. Only one consumer has the lease at a time. Create the
 -- subscription if it does not exist.
 --
--- The consumer makes its holder id. A call with the id of the last holder renews the lease and
--- keeps the epoch. A call with another id gets the lease only if the lease was released or has
--- expired; then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the
--- lease replaces the stored filters and options by its own. So two versions of a program with
--- different filters never read alternately.
+-- The consumer makes its holder id. A call with the id of the last holder renews the lease and keeps
+-- the epoch. A call with another id gets the lease only if the lease was released or has expired;
+-- then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the lease
+-- replaces the stored filters and options by its own.
 --
 -- A new subscription begins at p_cursor. If the subscription does not exist and p_cursor is null,
 -- the answer is `unknown`, and nothing is stored.

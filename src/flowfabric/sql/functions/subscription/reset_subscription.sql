@@ -1,13 +1,13 @@
--- Put a subscription at another position. A consumer that has the lease loses it: its next
--- acknowledgement gets the answer `subscription_lost`. When the consumer takes the lease again, it
--- begins at the new position.
+-- Put a subscription at another position, and raise its epoch. A consumer that has the lease loses
+-- the lease: its next acknowledgement gets the answer `subscription_lost`. The next consumer that
+-- takes the lease begins at the new position.
 --
 -- Only an operator may reset a webhook.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF312 subscription_not_found · WF501 forbidden
 -- Locks:    the row of the subscription, waiting up to 2 s
--- Repeat:   the position stays the same; the epoch rises again
+-- Repeat:   the subscription is put at p_cursor again, and the epoch rises again
 -- Rights:   app
 drop function if exists ff.reset_subscription;
 create function ff.reset_subscription(

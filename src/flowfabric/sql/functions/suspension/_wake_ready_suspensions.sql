@@ -1,6 +1,6 @@
--- Wake the suspended executions whose waits have an answer (T18), and return them. A timeout alone
--- does not wake an execution here. The caller has locked the executions, and has noticed their
--- signals in an earlier statement.
+-- Wake each suspended execution that has an answer to at least one of its waits (T18). Return the
+-- woken executions. A timeout alone does not wake an execution here. The caller has locked the
+-- executions, and has noticed their signals in an earlier statement.
 drop function if exists ff._wake_ready_suspensions;
 create function ff._wake_ready_suspensions(
   p_partition_key smallint,

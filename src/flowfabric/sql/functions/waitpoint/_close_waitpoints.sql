@@ -1,5 +1,5 @@
--- Close waitpoints of an execution. Their tokens are then no longer accepted. An open wait that
--- nobody can answer any more times out. Returns whether at least one of the waitpoints was open
+-- Close waitpoints of an execution. Their tokens are then no longer accepted. An open wait times
+-- out if it can no longer be answered. Returns whether at least one of the waitpoints was open
 -- before the call. The caller has locked the execution.
 drop function if exists ff._close_waitpoints;
 create function ff._close_waitpoints(

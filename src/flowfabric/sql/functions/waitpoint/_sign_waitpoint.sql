@@ -1,6 +1,7 @@
--- Return the token of a waitpoint, or null if the key does not exist. The token is `ffw_` and a
--- text in base64url. The text encodes a version, the length and the name of the key, the partition,
--- the execution, the waitpoint, and the HMAC-SHA256 of all these parts.
+-- Return the token of a waitpoint, signed with the hmac key p_kid, or null if that key does not
+-- exist. The token is `ffw_` and a text in base64url. The text encodes a version, the length of
+-- p_kid, p_kid itself, the partition, the execution, the waitpoint, and the HMAC-SHA256 of all
+-- these parts.
 drop function if exists ff._sign_waitpoint;
 create function ff._sign_waitpoint(
   p_kid           text,

@@ -1,10 +1,11 @@
--- Verify a token. The word is `verified`, `invalid_token` or `token_expired`. Every wrong token
--- costs the same work and gets the same answer, `invalid_token`. The answer `token_expired` means
--- that the token is signed with a key whose grace is over. Of all tables, the function reads only
--- the row of the key. The other columns are valid only with the word `verified`.
+-- Verify the signature of a waitpoint's token. The column word says `verified`, `invalid_token` or
+-- `token_expired`. The other columns are valid only with `verified`. Every wrong token costs the
+-- same work and gets the same answer, `invalid_token`. The answer `token_expired` means that the
+-- token is signed with an hmac key whose grace is over. The function reads no table except
+-- ff.hmac_key.
 --
--- The digest covers all parts of the token. PostgreSQL's base64 decoder ignores white space and
--- trailing bits. So the decoded bytes are encoded again, and the result must equal the token.
+-- PostgreSQL's base64 decoder ignores white space and trailing bits, so several texts decode to the
+-- same bytes. The decoded bytes are encoded again, and the result must equal the token.
 drop function if exists ff._verify_token;
 create function ff._verify_token(
   p_token           text,

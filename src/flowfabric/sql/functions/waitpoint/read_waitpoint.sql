@@ -1,9 +1,9 @@
 -- Read the waitpoint of a token, for the holder of the token: the question, and whether it is
 -- answered. The call reveals nothing else about the execution.
 --
--- Every wrong token gets the outcome invalid_token, as in ff.deliver_signals. A token of another
--- execution or namespace is wrong, too. If the token is signed with a key whose grace is over, the
--- outcome is token_expired.
+-- Every wrong token gets the outcome invalid_token, as in ff.deliver_signals. A token of an
+-- execution other than p_execution_id, or of a namespace other than p_namespace, is wrong, too. If
+-- the token is signed with a key whose grace is over, the outcome is token_expired.
 --
 -- For any other token, the outcome is the first of these that applies. It is `answered` if the
 -- waitpoint has an answer that is not spent. It is `closed` if the waitpoint was closed, if its

@@ -1,8 +1,10 @@
 -- Take or renew the lease on a webhook. Only one worker has the lease at a time.
 --
--- The worker makes its holder id. A call with the id of the last holder renews the lease and keeps
--- the epoch. The answer is `busy` if another worker has the lease, if the webhook is disabled, or
--- if it waits after a failure. A disabled or waiting webhook is `busy` even for its last holder.
+-- The worker makes its holder id. The epoch of the webhook counts its holders: it rises when a call
+-- with another holder id gets the lease, and stays the same when the last holder renews the lease.
+--
+-- The answer is `busy` if another worker has the lease. It is also `busy`, even for the last holder,
+-- if the webhook is disabled or waits after a failure.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden · as outcome: busy

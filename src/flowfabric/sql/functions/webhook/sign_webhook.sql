@@ -1,5 +1,6 @@
--- Sign the bodies of posts with the secret of a webhook. A signature is the HMAC-SHA256 of the id,
--- the time and the body. It has the form of standardwebhooks.com: `v1,` and the digest in base64.
+-- Sign posts with the secret of a webhook. p_ids and p_bodies are the ids and the bodies of the
+-- posts. A signature is the HMAC-SHA256 of the id, the time of this call and the body. It has the
+-- form of standardwebhooks.com: `v1,` and the digest in base64.
 --
 -- The holder of the webhook calls this. An operator can sign without a lease, for a test:
 -- p_holder_id is then null. After the webhook was created, its secret never leaves the database.

@@ -1,12 +1,12 @@
--- Ask a worker to claim no more, finish the executions that it runs, and end.
+-- Ask a worker instance to claim no more, finish the executions that it runs, and end.
 --
--- The worker learns of the request with its next heartbeat. The request stays until the worker has
--- ended. A process that starts again is a new worker, to which the request does not apply. If there
--- is no live worker with this name, the answer is `not_registered`.
+-- The instance learns of the request with its next heartbeat. The request stays until the instance
+-- has ended. A process that starts again is a new instance, to which the request does not apply. If
+-- p_worker_instance_id names no live instance, the answer is `not_registered`.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the worker's own row, waiting up to 2 s
+-- Locks:    the row of the worker instance, waiting up to 2 s
 -- Repeat:   `already_asked`; no second event is written
 -- Rights:   app
 drop function if exists ff.drain_worker;

@@ -1,9 +1,9 @@
--- Register a worker: its lanes, tasks and capabilities, and how long it counts as alive without a
--- heartbeat (p_liveness_ttl). The worker should send six heartbeats within that time.
+-- Register a worker instance: its lanes, tasks and capabilities, and how long it counts as alive
+-- without a heartbeat (p_liveness_ttl). It should send six heartbeats within that time.
 --
--- An instance is one worker of one process. As long as a worker is alive, its instance name belongs
--- to it, and another worker that registers the name is refused. The row of a dead worker is
--- replaced.
+-- As long as an instance is alive, its p_worker_instance_id belongs to its p_worker_id. A call with
+-- the same p_worker_instance_id and another p_worker_id is refused as invalid_input. The row of a
+-- dead instance is replaced.
 --
 -- An empty namespace means all namespaces. Null lanes mean all lanes, and null tasks mean all
 -- tasks. p_finish_only says that the worker only finishes executions that its version has begun.
