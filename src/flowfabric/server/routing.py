@@ -112,8 +112,8 @@ class Call:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
         The server lets a fixed number of claims wait. A claim is refused if its caller has at least
-        as many waiting claims as further claims may wait. So one caller can have half of the waiting
-        claims, and the next caller a quarter.
+        as many waiting claims as further claims may wait. So one caller can have half of the
+        waiting claims, and the next caller a quarter.
 
         A claim is also refused if its namespace has at least three times as many waiting claims as
         further claims may wait. So one namespace can have three quarters. Without this limit, an
