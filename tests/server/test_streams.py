@@ -85,4 +85,4 @@ async def test_a_list_of_approvals_names_the_partitions_that_did_not_answer(http
         "missing_partitions": [3],
     }
     page = (await http.get("/dashboard/approvals")).text
-    assert "Not reached: the partitions 3." in page
+    assert "no answer from partition 3." in page

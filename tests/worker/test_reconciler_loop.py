@@ -18,6 +18,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.client.reconciler_passes import Due, Dues
 from flowfabric.core.errors import Unavailable
 from flowfabric.db import functions
+from flowfabric.db.partitions import Numbers
 from flowfabric.reconcilers.loop import MIN_PAUSE_SECONDS, run_reconcilers
 from flowfabric.reconcilers.table import RECONCILERS, Reconciler
 from flowfabric.telemetry import Meter
@@ -130,6 +131,7 @@ class Looks:
 
     def __init__(self, database: Any) -> None:
         self._database = database
+        self.partitions = SimpleNamespace(numbers=Numbers())
         self.meter = Meter()
         self.count = 0
         self.error: Exception | None = None
