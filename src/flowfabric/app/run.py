@@ -56,8 +56,8 @@ _ENDINGS = (
 class Run(Generic[T, S]):
     """The handle of one execution.
 
-    `task` is the name of its task. A run from `app.get` has no task until its first call to the
-    database.
+    `task` is the name of its task. In a run from `app.get`, it is empty until a method needs it and
+    reads it from the database.
     """
 
     # Until the id is first used, `_id` holds only the UUID, and `_partition` the partition. After

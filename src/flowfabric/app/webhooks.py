@@ -184,6 +184,8 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 class Accepted:
     """The events of an unfinished page that a receiver has accepted.
 
+    `epoch` counts the holders of the webhook.
+
     If this process gets the webhook again with the next epoch, it does not post these events again.
     With any other epoch it posts them again: an operator may have reset the webhook, or removed it
     and given its name to another receiver.

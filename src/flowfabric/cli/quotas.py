@@ -23,8 +23,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List, show and change quotas: how many executions run at once, and how many start in a "
     "given time.\n\n"
-    "A quota appears when an app that declares it first connects. Exit code 3 if there is no such "
-    "quota.",
+    "A quota appears when an app that declares it connects for the first time. Exit code 3 if "
+    "there is no such quota.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="QUOTA", help="The name of the quota.")]

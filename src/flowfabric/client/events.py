@@ -220,8 +220,8 @@ class Events(Scoped):
     ) -> AsyncGenerator[EventPage, None]:
         """Like `follow`, but yield whole pages, even if all events of a page were filtered out.
 
-        Reconnects when the connection is lost. Raises `CursorExpired` if a failover lost events;
-        the error says from which time to read again.
+        Reconnects when the connection is lost. Raises `CursorExpired` if events after the
+        cursor were trimmed, or lost in a failover. The error says from which time to read again.
         """
         cursor = await self.open() if cursor is None else cursor
         # Turn each filter into a list: an iterator would be empty after the first page.

@@ -1,8 +1,6 @@
-"""Read executions, their attempts, events and tags.
+"""Read executions, their attempts, events and tags, and set tags.
 
-For a missing execution, a read returns None or an empty answer.
-
-Tags are also set here; setting tags of a missing execution raises ExecutionNotFound.
+For a missing execution, most reads return None or an empty answer.
 """
 
 from __future__ import annotations
@@ -187,9 +185,9 @@ class ExecutionReads(Scoped):
         """Return the whole id of an execution, given its whole id, its UUID, or the end of its
         UUID.
 
-        The end needs at least 8 digits and is searched among the newest 10 000 executions. Raises
-        ExecutionNotFound if no execution matches, and InvalidInput with the `matches` if several
-        match.
+        The end needs at least 8 digits and is searched among the newest 10 000 executions of each
+        partition. Raises ExecutionNotFound if no execution has this end, and InvalidInput with the
+        `matches` if several have it. A whole id or UUID may belong to no execution.
         """
         return await self._find_id(ExecutionId, text)
 
@@ -252,10 +250,9 @@ class ExecutionReads(Scoped):
         return _state_info(rows[0], id, _flow(id, rows[0]["flow_id"]))
 
     async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
-        """Return the id and the task of the execution that has a key now; None if no execution has
-        it.
+        """Return the id and the task of the execution that a submit with this key would find.
 
-        A submit with this key would return the same execution.
+        `key` is an idempotency key. Return None if it is not in force.
         """
         check_text("key", key, MAX_KEY_BYTES)
         if self._namespace is None:
@@ -533,9 +530,11 @@ class ExecutionReads(Scoped):
     ) -> ExecutionCount:
         """Count the executions that match.
 
-        The count is exact up to `most`, which may be up to 10 000. Above that, `is_more` is set.
-        One read looks at up to 2500 executions. With `reads`, the count stops after this many reads
-        and sets `is_more` if it has not looked at all executions.
+        The count is exact up to `most`, which is at most 10 000. If more executions match, the
+        count is `most`, and `is_more` is set.
+
+        With `reads`, the count stops after this many reads, and `is_more` is set if executions are
+        left. One read looks at up to 2500 executions.
         """
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= COUNT_LIMIT:
             raise InvalidInput(field="most", problem=f"must be a whole number, 1 to {COUNT_LIMIT}")
@@ -598,8 +597,7 @@ class ExecutionReads(Scoped):
     async def _located(
         self, filter: ExecutionFilter | None, partition: int | None
     ) -> tuple[ExecutionFilter, Sequence[int]]:
-        """Return a checked copy of a filter in which `parent_id` is a whole id, and the partitions
-        to ask."""
+        """Check a filter. Return it with a whole id as `parent`, and the partitions to ask."""
         wanted = await self._wanted(partition)
         asked = filter or ExecutionFilter()
         asked.check()

@@ -204,7 +204,7 @@ class Streams(Scoped):
     ) -> AsyncGenerator[StreamItem, None]:
         """Yield the frames of an execution after `since`, past and future, until it has ended.
 
-        All followers of a process share one connection and one query.
+        All followers of one client share one connection.
         """
         if self._is_closed:
             raise Unavailable("The client is closed.")
@@ -315,7 +315,10 @@ class Streams(Scoped):
                 self._wake.set()
 
     async def _run(self) -> None:
-        """Read the streams of all tails after each hint and every second, until no tail is left."""
+        """Read streams until no tail is left.
+
+        A stream is read after each hint for it, and once a second without a hint.
+        """
         try:
             await self._results.follow(STREAM_CHANNEL, self._on_hint)
             polled_at = monotonic()

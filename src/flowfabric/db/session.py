@@ -269,12 +269,12 @@ class Session:
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
         """Call `notify` with the payload of each hint, and with None if hints may have been missed.
 
-        With `trial`, test whether hints arrive on this connection, and store the answer in
-        `can_hear`. Raises ConnectionLost if the connection is lost before there is an answer: call
-        again to repeat the test.
+        Returns when LISTEN has taken effect or has failed. A failure of LISTEN is only logged: then
+        the caller must poll.
 
-        Returns once the server has confirmed LISTEN. A broken connection raises no other error: the
-        next call reconnects, and until then the caller must poll.
+        With `trial`, test whether hints arrive on this connection, and store the answer in
+        `can_hear`. Raises ConnectionLost if a connection is lost during the test: call again to
+        repeat the test.
         """
         self._channels[channel] = notify
         async with self._lock:

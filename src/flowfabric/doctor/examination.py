@@ -1,6 +1,6 @@
 """Examines a database: the installation first, then every invariant.
 
-Each check is one query, so it sees one moment of the database, even while workers run.
+Each query sees one moment of the database, even while workers run.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ async def examine(
     is_throwaway: bool = False,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Check everything. With `since`, check only executions that have events since that time.
+    """Check the installation, then every invariant.
 
-    `since` is a time or the cursor of an earlier report. With the cursor, no event is missed.
+    With `since`, executions without events since then are not checked. `since` is a time or the
+    cursor of an earlier report. With the cursor, no event is missed.
     """
     started = perf_counter()
     verdicts: list[Verdict] = []
@@ -107,7 +108,7 @@ async def examine(
 
 
 async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict]:
-    """Run the invariants that can be limited to some executions, all in one query."""
+    """Check `scope` with the invariants that can be limited to some executions."""
     checks = {check.name: check for check in invariants() if check.reads is Reads.EXECUTIONS}
     text = at_most(narrowed(together(check.text for check in checks.values())), MOST_FINDINGS + 1)
     found: dict[str, list[Finding]] = {name: [] for name in checks}
@@ -194,7 +195,7 @@ def _verdict(
 async def _scope(
     connection: Connection, since: str | datetime | None, notes: list[str]
 ) -> tuple[Scope | None, int | None, str | None]:
-    """Return the executions to check (None means all), their new events, and the next cursor."""
+    """Return the executions to check (None: all), the number of new events, and the next cursor."""
     try:
         rows = await look(connection, text_of("partitions.sql"))
     except QueryFailed as error:

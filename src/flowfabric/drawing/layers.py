@@ -1,8 +1,10 @@
-"""Places boxes and lines in layers, after Sugiyama. This module computes positions only.
+"""Place boxes and lines in layers, after Sugiyama. This module computes positions only.
 
 Every box gets a layer below its upstreams. A line across several layers gets a bend in each layer.
 The order within a layer is improved until few lines cross. Coordinates are computed in two ways: by
 Brandes and Köpf's alignments, and with lines as springs. The result with straighter lines is used.
+Very large graphs get springs only.
+
 Lines across layers share their bends if they start at one box, or if they end at one joint (the
 point above a box where the lines of an edge group meet). So a wide fan looks like a trunk with
 branches.
@@ -341,7 +343,10 @@ def _narrowed(
     ups: Sequence[Sequence[int]],
     downs: Sequence[Sequence[int]],
 ) -> list[int]:
-    """Limit the boxes per layer. Boxes with the longest paths below them go first."""
+    """Limit the boxes per layer: move surplus boxes down.
+
+    Of one layer, the boxes with the longest paths below them are placed first.
+    """
     most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
     filled: dict[int, int] = defaultdict(int)
     for number in layer:
@@ -426,7 +431,10 @@ def _number(row: Sequence[int], position: list[int]) -> None:
 def _by_medians(
     row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
 ) -> None:
-    """Sort a layer by the medians of the neighbours. A vertex without neighbours stays."""
+    """Sort the vertices of a layer by the median position of their links in `sides`.
+
+    A vertex without links stays in its place.
+    """
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
         if sides[vertex]:
@@ -642,7 +650,7 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
 
 
 def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
-    """Return the positions of a layer's vertices, packed without gaps from 0."""
+    """Return positions for the vertices of a layer, from 0, as close together as allowed."""
     found = [0.0]
     for left, right in pairwise(row):
         apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
@@ -777,8 +785,9 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return how far the lines go sideways, as a cost. Two small shifts cost less than one large
-    shift.
+    """Return the total cost of the lines that are not straight.
+
+    Each has a fixed cost, and a cost that grows faster than its distance sideways.
     """
     found = 0.0
     for vertex, its in enumerate(ups):

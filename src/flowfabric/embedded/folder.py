@@ -8,7 +8,7 @@ A process holds the lock while it changes them.
     ├── postgres.log    the server's log, mode 0600: it may quote statements
     ├── postgres.json   the record: where data and socket are if not here, mode 0600
     ├── postgres/       data and socket, mode 0700, owned by the user who runs the server
-    └── binaries/       a readable copy of the wheel's programs, if root needs it
+    └── binaries/       a copy of the wheel's programs, if the server's user needs one
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _LARGEST_LOG = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Where the server's files are, for the next process. None means `.flowfabric/`."""
+    """What the next process must know: where the server's files are, and the server's version.
+
+    `home` and `socket` are None for the usual places.
+    """
 
     home: str | None = None
     socket: str | None = None

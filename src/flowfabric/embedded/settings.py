@@ -25,7 +25,7 @@ _RESERVED = frozenset(
 
 
 def collect(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the settings for a new server. Explicit `options` win over PGOPTIONS."""
+    """Return the settings for the start of a server. Explicit `options` win over PGOPTIONS."""
     settings = dict(_parse(os.environ.get("PGOPTIONS", ""))) | dict(options or {})
     for name in settings:
         if not re.fullmatch(r"[A-Za-z_][\w.]*", name):

@@ -1,5 +1,7 @@
-"""Runs the reconcilers of a process. A reconciler repeats its pass at once while work is left, and
-otherwise waits for its cadence."""
+"""Run the reconcilers of a process.
+
+Each runs about once in every `cadence`, and sooner if work is left or due.
+"""
 
 from __future__ import annotations
 

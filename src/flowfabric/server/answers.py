@@ -80,8 +80,10 @@ def _data(value: Any) -> Any:
 
 
 def stored_json(body: bytes | None) -> Verbatim | None:
-    """Return a stored payload or result: the JSON value, or its text if it is not
-    JSON or is nested too deeply."""
+    """Return a stored payload or result as a JSON value.
+
+    A body that is not JSON, or is nested too deeply, is returned as text or base64 in an object.
+    """
     if body is None:
         return None
     try:
@@ -103,7 +105,7 @@ def raw(text: str, status: int = 200, **headers: str) -> Response:
 
 
 class Partial(Protocol):
-    """An answer of all partitions that may lack some of them."""
+    """An answer from all partitions, except the `missing` ones."""
 
     @property
     def missing(self) -> Sequence[int]: ...

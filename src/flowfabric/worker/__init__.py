@@ -1,4 +1,4 @@
-"""The worker: claims executions, runs their handlers, renews their leases and settles them."""
+"""The worker: claims executions, runs their handlers, renews leases and records outcomes."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ class Claimer:
 
     @property
     def _limit(self) -> int:
-        """Return how many executions to claim now: about as many as will end soon."""
+        """Return how many executions to claim now: for slots that are free or soon will be."""
         free, waiting = self._runner.slots.free, len(self.waiting)
         ahead = min(self._runner.pace.within_horizon, MAX_AHEAD)
         if self._has_short_attempts:

@@ -1,8 +1,8 @@
 """The routes of the dashboard: pages for people, below `/dashboard`.
 
 The sign-in stores a token in a cookie, and pages authenticate by this cookie. Forms that change
-something are accepted only from the dashboard's own origin. Reading needs the scope `read`, acting
-needs the scope `operate`.
+something are accepted only from the dashboard's own origin. Most pages need the scope `read`, and
+most actions need `operate`.
 """
 
 from __future__ import annotations

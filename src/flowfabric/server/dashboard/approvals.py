@@ -1,4 +1,4 @@
-"""Approvals: the inbox for operators, and the public page for the holder of a token."""
+"""The page of open approvals, on which operators can answer."""
 
 from __future__ import annotations
 

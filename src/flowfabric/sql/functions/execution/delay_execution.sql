@@ -13,7 +13,7 @@
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
 --           T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
---           · lease_expired · stale_lease · invalid · no_newer_code
+--           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
 -- Repeat:   with the lease that the first call ended, the first answer again
 -- Rights:   app
