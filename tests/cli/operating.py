@@ -14,6 +14,7 @@ from uuid import UUID
 
 from flowfabric.cli.main import app
 from support.commands import command_of, invoke
+from support.database import home
 from support.factories import NAMESPACE
 
 
@@ -113,4 +114,4 @@ def _read_all(terminal: int) -> str:
 
 
 def full(uuid: UUID | None) -> str:
-    return f"{{fp:0}}:{uuid}"
+    return f"{{fp:{home()}}}:{uuid}"

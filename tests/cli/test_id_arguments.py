@@ -10,7 +10,7 @@ from cli.operating import full
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound, FlowNotFound, InvalidInput
 from flowfabric.core.ids import ExecutionId, FlowId
-from support.database import partitions
+from support.database import home, partitions
 from support.factories import NAMESPACE, Engine
 
 ENDS = ("0190b5c2-7a3e-7c11-9d2e-{}5a6b7c8d9e", "5a6b7c8d9e")
@@ -49,7 +49,13 @@ async def test_a_command_takes_an_id_in_each_form(ff, engine, command):
 
 async def test_case_and_hyphens_do_not_count(ff, engine):
     (id,) = await submitted(engine, "3f")
-    for text in (id.hex, id.hex.upper(), str(id)[-12:], str(id)[-20:].upper(), f"{{fp:00}}:{id}"):
+    for text in (
+        id.hex,
+        id.hex.upper(),
+        str(id)[-12:],
+        str(id)[-20:].upper(),
+        f"{{fp:0{home()}}}:{id}",
+    ):
         assert (await ff("why", text)).line["id"] == full(id)
 
 
@@ -136,5 +142,5 @@ async def test_the_client_names_the_candidates(client, engine):
     with pytest.raises(FlowNotFound, match="among the newest 10000"):
         await client.flows.find(ENDS[1])
     with pytest.raises(InvalidInput, match="must be a FlowId"):
-        await client.flows.describe(ExecutionId.of(0, first))
+        await client.flows.describe(ExecutionId.of(home(), first))
     assert await client.executions.describe(uuid4()) is None

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from cli.operating import full
+from support.database import home
 
 
 async def test_a_signal_wakes_and_the_command_says_so(ff, make, engine):
@@ -164,7 +165,7 @@ async def test_approvals_are_listed_shown_and_answered(ff, make, engine, db):
     execution = await make.execution("leased")
     lease, points = execution.lease, [uuid4(), uuid4()]
     tokens = await db.fetchval(
-        "select tokens from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, "
+        f"select tokens from ff.create_approval('{home()}', null, $1, $2, $3, $4, $5, $6, $7, "
         "'Ship?', $8, 'json', 2, 1)",
         lease.execution_id,
         lease.lease_id,
@@ -209,7 +210,7 @@ async def test_an_approver_answers_with_the_name_of_the_login(ff, make, db, monk
     execution = await make.execution("leased")
     lease = execution.lease
     await db.execute(
-        "select ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, '{ada}', 'Ship?', "
+        f"select ff.create_approval('{home()}', null, $1, $2, $3, $4, $5, $6, '{{ada}}', 'Ship?', "
         "null, null, 1, 1)",
         *(lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, uuid4(), [uuid4()]),
     )

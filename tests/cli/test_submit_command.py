@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from cli.operating import Commands, Finished
+from support.database import home
 from support.factories import NAMESPACE, Item
 
 SHOP = """
@@ -302,7 +303,7 @@ async def test_an_unreachable_database_ends_with_five(ff: Commands, shop):
 
 async def test_a_result_is_printed_and_waited_for(ff: Commands, make, engine):
     done = await make.execution("completed")
-    full = f"{{fp:0}}:{done.id}"
+    full = f"{{fp:{home()}}}:{done.id}"
 
     assert (await ff("result", full)).code == 0
     assert (await ff("result", str(done.id), "--wait")).out == (await ff("result", full)).out

@@ -23,7 +23,7 @@ from flowfabric.core.execution import Failure, Route, Submission
 from flowfabric.core.ids import mint
 from flowfabric.core.states import FailureClass
 from flowfabric.db.functions import Read
-from support.factories import TTL
+from support.factories import TTL, Engine
 from worker.waiting import eventually
 
 ROUTE = Route("test", "default", "tests.work")
@@ -101,7 +101,7 @@ async def test_a_lost_lease_is_final_and_says_which_way(client, engine, clock):
     await clock.advance(TTL / 2)
     assert not issubclass(LeaseLost, Unavailable)
     await client.leases.revoke(stale.id)
-    assert len(await engine.claim(1)) == 1
+    assert len(await Engine.of(engine.connection, stale.id).claim(1)) == 1
     await client.leases.revoke(revoked.id)
     for held, error in ((stale, StaleLease), (expired, LeaseExpired), (revoked, LeaseRevoked)):
         with pytest.raises(error):

@@ -23,7 +23,7 @@ from flowfabric.core.ids import ExecutionId, FlowId, mint, mint_flow
 from flowfabric.core.states import EventKind, FlowCancelPolicy
 from support.cancelling import backlog, empty_flow
 from support.clock import Clock
-from support.database import Database
+from support.database import Database, home
 from support.factories import NAMESPACE, Engine
 from support.flows import Flow, make_flow
 from worker.waiting import eventually
@@ -38,11 +38,11 @@ async def client(db: Database) -> AsyncIterator[FlowFabric]:
 
 
 def id_of(flow: Flow) -> FlowId:
-    return FlowId.of(0, flow.id)
+    return FlowId.of(home(), flow.id)
 
 
 def ids(flow: Flow, *names: str) -> set[ExecutionId]:
-    return {ExecutionId.of(0, flow[name]) for name in names or flow.ids}
+    return {ExecutionId.of(home(), flow[name]) for name in names or flow.ids}
 
 
 def told(answer: FlowCancellation) -> tuple[Any, ...]:
@@ -239,8 +239,8 @@ async def test_the_parts_of_a_cancel_can_be_called_one_by_one(
 ) -> None:
     flow = await make_flow(db, nodes=["a", "b", "c"])
     await client.flows.cancel_header(id_of(flow))
-    await client.executions.cancel(ExecutionId.of(0, flow["a"]))
-    assert await client.flows.ack_cancel_member(id_of(flow), ExecutionId.of(0, flow["a"])) == 2
+    await client.executions.cancel(ExecutionId.of(home(), flow["a"]))
+    assert await client.flows.ack_cancel_member(id_of(flow), ExecutionId.of(home(), flow["a"])) == 2
     step = await client.flows.cancel_members(id_of(flow), limit=1)
     assert (step.handled, step.remaining, step.draining, step.locked) == (1, 1, 0, [])
     step = await client.flows.cancel_members(id_of(flow))

@@ -233,9 +233,9 @@ async def test_ids_are_read_by_the_page(small: Meter) -> None:
 
 async def test_the_end_of_an_id_is_searched_among_the_newest(small: Meter) -> None:
     query = "select * from ff.find_ids(0::smallint, null, $1)"
-    for text, most in (("0" * 8, 10_010), (nth(15_000).hex, 10)):
+    for text, most in (("0" * 8, 10_010), (nth(15_000).hex, 10), ("7" * 32, 10)):
         _, work = await small.of(small.engine.connection.fetch(query, text))
-        work.check({"execution_pkey": most, "flow_pkey": 10})
+        work.check({"execution_pkey": most, "flow_pkey": 10, "event_history": 1})
 
 
 async def test_why_reads_a_bounded_number_of_rows(small: Meter) -> None:

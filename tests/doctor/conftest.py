@@ -14,6 +14,7 @@ from events.conftest import all_servers, servers
 from flowfabric.db.migrate import migrate
 from support.cluster import Cluster
 from support.commands import invoke
+from support.database import partitions
 from support.factories import Engine
 
 __all__ = ["all_servers", "servers"]
@@ -73,6 +74,8 @@ async def _build(cluster: Cluster, name: str) -> None:
     connection = await asyncpg.connect(cluster.url_of(name))
     try:
         await migrate(connection)
+        if partitions() > 1:
+            await connection.execute(f"select ff.raise_partitions({partitions()})")
     finally:
         await connection.close()
 

@@ -10,6 +10,7 @@ import pytest
 from flowfabric.doctor import installation_checks, invariants
 from support.cases import for_each
 from support.commands import invoke
+from support.database import home
 from support.factories import Item
 from support.sabotage import drop_checks
 
@@ -19,7 +20,7 @@ GO_ON = re.compile(r"--since (\S+)")
 async def break_one(working, plain):
     execution = await working.submit(route=await working.register())
     await plain.execute("update ff.execution set version = 3")
-    return f"{{fp:0}}:{execution.id}"
+    return f"{{fp:{home()}}}:{execution.id}"
 
 
 async def test_a_sound_database_ends_with_zero(doctor):
@@ -112,7 +113,7 @@ async def test_an_execution_is_explained(doctor, working, plain):
     route = await working.register()
     execution = await working.submit(route=route, policy={"retry_policy": {}}, payload=b"x" * 300)
     await working.fail(await working.claim_one(), "transient")
-    id = f"{{fp:0}}:{execution.id}"
+    id = f"{{fp:{home()}}}:{execution.id}"
     code, out, _ = await doctor("--explain", id, "-o", "table")
     assert code == 0
     assert "retry_scheduled" in out
@@ -139,7 +140,9 @@ async def test_an_execution_is_explained(doctor, working, plain):
 
 
 async def test_an_execution_that_is_not_there_ends_with_three(doctor):
-    code, out, err = await doctor("--explain", "{fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e")
+    code, out, err = await doctor(
+        "--explain", f"{{fp:{home()}}}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e"
+    )
     assert (code, out) == (3, "")
     assert "no such execution" in err
 
@@ -163,7 +166,7 @@ async def test_bad_input_ends_with_two_and_names_what_is_wrong(doctor, arguments
 
 
 async def test_a_database_that_cannot_be_reached_ends_with_five(doctor, tmp_path):
-    for arguments in ((), ("--explain", "{fp:0}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e")):
+    for arguments in ((), ("--explain", f"{{fp:{home()}}}:0190b5c2-7a3e-7c11-9d2e-3f5a6b7c8d9e")):
         code, out, err = await doctor(*arguments, url=f"postgresql://nobody@/none?host={tmp_path}")
         assert (code, out) == (5, "")
         assert err.startswith("error: ")

@@ -13,6 +13,7 @@ from flowfabric.core.errors import InvalidInput
 from flowfabric.db.connection import open_connection
 from flowfabric.doctor import Level, examine, installation_checks, invariants
 from flowfabric.doctor import examination as module
+from support.database import home
 from support.factories import STATES, Engine, Item
 from support.sabotage import drop_checks
 
@@ -73,7 +74,7 @@ async def test_since_a_cursor_only_what_happened_is_looked_at(examined, working,
     again = await examined(since=report.cursor)
     assert (again.executions, again.events) == (1, 1)
     (finding,) = [f for f in again.findings if f.name == "O04"]
-    assert finding.execution == f"{{fp:0}}:{second.id}"
+    assert finding.execution == f"{{fp:{home()}}}:{second.id}"
     assert (await examined(since=again.cursor)).executions == 0
 
 
@@ -125,12 +126,12 @@ async def test_a_cursor_from_before_a_trim_goes_on_from_its_time(examined, worki
     lease = await working.claim_one()
     await working.complete(lease)
     await plain.execute(
-        "select ff.trim_retention(p_partition_key => 0::smallint, p_retention => interval '0', "
+        f"select ff.trim_retention(p_partition_key => '{home()}', p_retention => interval '0', "
         "p_event_floor => interval '0')"
     )
     while await plain.fetchval("select count(*) from ff.execution"):
         await plain.execute(
-            "select ff.trim_retention(p_partition_key => 0::smallint, "
+            f"select ff.trim_retention(p_partition_key => '{home()}', "
             "p_retention => interval '0', p_event_floor => interval '0')"
         )
     await working.submit(route=route)
@@ -237,8 +238,8 @@ async def test_it_finds_nothing_in_the_midst_of_work(bare, examined, passes):
                         await asyncio.sleep(0.02)
                     if dice.random() < 0.3:
                         await connection.execute(
-                            "select ff.trim_retention(p_partition_key => 0::smallint), "
-                            "ff.trim_events(p_partition_key => 0::smallint)"
+                            f"select ff.trim_retention(p_partition_key => '{home()}'), "
+                            f"ff.trim_events(p_partition_key => '{home()}')"
                         )
                 finally:
                     if dice.random() < 0.2:

@@ -16,6 +16,7 @@ from flowfabric.db.inspection import narrowed
 from flowfabric.doctor import explain, find_check, invariants
 from flowfabric.doctor.checks import Reads
 from flowfabric.doctor.examination import judge_executions
+from support.database import home
 from support.factories import new_id
 from support.flows import Edge, Group, make_flow
 from support.proofs import some_of
@@ -29,8 +30,8 @@ GROUPS = [Group("d", "any_of", on_satisfied="let_run", group=1)]
 
 BACKLOG = (
     "insert into ff.cancel_backlog (partition_key, flow_id, policy, requested_at, due_at) "
-    "values (0, {flow}, 'cancel_all', ff.now(), ff.now()); "
-    "insert into ff.cancel_backlog_member values (0, {flow}, {c}); "
+    f"values ({home()}, {{flow}}, 'cancel_all', ff.now(), ff.now()); "
+    f"insert into ff.cancel_backlog_member values ({home()}, {{flow}}, {{c}}); "
 )
 
 # The invariant, the stage to start from, what to do; {a} is the id of the node a.
@@ -105,7 +106,7 @@ CORRUPTIONS = [
     ("F16", "worked", "update ff.edge set resolved_at = resolved_at + interval '1 s'"),
     ("F16", "worked", "update ff.edge_group set fired_at = fired_at - interval '1 s'"),
     ("F16", "worked", "insert into ff.kept_result (partition_key, execution_id, version) "
-                      "values (0, {flow}, 1)"),
+                      f"values ({home()}, {{flow}}, 1)"),
 ]  # fmt: skip
 
 
@@ -150,11 +151,13 @@ async def test_a_planted_corruption_is_found(db, conn, stage):
         for row in rows:
             # of a flow as a whole, any member tells
             id = row["execution_id"] or flow["c"]
-            again = await conn.fetch(narrowed(check.text), 0, [id])
+            again = await conn.fetch(narrowed(check.text), home(), [id])
             assert row in again, f"{name}, narrowed, did not notice: {corruption}"
         if name in {"F05", "F06", "F07", "F09", "F10"} and "delete" not in corruption:
             # ... and whoever ended tells of those that wait for it
-            again = await conn.fetch(narrowed(check.text), 0, [flow["a"], flow["b"], flow["c"]])
+            again = await conn.fetch(
+                narrowed(check.text), home(), [flow["a"], flow["b"], flow["c"]]
+            )
             assert {row["problem"] for row in rows} <= {row["problem"] for row in again}
         await transaction.rollback()
 
@@ -167,7 +170,7 @@ async def test_a_cancelled_flow_is_in_scope_by_its_own_event(db, conn):
             "update ff.flow set cancelled_at = ff.now(), cancel_policy = 'cancel_all'"
         )
     check = find_check("F13")
-    assert len(await conn.fetch(narrowed(check.text), 0, [flow.id])) == len(NODES)
+    assert len(await conn.fetch(narrowed(check.text), home(), [flow.id])) == len(NODES)
 
 
 async def test_a_cycle_is_found_wherever_it_is(db, conn):
@@ -254,15 +257,15 @@ async def step(flow, dice, *, cancels=True):
     elif what < 0.85 and cancels:
         policy = dice.choice(["cancel_all", "cancel_pending", "flow_only"])
         await engine.connection.execute(
-            "select from ff.cancel_flow_header(0::smallint, null, $1, $2)", flow.id, policy
+            f"select from ff.cancel_flow_header('{home()}', null, $1, $2)", flow.id, policy
         )
     else:
         await engine.connection.execute(
-            "select from ff.cancel_members(0::smallint, null, $1, 1)", flow.id
+            f"select from ff.cancel_members('{home()}', null, $1, 1)", flow.id
         )
     await engine.resolve(1)
     await engine.connection.execute(
-        "select from ff.cancel_siblings(0::smallint, 1), ff.reconcile_siblings(0::smallint)"
+        f"select from ff.cancel_siblings('{home()}', 1), ff.reconcile_siblings('{home()}')"
     )
 
 
@@ -297,9 +300,9 @@ async def test_flows_that_are_trimmed_are_clean_at_every_moment(db, conn, clock)
         flow = await make_flow(db, nodes=nodes, edges=edges, groups=groups)
         if len(nodes) > 4:
             await conn.execute(
-                "select from ff.cancel_flow_header(0::smallint, null, $1, 'cancel_all')", flow.id
+                f"select from ff.cancel_flow_header('{home()}', null, $1, 'cancel_all')", flow.id
             )
-            await conn.execute("select from ff.cancel_members(0::smallint, null, $1)", flow.id)
+            await conn.execute(f"select from ff.cancel_members('{home()}', null, $1)", flow.id)
         else:
             for name in nodes:
                 if await flow.state(name) != "skipped":
@@ -307,7 +310,7 @@ async def test_flows_that_are_trimmed_are_clean_at_every_moment(db, conn, clock)
     await clock.advance(days=60)
     left = [await db.fetchval("select count(*) from ff.execution")]
     for _ in range(200):
-        await conn.execute("select from ff.trim_retention(0::smallint, p_limit => 2)")
+        await conn.execute(f"select from ff.trim_retention('{home()}', p_limit => 2)")
         rows = await db.broken_invariants()
         assert rows == []
         left.append(await db.fetchval("select count(*) from ff.execution"))
@@ -337,7 +340,7 @@ async def build(flow, dice, staged_edges):
             "select graph_revision from ff.flow where flow_id = $1", flow.id
         )
         await connection.execute(
-            "select from ff.stage_dependency_edge(0::smallint, null, $1, $2, $3, $4, $5, "
+            f"select from ff.stage_dependency_edge('{home()}', null, $1, $2, $3, $4, $5, "
             "p_group_no => $6)",
             *(flow.id, edge_id, up, down, revision, group),
         )
@@ -346,14 +349,14 @@ async def build(flow, dice, staged_edges):
         if staged_edges:
             edge = staged_edges.pop(dice.randrange(len(staged_edges)))
             await connection.execute(
-                "select from ff.apply_dependency_to_child(0::smallint, null, $1, $2, $3, $4)",
+                f"select from ff.apply_dependency_to_child('{home()}', null, $1, $2, $3, $4)",
                 *(flow.id, *edge),
             )
     else:
         policy, k = dice.choice([("all_of", None), ("any_of", None), ("quorum", 2)])
         after = None if policy == "all_of" else dice.choice(["cancel_remaining", "let_run"])
         await connection.execute(
-            "select from ff.set_edge_group_policy(0::smallint, null, $1, $2, $3, $4, $5, $6)",
+            f"select from ff.set_edge_group_policy('{home()}', null, $1, $2, $3, $4, $5, $6)",
             *(flow.id, down, policy, k, after, group),
         )
 
@@ -378,10 +381,10 @@ async def test_flows_that_are_built_while_they_run_are_clean_at_every_moment(db,
 
 async def test_a_flow_is_in_the_narrowed_pass_and_in_the_explanation_of_a_member(db, conn):
     flow = await staged(db, "worked")
-    rows = (await explain(conn, ExecutionId.of(0, flow["d"]))).rows
+    rows = (await explain(conn, ExecutionId.of(home(), flow["d"]))).rows
     parts = [part for part, _ in rows]
     assert [parts.count(part) for part in ("flow", "edge_group", "edge in", "edge out")] == [
         1, 2, 2, 0,
     ]  # fmt: skip
-    names = {verdict.name for verdict in await judge_executions(conn, {0: [flow["d"]]})}
+    names = {verdict.name for verdict in await judge_executions(conn, {home(): [flow["d"]]})}
     assert {f"F{number:02}" for number in range(1, 15)} - names == {"F11", "F12"}

@@ -12,6 +12,7 @@ from flowfabric.db.inspection import narrowed, text_of
 from flowfabric.doctor import find_check, invariants
 from flowfabric.doctor.checks import Reads
 from support.cases import for_each
+from support.database import home
 from support.factories import STATES
 from support.sabotage import drop_checks, unwitnessed
 
@@ -21,14 +22,14 @@ NOWHERE = 77
 MOVE_TO_HISTORY = (
     "insert into ff.attempt (partition_key, attempt_index, execution_id, attempt_id, attempt_type,"
     " epoch, started_at, ended_at, ended_as, last_lease_id) "
-    "select 0, {index}, execution_id, {attempt_id}, 'initial', {epoch}, created_at, {ended_at}, "
-    "'ended_failure', {lease_id} from ff.execution"
+    "select partition_key, {index}, execution_id, {attempt_id}, 'initial', {epoch}, created_at, "
+    "{ended_at}, 'ended_failure', {lease_id} from ff.execution"
 )
 
 PLANT_GRANT = (
     'insert into ff."grant" (partition_key, execution_id, kind, key_hash, worker_id, '
     "worker_instance_id, issued_at, expires_at) "
-    "select 0, {id}, 'claim', sha256('k'), 'w', 'w-1', ff.now(), "
+    "select partition_key, {id}, 'claim', sha256('k'), 'w', 'w-1', ff.now(), "
     "ff.now() + interval '{seconds} s' from ff.execution"
 )
 
@@ -54,7 +55,7 @@ PLANT_HOOK = (
 
 PLANT_GATE = (
     "insert into ff.gate (partition_key, gate_id, namespace, quota, key, running, slices) "
-    "values (0, 7, 'test', 'api', '', {running}, {slices})"
+    f"values ({home()}, 7, 'test', 'api', '', {{running}}, {{slices}})"
 )
 
 PLANT_BUDGET = (
@@ -80,40 +81,42 @@ PLANT_MANY_HOOKS = (
 PLANT_SUSPENSION = (
     "insert into ff.suspension (partition_key, suspension_id, execution_id, attempt_index, "
     "lease_id, wait_names, wait_occurrences, reason_code, suspended_at, on_timeout) "
-    "select 0, gen_random_uuid(), execution_id, 0, lease_id, '{}', '{}', 'waiting_for_signal', "
-    "ff.now(), 'auto_resume' from ff.execution"
+    "select partition_key, gen_random_uuid(), execution_id, 0, lease_id, '{}', '{}', "
+    "'waiting_for_signal', ff.now(), 'auto_resume' from ff.execution"
 )
 
 PLANT_WAITPOINT = (
     "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
-    "created_at) values (0, gen_random_uuid(), gen_random_uuid(), 'payment', 0, 'k', ff.now())"
+    f"created_at) values ({home()}, gen_random_uuid(), gen_random_uuid(), 'payment', 0, 'k', "
+    "ff.now())"
 )
 
 PLANT_STREAM = (
     "insert into ff.stream (partition_key, execution_id, lease_id, last_no, last_ms, last_seq, "
-    "durable_count, opened_at) select 0, execution_id, lease_id, 1, 20, 1, 2, ff.now() "
+    "durable_count, opened_at) select partition_key, execution_id, lease_id, 1, 20, 1, 2, ff.now() "
     "from ff.execution; update ff.execution set has_stream = true; "
 )
 PLANT_CHUNK = (
     "insert into ff.stream_chunk (partition_key, execution_id, ms, seq, frame_count, mode, "
     "mode_no, attempt_index, epoch, generation, position, first_no, byte_count, appended_at, "
-    "payloads, kinds, encodings) select 0, execution_id, {ms}, {seq}, 2, 'durable', 2, 0, "
-    "{epoch}, 0, 0, {no}, 2, ff.now(), '{{a,b}}', '{{text,text}}', '{{text,text}}' "
+    "payloads, kinds, encodings) select partition_key, execution_id, {ms}, {seq}, 2, 'durable', "
+    "2, 0, {epoch}, 0, 0, {no}, 2, ff.now(), '{{a,b}}', '{{text,text}}', '{{text,text}}' "
     "from ff.execution; "
 )
 PLANT_FRAMES = PLANT_STREAM + PLANT_CHUNK.format(ms=10, seq=0, epoch="epoch", no=0)
 
 PLANT_SIGNAL = (
     "insert into ff.signal (partition_key, execution_id, signal_id, name, source_type, "
-    "accepted_at, noticed_at, effect, xid{columns}) select 0, execution_id, gen_random_uuid(), "
-    "'approve', 'caller', ff.now(), ff.now(), 'buffered', '3'{values} from ff.execution"
+    "accepted_at, noticed_at, effect, xid{columns}) select partition_key, execution_id, "
+    "gen_random_uuid(), 'approve', 'caller', ff.now(), ff.now(), 'buffered', '3'{values} "
+    "from ff.execution"
 )
 
 WAITPOINT = "00000000-0000-4000-8000-000000000007"
 PLANT_OPEN_WAITPOINT = (
     "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
-    f"created_at, approval_id) select 0, execution_id, '{WAITPOINT}', 'pay', 0, 'k1', ff.now(), "
-    "{approval} from ff.execution"
+    f"created_at, approval_id) select partition_key, execution_id, '{WAITPOINT}', 'pay', 0, 'k1', "
+    "ff.now(), {approval} from ff.execution"
 )
 
 
@@ -161,7 +164,8 @@ CORRUPTIONS = [
     ("U07", "suspended", "update ff.step set taken_as = 'signals', taken_at = ff.now(), "
      "signal_ids = array[gen_random_uuid()]"),
     ("U07", "leased", "insert into ff.signal_inbox (partition_key, execution_id, signal_id, "
-     "stored_at) select 0, execution_id, gen_random_uuid(), ff.now() from ff.execution"),
+     "stored_at) select partition_key, execution_id, gen_random_uuid(), ff.now() "
+     "from ff.execution"),
     ("U12", "suspended", "update ff.suspension set execution_id = gen_random_uuid()"),
     ("U12", "waiting", PLANT_WAITPOINT),
     ("V01", "leased", PLANT_FRAMES + PLANT_CHUNK.format(ms=11, seq=0, epoch="epoch", no=3)),
@@ -367,7 +371,7 @@ CORRUPTIONS = [
 
 def corrupted(corruption):
     """The partition in which the execution is now."""
-    return NOWHERE if f"partition_key = {NOWHERE}" in corruption else 0
+    return NOWHERE if f"partition_key = {NOWHERE}" in corruption else home()
 
 
 def test_every_invariant_has_a_corruption():
@@ -443,7 +447,7 @@ async def test_a_broken_database_names_the_invariant_the_execution_and_the_probl
         await conn.execute("update ff.execution set version = 3")
     (row,) = await db.broken_invariants()
     assert row["name"] == "O04"
-    assert row["partition_key"] == 0
+    assert row["partition_key"] == home()
     assert row["execution_id"] == execution.id
     assert row["problem"] == "version 3, but the last event has version 1"
 
@@ -482,7 +486,7 @@ async def test_an_id_used_again_after_it_was_trimmed_begins_a_new_life(db, conn,
     first = await make.execution("completed")
     async with unwitnessed(conn):
         await conn.execute("delete from ff.execution")
-        await conn.execute("insert into ff.event_trim select 0, ff.now(), $1", first.id)
+        await conn.execute(f"insert into ff.event_trim select {home()}, ff.now(), $1", first.id)
         assert await found(db) == set()
         second = await make.execution("completed")
         for table in ("execution", "event"):
@@ -537,7 +541,7 @@ async def test_a_child_of_a_trimmed_parent_is_no_orphan(db, conn, clock, engine)
     child = await engine.submit(parent=parent.id)
     await engine.complete(lease)
     await clock.advance(seconds=2)
-    assert await conn.fetchval("select handled from ff.trim_executions(0::smallint)") == 1
+    assert await conn.fetchval(f"select handled from ff.trim_executions('{home()}')") == 1
     assert await found(db) == set()
     assert (await engine.row(child.id))["parent_id"] == parent.id
 

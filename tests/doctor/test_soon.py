@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.doctor import find_check, invariants
+from support.database import home
 from support.flows import make_flow
 
 KEEP_NO_LONGER = "update ff.execution set retention = '0', trim_at = terminal_at"
@@ -20,25 +21,25 @@ BE_DUE = (
 HAVE_SIBLINGS = (
     "insert into ff.edge_group (partition_key, downstream_id, flow_id, policy, on_satisfied, n, "
     "succeeded, state, fired_at, fired_k, fired_n, cancel_pending, cancel_enqueued_at) "
-    "select 0, execution_id, execution_id, 'any_of', 'cancel_remaining', 2, 1, 'satisfied', "
-    "ff.now(), 1, 2, true, ff.now() from ff.execution"
+    "select partition_key, execution_id, execution_id, 'any_of', 'cancel_remaining', 2, 1, "
+    "'satisfied', ff.now(), 1, 2, true, ff.now() from ff.execution"
 )
 BE_CANCELLED = (
     "insert into ff.cancel_backlog (partition_key, flow_id, policy, requested_at, due_at) "
-    "select 0, execution_id, 'cancel_all', ff.now(), ff.now() from ff.execution"
+    "select partition_key, execution_id, 'cancel_all', ff.now(), ff.now() from ff.execution"
 )
 
 HAVE_LINE = (
     "insert into ff.line (partition_key, route_id, gate_id, is_open, served_at) "
-    "select 0, route_id, 7, false, ff.now() from ff.execution"
+    "select partition_key, route_id, 7, false, ff.now() from ff.execution"
 )
 EXPIRE_WAITPOINT = (
     "insert into ff.waitpoint (partition_key, execution_id, waitpoint_id, key, attempt_index, kid, "
-    "created_at, expires_at) select 0, execution_id, gen_random_uuid(), 'payment', 0, 'k1', "
-    "ff.now(), ff.now() from ff.execution"
+    "created_at, expires_at) select partition_key, execution_id, gen_random_uuid(), 'payment', 0, "
+    "'k1', ff.now(), ff.now() from ff.execution"
 )
 STORE_SIGNAL = (
-    "select ff.deliver_signals(0::smallint, namespace, array[execution_id], "
+    f"select ff.deliver_signals('{home()}', namespace, array[execution_id], "
     "array[gen_random_uuid()], '{approve}', '{null}', p_is_transactional => true) from ff.execution"
 )
 END_PERIOD = (
@@ -167,13 +168,13 @@ async def test_a_child_is_not_late_while_its_parent_goes_on(engine, make, conn, 
     child = await engine.submit(route=route, parent=parent.id, policy={"retention_ms": 0})
     await engine.cancel(child.id)
     await clock.advance(hours=2)
-    assert (await conn.fetchval("select handled from ff.trim_retention(0::smallint)")) == 0
+    assert (await conn.fetchval(f"select handled from ff.trim_retention('{home()}')")) == 0
     assert await broken(conn, "K02") == []
     await engine.cancel(parent.id)
     assert await broken(conn, "K02") == []
     await clock.advance(seconds=301)
     assert len(await broken(conn, "K02")) == 1
-    assert (await conn.fetchval("select handled from ff.trim_retention(0::smallint)")) == 1
+    assert (await conn.fetchval(f"select handled from ff.trim_retention('{home()}')")) == 1
     assert await broken(conn, "K02") == []
 
 
@@ -196,7 +197,7 @@ async def test_what_a_cancelled_flow_waits_for_is_told(
     execution = await make.execution(member)
     await conn.execute(BE_CANCELLED.replace("cancel_all", policy))
     await conn.execute(
-        "insert into ff.cancel_backlog_member select 0, execution_id, execution_id "
+        "insert into ff.cancel_backlog_member select partition_key, execution_id, execution_id "
         "from ff.execution"
     )
     await clock.advance(seconds=51)

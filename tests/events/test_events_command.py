@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from support.commands import invoke
+from support.database import home
 from support.factories import NAMESPACE, Item
 from support.signals import hear_ctrl_c
 
@@ -48,7 +49,7 @@ async def test_it_prints_a_line_of_json_for_each_event(run, make):
         (2, "claimed"),
         (3, "completed"),
     ]
-    assert {e["id"] for e in events} == {f"{{fp:0}}:{execution.id}"}
+    assert {e["id"] for e in events} == {f"{{fp:{home()}}}:{execution.id}"}
     assert events[1]["lease_id"] == str(execution.last_lease.lease_id)
     assert events[2]["outcome"] == "success"
     assert {(e["lane"], e["task"], e["namespace"]) for e in events} == {
@@ -89,7 +90,7 @@ async def test_it_goes_on_behind_the_cursor_it_named(run, make):
     assert (await run("--cursor", cursor))[:2] == (0, "")
     execution = await make.execution("waiting")
     _, out, _ = await run("--cursor", cursor)
-    assert [event["id"] for event in parsed(out)] == [f"{{fp:0}}:{execution.id}"]
+    assert [event["id"] for event in parsed(out)] == [f"{{fp:{home()}}}:{execution.id}"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ async def test_filters_choose_what_is_printed(run, make):
         (("--feed", "operator"), []),
         (("--lane", "two"), ["submitted", "claimed"]),
         (("--task", "other"), []),
-        (("--execution", f"{{fp:0}}:{first.id}"), ["submitted", "claimed", "completed"]),
+        (("--execution", f"{{fp:{home()}}}:{first.id}"), ["submitted", "claimed", "completed"]),
     ):
         code, out, err = await run(*arguments)
         assert code == 0
@@ -229,7 +230,7 @@ async def test_follow_prints_what_happens_until_it_is_interrupted(db, make, monk
             kinds = []
             for _ in range(2):
                 event = json.loads(await process.stdout.readline())
-                assert event["id"] == f"{{fp:0}}:{execution.id}"
+                assert event["id"] == f"{{fp:{home()}}}:{execution.id}"
                 kinds.append(event["kind"])
             assert kinds == ["submitted", "claimed"]
             # It lives through a cut connection, too.

@@ -14,7 +14,7 @@ from flowfabric.core.errors import CursorExpired, InvalidInput, Unavailable
 from flowfabric.core.execution import Event, EventPage
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import EventKind, Outcome
-from support.database import several_partitions
+from support.database import home, several_partitions
 from support.factories import NAMESPACE, TTL, Engine
 
 from .log import Log, until
@@ -54,7 +54,7 @@ async def test_a_page_has_events_a_cursor_and_whether_there_is_more(client, make
     page = await client.events.read(page.cursor, limit=2)
     (event,) = page.events
     assert not page.has_more
-    assert event.id == ExecutionId.of(0, execution.id)
+    assert event.id == ExecutionId.of(home(), execution.id)
     assert (event.kind, event.outcome) == (EventKind.COMPLETED, Outcome.SUCCESS)
     assert (event.lane, event.task, event.namespace) == ("mail", "tests.work", NAMESPACE)
     assert event.occurred_at.tzinfo is not None
@@ -92,7 +92,7 @@ async def test_filters_reach_the_engine(db, client, make):
         ({"kinds": ()}, []),
         ({"lanes": ["one"]}, ["submitted 1", "claimed 2"]),
         ({"tasks": ["no.such"]}, []),
-        ({"executions": [ExecutionId.of(0, first.id)]}, ["submitted 1", "claimed 2"]),
+        ({"executions": [ExecutionId.of(home(), first.id)]}, ["submitted 1", "claimed 2"]),
         ({"instance_tags": ["i"]}, ["submitted 1", "claimed 2"]),
     ):
         page = await client.events.read(cursor, **filters)

@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 
 from flowfabric.doctor import invariants
-from support.database import Database
+from support.database import Database, home
 from support.factories import Engine, new_id
 
 from .evaluator import Ended, Graph, Group, final_groups
@@ -72,8 +72,9 @@ async def plant(engine: Engine, graph: Graph, items: Mapping[int, Mapping[str, A
         ],
     }
     answer = await engine.connection.fetchval(
-        "select ff.submit_flow(p_partition_key => 0::smallint, p_namespace => $1, "
-        "p_flow => $2::text::jsonb)",
+        "select ff.submit_flow(p_partition_key => $1, p_namespace => $2, "
+        "p_flow => $3::text::jsonb)",
+        engine.partition_key,
         engine.namespace,
         json.dumps(document),
     )
@@ -111,7 +112,7 @@ async def locked(connection: Connection, ids: Sequence[UUID]) -> AsyncIterator[N
     await transaction.start()
     try:
         await connection.execute(
-            "select from ff.execution where partition_key = 0 and execution_id = any ($1) "
+            f"select from ff.execution where partition_key = {home()} and execution_id = any ($1) "
             "order by execution_id for no key update",
             ids,
         )
@@ -126,7 +127,7 @@ async def history(engine: Engine, planted: Planted) -> list[Ended]:
         "select v.execution_id, v.kind, v.outcome, e.cancelled_by, "
         "e.total_attempt_count > 0 as ran "
         "from ff.event v join ff.execution e using (partition_key, execution_id) "
-        "where v.partition_key = 0 and v.execution_id = any ($1) order by v.event_id",
+        f"where v.partition_key = {home()} and v.execution_id = any ($1) order by v.event_id",
         planted.ids,
     )
     return [
@@ -153,10 +154,11 @@ async def outcomes(engine: Engine, planted: Planted) -> dict[int, str]:
 async def look(engine: Engine, planted: Planted) -> tuple[dict[int, str], bool]:
     """Who has ended how, and whether somebody has yet to be told or cancelled."""
     rows = await engine.connection.fetch(
-        "select execution_id, outcome from ff.execution where partition_key = 0 "
+        f"select execution_id, outcome from ff.execution where partition_key = {home()} "
         "and flow_id = $1 and phase = 'terminal' "
-        "union all select null, null from ff.execution where partition_key = 0 and wakes_pending "
-        "union all select null, null from ff.edge_group where partition_key = 0 "
+        f"union all select null, null from ff.execution where partition_key = {home()} "
+        "and wakes_pending "
+        f"union all select null, null from ff.edge_group where partition_key = {home()} "
         "and cancel_pending",
         planted.flow_id,
     )
@@ -167,7 +169,7 @@ async def look(engine: Engine, planted: Planted) -> tuple[dict[int, str], bool]:
 async def groups(engine: Engine, planted: Planted) -> dict[tuple[int, int], Group]:
     rows = await engine.connection.fetch(
         "select downstream_id, group_no, n, succeeded, failed, skipped, state from ff.edge_group "
-        "where partition_key = 0 and downstream_id = any ($1)",
+        f"where partition_key = {home()} and downstream_id = any ($1)",
         planted.ids,
     )
     return {
@@ -181,17 +183,18 @@ async def groups(engine: Engine, planted: Planted) -> dict[tuple[int, int], Grou
 async def leftovers(engine: Engine, planted: Planted) -> list[str]:
     """What must not be there when all has been told."""
     told = await engine.connection.fetch(
-        """
+        f"""
         select 'wakes pending of ' || e.execution_id as problem from ff.execution e
-        where e.partition_key = 0 and e.execution_id = any ($1) and e.wakes_pending
+        where e.partition_key = {home()} and e.execution_id = any ($1) and e.wakes_pending
         union all
         select 'siblings pending of ' || g.downstream_id from ff.edge_group g
-        where g.partition_key = 0 and g.downstream_id = any ($1)
-          and (g.cancel_pending or g.cancel_members <> '{}')
+        where g.partition_key = {home()} and g.downstream_id = any ($1)
+          and (g.cancel_pending or g.cancel_members <> '{{}}')
         union all
         select 'edge ' || d.edge_id || ' is ' || d.resolution || ' after ' || u.outcome
-        from ff.edge d join ff.execution u on u.partition_key = 0 and u.execution_id = d.upstream_id
-        where d.partition_key = 0 and d.flow_id = $2 and u.phase = 'terminal'
+        from ff.edge d
+        join ff.execution u on u.partition_key = {home()} and u.execution_id = d.upstream_id
+        where d.partition_key = {home()} and d.flow_id = $2 and u.phase = 'terminal'
           and (d.outcome is distinct from u.outcome
                or (d.resolution = 'satisfied') <> (u.outcome = 'success'))
         """,

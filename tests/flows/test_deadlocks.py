@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from support.database import Database
+from support.database import Database, home
 from support.factories import Engine, Lease, new_id
 
 from .evaluator import random_graph
@@ -138,7 +138,7 @@ class Hunt:
     async def cancel_flow(self, engine: Engine, dice: Random) -> None:
         if self.flows:
             await engine.connection.fetch(
-                "select a.* from ff.cancel_flow_header(p_partition_key => 0::smallint, "
+                f"select a.* from ff.cancel_flow_header(p_partition_key => '{home()}', "
                 "p_namespace => 'test', p_flow_id => $1, p_policy => $2, p_reason => null, "
                 "p_actor => null) a",
                 dice.choice(self.flows).flow_id,
@@ -148,7 +148,7 @@ class Hunt:
     async def cancel_members(self, engine: Engine, dice: Random) -> None:
         if self.flows:
             await engine.connection.fetch(
-                "select a.* from ff.cancel_members(p_partition_key => 0::smallint, "
+                f"select a.* from ff.cancel_members(p_partition_key => '{home()}', "
                 "p_namespace => 'test', p_flow_id => $1, p_limit => $2) a",
                 dice.choice(self.flows).flow_id,
                 dice.choice([5, 100]),
@@ -165,18 +165,18 @@ class Hunt:
             "downstream_id": planted.ids[downstream],
         }
         revision = await engine.connection.fetchval(
-            "select graph_revision from ff.flow where partition_key = 0 and flow_id = $1",
+            f"select graph_revision from ff.flow where partition_key = {home()} and flow_id = $1",
             planted.flow_id,
         )
         given = ", ".join(f"p_{name} => ${n}" for n, name in enumerate(edge, 1))
         await engine.connection.fetch(
-            "select a.* from ff.stage_dependency_edge(p_partition_key => 0::smallint, "
+            f"select a.* from ff.stage_dependency_edge(p_partition_key => '{home()}', "
             f"p_namespace => 'test', p_expected_graph_revision => $5, {given}) a",
             *edge.values(),
             revision,
         )
         await engine.connection.fetch(
-            "select a.* from ff.apply_dependency_to_child(p_partition_key => 0::smallint, "
+            f"select a.* from ff.apply_dependency_to_child(p_partition_key => '{home()}', "
             f"p_namespace => 'test', {given}) a",
             *edge.values(),
         )
@@ -188,7 +188,7 @@ async def _settle(db: Database, hunt: Hunt) -> None:
     await settle_all(engine)
     for flow_id, *_ in await db.fetch("select flow_id from ff.cancel_backlog"):
         await db.fetch(
-            "select a.* from ff.cancel_members(p_partition_key => 0::smallint, "
+            f"select a.* from ff.cancel_members(p_partition_key => '{home()}', "
             "p_namespace => 'test', p_flow_id => $1, p_limit => 1000) a",
             flow_id,
         )

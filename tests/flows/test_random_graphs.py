@@ -23,7 +23,7 @@ import asyncpg
 import pytest
 
 from support.clock import Clock
-from support.database import Database
+from support.database import Database, home, several_partitions
 from support.factories import Engine, Lease
 from support.proofs import drawn
 
@@ -242,7 +242,7 @@ class Run:
     async def _expired(self) -> None:
         """Deadlines first, then attempts that ran out of time and were not ended by those."""
         rows = await self.ring.engine.connection.fetch(
-            "select execution_id, cause from ff.execution where partition_key = 0 "
+            f"select execution_id, cause from ff.execution where partition_key = {home()} "
             "and execution_id = any ($1) and outcome = 'expired'",
             self.planted.ids,
         )
@@ -365,7 +365,7 @@ class Run:
         some = self.dice.sample(ended, min(len(ended), 4))
         self.note("tell again of", some)
         await self.ring.engine.connection.execute(
-            "update ff.execution set wakes_pending = true where partition_key = 0 "
+            f"update ff.execution set wakes_pending = true where partition_key = {home()} "
             "and execution_id = any ($1) and is_awaited",
             self.planted.ids_of(some),
         )
@@ -393,7 +393,7 @@ class Run:
         if alive:
             problems.append(f"{alive} should have been cancelled")
         waiting = await self.ring.engine.connection.fetch(
-            "select execution_id from ff.execution where partition_key = 0 "
+            f"select execution_id from ff.execution where partition_key = {home()} "
             "and execution_id = any ($1) and eligibility = 'blocked_by_dependencies'",
             self.planted.ids,
         )
@@ -431,7 +431,7 @@ class Run:
     async def _left(self) -> str:
         rows = await self.ring.engine.connection.fetch(
             "select execution_id, phase, ownership, eligibility from ff.execution "
-            "where partition_key = 0 and execution_id = any ($1) and phase <> 'terminal'",
+            f"where partition_key = {home()} and execution_id = any ($1) and phase <> 'terminal'",
             self.planted.ids,
         )
         return str([(self.planted.numbers[row[0]], *row[1:]) for row in rows])
@@ -510,6 +510,7 @@ def _check(ring: Ring) -> None:
 SOME = pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow(short=0))])
 
 
+@several_partitions
 @SOME
 async def test_a_graph_ends_as_the_evaluator_says(db, clock, part):
     ring = await Ring.open(db, clock)

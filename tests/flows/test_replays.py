@@ -24,7 +24,7 @@ import asyncpg
 import pytest
 
 from support.clock import Clock
-from support.database import Database
+from support.database import Database, home
 from support.factories import Engine, Lease
 from support.proofs import drawn
 
@@ -96,7 +96,7 @@ class Run:
         found: dict[int, dict[UUID, bytes | None]] = {node: {} for node in nodes}
         if nodes:
             rows = await engine.connection.fetch(
-                "select execution_id, edge_id, result from ff.read_inputs(0::smallint, $1, $2) "
+                f"select execution_id, edge_id, result from ff.read_inputs('{home()}', $1, $2) "
                 "where is_counted",
                 engine.namespace,
                 self.planted.ids_of(nodes),

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from uuid import UUID
 
-from support.database import Database
+from support.database import Database, home
 from support.factories import Engine, new_id, refused
 
 NIL = UUID(int=0)
@@ -58,7 +58,7 @@ async def test_whoever_gives_nil_for_an_id_is_told_so(db: Database, engine: Engi
         given = arguments.format(nil=f"'{NIL}'::uuid", good=f"'{new_id()}'::uuid")
         with refused("WF001", field=field):
             await db.fetch(
-                f"select from ff.{function}(p_partition_key => 0::smallint, "
+                f"select from ff.{function}(p_partition_key => '{home()}', "
                 f"p_namespace => '{engine.namespace}', {given})"
             )
     with refused("WF001", field="schedule_id"):
@@ -88,7 +88,7 @@ async def test_nothing_is_submitted_with_nil_for_an_id(db: Database, engine: Eng
     ):
         told = json.loads(
             await db.fetchval(
-                "select ff.submit_json(0::smallint, $1, $2::text::jsonb)",
+                f"select ff.submit_json('{home()}', $1, $2::text::jsonb)",
                 engine.namespace,
                 json.dumps([item(**changes)]),
             )
@@ -102,7 +102,7 @@ async def test_nothing_is_submitted_with_nil_for_an_id(db: Database, engine: Eng
     ):
         told = json.loads(
             await db.fetchval(
-                "select ff.submit_flow(0::smallint, $1, $2::text::jsonb)",
+                f"select ff.submit_flow('{home()}', $1, $2::text::jsonb)",
                 engine.namespace,
                 json.dumps(flow | changes),
             )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from support.cancelling import header
+from support.database import home
 from support.factories import refused
 from support.flows import make_flow
 from support.sabotage import drop_checks, unwitnessed
@@ -26,7 +27,7 @@ RELEASE = {
     "due_at": "null",
 }
 EVENT = {
-    "partition_key": "0",
+    "partition_key": str(home()),
     "xid": "pg_current_xact_id()",
     "execution_id": "m.execution_id",
     "version": "m.version",
@@ -209,8 +210,8 @@ async def test_an_event_alone_is_refused(conn, leased, version, message):
     with refused("WF290", message=message):
         await conn.execute(
             "insert into ff.event (partition_key, xid, execution_id, version, kind, namespace, "
-            f"occurred_at) select 0, pg_current_xact_id(), e.execution_id, {version}, 'claimed', "
-            "e.namespace, e.transitioned_at from ff.execution e"
+            f"occurred_at) select {home()}, pg_current_xact_id(), e.execution_id, {version}, "
+            "'claimed', e.namespace, e.transitioned_at from ff.execution e"
         )
 
 
@@ -254,7 +255,7 @@ async def test_a_change_of_time_alone_is_no_move(conn, leased):
 async def test_a_new_row_starts_as_a_submit_does(conn, engine, changes, message):
     route = await engine.register()
     columns = {
-        "partition_key": "0",
+        "partition_key": str(home()),
         "execution_id": "gen_random_uuid()",
         "rank": "0",
         "route_id": str(route),
@@ -314,8 +315,8 @@ async def test_the_event_of_a_flow_needs_a_flow_that_was_just_cancelled(db, conn
     flow = await make_flow(db, nodes=["a"])
     event = (
         "insert into ff.event (partition_key, xid, execution_id, version, kind, flow_id, "
-        "namespace, occurred_at) select 0, pg_current_xact_id(), $1, 1, 'flow_cancel_requested', "
-        "$1, 'test', ff.now()"
+        f"namespace, occurred_at) select {home()}, pg_current_xact_id(), $1, 1, "
+        "'flow_cancel_requested', $1, 'test', ff.now()"
     )
     with refused("WF290", message="an event of no flow that was just cancelled"):
         await conn.execute(event, flow.id)

@@ -27,6 +27,7 @@ from flowfabric.client import streams as streams_module
 from flowfabric.core.errors import ExecutionNotFound, StreamFull, Unavailable
 from flowfabric.core.states import StreamMode
 from steps.stage import skip, until
+from support.database import home
 from support.streams import append
 from worker.apps import working
 from worker.waiting import eventually
@@ -169,7 +170,7 @@ async def test_the_summary_is_a_living_document(app):
     versions = [(one.mode, one.summary_version) for one in await collect(run)]
     assert versions == [("summary", 1), ("durable", None), ("summary", 2)]
     with pytest.raises(ExecutionNotFound):
-        await app.get("{fp:0}:018bd12c-58b0-7683-8a5b-8752d0e86651").summary()
+        await app.get(f"{{fp:{home()}}}:018bd12c-58b0-7683-8a5b-8752d0e86651").summary()
 
 
 async def test_what_cannot_be_sent_is_refused_at_once_and_names_its_field(app):
@@ -326,7 +327,7 @@ async def test_all_readers_of_a_process_share_one_connection(
     for one in held:
         await append(engine, one.lease, b"early")
     app = make_app(namespace=engine.namespace)
-    readers = [app.get(f"{{fp:0}}:{one.id}").stream() for one in held for _ in range(100)]
+    readers = [app.get(f"{{fp:{home()}}}:{one.id}").stream() for one in held for _ in range(100)]
     async with asyncio.timeout(60):
         first = await asyncio.gather(*map(anext, readers))
         assert {one.text for one in first} == {"early"}
@@ -350,7 +351,7 @@ async def test_what_is_no_json_comes_as_text_and_ends_no_reader(make_app, engine
     await append(engine, hostile.lease, *wrong, b'{"n": 1}', encoding="json", kind="a\nb")
     await append(engine, other.lease, b"early")
     app = make_app(namespace=engine.namespace)
-    frames, reader = [app.get(f"{{fp:0}}:{one.id}").stream() for one in (hostile, other)]
+    frames, reader = [app.get(f"{{fp:{home()}}}:{one.id}").stream() for one in (hostile, other)]
     async with asyncio.timeout(60):
         assert (await anext(reader)).text == "early"
         for payload in wrong:
@@ -372,12 +373,14 @@ async def test_a_page_of_some_kinds_says_where_to_read_on(make_app, engine, make
     streams = (await make_app(namespace=engine.namespace).client()).streams
     found, since = [], None
     for _ in range(2):
-        page = await streams.read(f"{{fp:0}}:{held.id}", since=since, kinds=["wanted"], limit=1)
+        page = await streams.read(
+            f"{{fp:{home()}}}:{held.id}", since=since, kinds=["wanted"], limit=1
+        )
         found += [one.text for one in page.items]
         since = page.cursor
         assert since == page.items[-1].id
     assert (found, page.is_ended) == (["3", "5"], False)
-    page = await streams.read(f"{{fp:0}}:{held.id}", since=since, kinds=["wanted"])
+    page = await streams.read(f"{{fp:{home()}}}:{held.id}", since=since, kinds=["wanted"])
     assert (page.items, page.is_ended) == ([], False)
     assert page.cursor > since
 
@@ -397,7 +400,7 @@ async def test_a_page_of_a_rare_kind_takes_few_queries_and_looks_at_a_part(
         return await call(statement, **arguments)
 
     monkeypatch.setattr(client.database, "call", counted)
-    id = f"{{fp:0}}:{held.id}"
+    id = f"{{fp:{home()}}}:{held.id}"
     page = await client.streams.read(id, kinds=["rare"], limit=1)
     assert (page.items, calls) == ([], ["read_streams"] * 2)
     monkeypatch.setattr(streams_module, "PAGE_FRAMES", 1)
@@ -413,7 +416,7 @@ async def test_a_reader_of_a_closed_client_is_told(make_app, engine, make, db):
     await append(engine, held.lease, b"early")
     app = make_app(namespace=engine.namespace)
     client = await app.client()
-    frames = client.streams.follow(f"{{fp:0}}:{held.id}")
+    frames = client.streams.follow(f"{{fp:{home()}}}:{held.id}")
     assert (await anext(frames)).text == "early"
     waiting = asyncio.create_task(anext(frames))
     await asyncio.sleep(0)
@@ -421,7 +424,7 @@ async def test_a_reader_of_a_closed_client_is_told(make_app, engine, make, db):
     with pytest.raises(Unavailable, match="closed"):
         await waiting
     with pytest.raises(Unavailable, match="closed"):
-        await anext(client.streams.follow(f"{{fp:0}}:{held.id}"))
+        await anext(client.streams.follow(f"{{fp:{home()}}}:{held.id}"))
     assert await db.fetchval(OUR_CONNECTIONS) == 0
 
 
@@ -552,7 +555,7 @@ async def test_best_effort_frames_can_be_left_out(app):
 
 async def test_a_stream_of_nobody_is_not_found_and_a_wrong_id_is_refused(app):
     with pytest.raises(ExecutionNotFound):
-        await collect(app.get("{fp:0}:018bd12c-58b0-7683-8a5b-8752d0e86651"))
+        await collect(app.get(f"{{fp:{home()}}}:018bd12c-58b0-7683-8a5b-8752d0e86651"))
 
     @app.task
     async def say(ctx: Context) -> None: ...

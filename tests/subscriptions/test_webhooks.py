@@ -21,6 +21,7 @@ from flowfabric.core.errors import (
 )
 from flowfabric.core.ids import uuid7
 from flowfabric.core.states import EventKind
+from support.database import home
 from support.factories import NAMESPACE, Item
 from worker.apps import working
 from worker.waiting import eventually
@@ -62,7 +63,7 @@ async def test_a_post_says_what_happened_and_is_signed(client, make, receiver, d
     assert not is_signed(secret, headers, body + b" ")
     assert receiver.bodies[0]["data"] == {
         "execution_id": str(first.id),
-        "id": f"{{fp:0}}:{first.id}",
+        "id": f"{{fp:{home()}}}:{first.id}",
         "version": 3,
         "task": "tests.work",
         "lane": "lane-1",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asyncpg import Record
 
-from .database import partitions
+from .database import home, partitions
 from .factories import Engine, Item, Lease, Outcome, Submitted
 
 # For tests whose workers claim from all partitions, or that set the limit of a lane.
@@ -57,7 +57,7 @@ class Admission:
     def __init__(self, engine: Engine, *, has_all: bool = False) -> None:
         self.engine = engine
         # With several partitions: whether the partition of the engine has the whole limits.
-        self.has_all = has_all and partitions() > 1
+        self.has_all = has_all and home() > 0
 
     async def call(self, function: str, **arguments: Any) -> list[Record]:
         """Call a function with the namespace of the engine."""

@@ -9,7 +9,8 @@
 `clock`   `await clock.advance(minutes=5)`, `.set(when)`, `.freeze()`, `.run()`, `.now()`: moves
           `ff.now()` for all connections. The clock runs by default. See support/clock.py.
 `engine`  The SQL functions as Python calls on `conn`; `Engine(await db.connect())` for another
-          connection. Single calls return an outcome: `(await engine.complete(lease)).word`.
+          connection. They use the partition `home()`. Single calls return an outcome:
+          `(await engine.complete(lease)).word`.
 `make`    `await make.execution("leased")` builds any reachable state through the functions.
           See support/factories.py for both.
 
@@ -73,6 +74,8 @@ several_partitions = pytest.mark.parametrize(
 )
 # Read at the start: tests run without the variables of whoever started them.
 _PARTITIONS = int(os.environ.get(PARTITIONS, "1"))
+# The partition of a test that chooses none: that of the run, then that of the test.
+_home = [min(5, _PARTITIONS - 1)]
 # After so many tests a database is full of deleted rows.
 _USES = 200
 _SPARES = 8
@@ -156,9 +159,10 @@ class Database:
     async def execute(self, query: str, *arguments: object) -> str:
         return await self.conn.execute(query, *arguments)
 
-    async def forget(self, execution_id: UUID, partition_key: int = 0) -> None:
+    async def forget(self, execution_id: UUID, partition_key: int | None = None) -> None:
         """Delete an execution and the rows that it owns. Its events and its key stay."""
-        await self.conn.execute("select ff_test.forget($1, $2)", partition_key, execution_id)
+        partition = home() if partition_key is None else partition_key
+        await self.conn.execute("select ff_test.forget($1, $2)", partition, execution_id)
 
     async def broken_invariants(self) -> list[Record]:
         return await _broken_invariants(self.conn)
@@ -286,8 +290,10 @@ async def db(databases: Databases, request: pytest.FixtureRequest) -> AsyncItera
             if are_distributed():
                 pytest.skip("the distributed form refuses to raise the number without a cluster")
             await database.execute(f"select ff.raise_partitions({number})")
+            _home.append(min(5, number - 1))
         yield database
     finally:
+        del _home[1:]
         await databases.give_back(database)
 
 
@@ -347,6 +353,11 @@ async def spoil(connection: Connection) -> None:
 def partitions() -> int:
     """How many partitions the databases of this run have."""
     return _PARTITIONS
+
+
+def home() -> int:
+    """Return the partition of a test that chooses none. It is 0 only if there is no other."""
+    return _home[-1]
 
 
 def _mutant() -> str | None:

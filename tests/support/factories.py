@@ -31,7 +31,7 @@ import pytest
 from flowfabric.core.ids import PartitionedId
 
 from .clock import Clock
-from .database import Database
+from .database import Database, home
 
 if TYPE_CHECKING:
     from .database import Connection, Record
@@ -310,14 +310,18 @@ def refused(code: str, *, message: str | None = None, **detail: object) -> Itera
 
 
 class Engine:
-    """The SQL functions on one connection, in one namespace of one partition, by default 0."""
+    """The SQL functions on one connection, in one namespace of one partition, by default home()."""
 
     def __init__(
-        self, connection: Connection, *, namespace: str | None = NAMESPACE, partition_key: int = 0
+        self,
+        connection: Connection,
+        *,
+        namespace: str | None = NAMESPACE,
+        partition_key: int | None = None,
     ) -> None:
         self.connection = connection
         self.namespace = namespace
-        self.partition_key = partition_key
+        self.partition_key = home() if partition_key is None else partition_key
         self._routes: dict[tuple[str, str, str, str | None], int] = {}
 
     @classmethod

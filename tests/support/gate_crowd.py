@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from .admission import Admission
+from .database import home
 from .factories import Engine, Lease
 
 KEYS = 24
@@ -148,7 +149,7 @@ async def operate(crowd: Crowd, connection: asyncpg.Connection) -> None:
         with suppress(asyncpg.exceptions.DataError):
             try:
                 if act == "sweep":
-                    await connection.fetch("select * from ff.sweep_gates(0::smallint)")
+                    await connection.fetch(f"select * from ff.sweep_gates('{home()}')")
                 elif act == "expire":
                     await engine.expire()
                     await engine.promote()

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import new_id, refused
 
 HOUR = timedelta(hours=1)
@@ -35,7 +36,7 @@ def ask(engine, make, db):
         lease, approval_id = execution.lease, uuid4()
         points = {name: uuid4() for name in approvers}
         row = await db.fetchrow(
-            "select * from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, $8, "
+            f"select * from ff.create_approval('{home()}', null, $1, $2, $3, $4, $5, $6, $7, $8, "
             "$9, 'json', $10, $11, 'ask', 0)",
             lease.execution_id,
             lease.lease_id,
@@ -83,7 +84,7 @@ def answer(engine):
 def decide(db):
     async def call(asked, approver, decision="approved", actor="ada", **given):
         return await db.fetchrow(
-            "select * from ff.deliver_approval_signal(0::smallint, null, $1, $2, $3, $4, $5, $6)",
+            f"select * from ff.deliver_approval_signal('{home()}', null, $1, $2, $3, $4, $5, $6)",
             asked.id,
             decision,
             actor,
@@ -96,7 +97,7 @@ def decide(db):
 
 
 async def listed(db, id=None):
-    return await db.fetch("select * from ff.list_approvals(0::smallint, null, $1)", id)
+    return await db.fetch(f"select * from ff.list_approvals('{home()}', null, $1)", id)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ async def test_an_operator_says_which_of_two_approvals_he_answers(ask, decide, d
     first = await ask(is_suspended=False)
     lease, second = first.lease, uuid4()
     await db.execute(
-        "select ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, 'Refund?', "
+        f"select ff.create_approval('{home()}', null, $1, $2, $3, $4, $5, $6, $7, 'Refund?', "
         "null, null, 1, 1)",
         lease.execution_id,
         lease.lease_id,
@@ -234,7 +235,7 @@ async def test_after_a_replay_the_holder_of_a_token_is_asked_again(ask, answer, 
 
     async def state(approver):
         return await db.fetchval(
-            "select outcome from ff.read_waitpoint(0::smallint, null, $1, $2)",
+            f"select outcome from ff.read_waitpoint('{home()}', null, $1, $2)",
             asked.id,
             asked.tokens[approver],
         )
@@ -290,7 +291,7 @@ async def test_a_retry_after_a_timeout_waits_for_the_same_tokens(ask, answer, en
     asked = await ask(timeout=HOUR)
     await answer(asked, "ops")
     await clock.advance(HOUR)
-    await engine.connection.execute("select ff.expire_suspensions(0::smallint)")
+    await engine.connection.execute(f"select ff.expire_suspensions('{home()}')")
     (claimed,) = await engine.claim()
     again = await engine.ask(claimed, "decision", condition=asked.condition, take=True)
     assert again.taken_as == "timeout"
@@ -326,7 +327,7 @@ async def test_the_same_ids_get_the_same_tokens_and_other_approvers_are_refused(
 
     async def create(approvers, approval_id):
         return await db.fetchval(
-            "select tokens from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6, $7, "
+            f"select tokens from ff.create_approval('{home()}', null, $1, $2, $3, $4, $5, $6, $7, "
             "'?', null, null, 1, 1)",
             lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, approval_id, points,
             approvers,
@@ -344,5 +345,5 @@ async def test_a_trimmed_execution_leaves_no_approval(ask, engine, clock, db):
     asked = await ask()
     await engine.cancel(asked.id)
     await clock.advance(timedelta(days=40))
-    await db.execute("select ff.trim_executions(0::smallint)")
+    await db.execute(f"select ff.trim_executions('{home()}')")
     assert await db.fetchval("select count(*) from ff.approval") == 0

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from support.admission import Admission
+from support.database import home
 from support.factories import Engine, refused
 
 
@@ -514,12 +515,12 @@ async def test_usage_after_the_end_of_a_period_counts_in_the_next(admission, clo
 async def test_budgets_are_listed_page_by_page(admission):
     for key in ("c", "a", "b"):
         await create(admission, key=key)
-    first = await admission.call("list_budgets", partition_key=0, limit=2)
+    first = await admission.call("list_budgets", partition_key=home(), limit=2)
     assert [row["key"] for row in first] == ["a", "b"]
     last = first[-1]
     rest = await admission.call(
         "list_budgets",
-        partition_key=0,
+        partition_key=home(),
         after_namespace=last["namespace"],
         after_budget=last["budget"],
         after_key=last["key"],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from support.database import home
 from support.factories import STATES, Engine, Item, refused
 
 NO_FILTER: dict[str, object] = {}
 
 
 async def start(db) -> str:
-    return await db.fetchval("select ff.open_cursor(0::smallint)")
+    return await db.fetchval(f"select ff.open_cursor('{home()}')")
 
 
 def position(cursor: str) -> list[str]:
@@ -23,7 +24,7 @@ async def read(db, cursor, *, namespace=None, limit=500, **filters):
     """The events of a page and the cursor behind it."""
     given = "".join(f", p_{name} => ${number}" for number, name in enumerate(filters, 4))
     rows = await db.fetch(
-        "select * from ff.read_events(p_partition_key => 0::smallint, p_namespace => $1, "
+        f"select * from ff.read_events(p_partition_key => '{home()}', p_namespace => $1, "
         f"p_cursor => $2, p_limit => $3{given})",
         namespace,
         cursor,
@@ -81,14 +82,14 @@ async def test_an_execution_is_read_in_order_of_version_whatever_happened(db, ma
 async def test_a_life_that_spans_generations_is_one_history(db, engine, make, limit):
     """After each event the partition moves, and event ids begin again; invariants hold."""
     leased = [await make.execution("leased") for _ in range(2)]
-    assert await db.fetchval("select ff._raise_generation(0::smallint)") == 1
+    assert await db.fetchval(f"select ff._raise_generation('{home()}')") == 1
     await db.execute("alter table ff.event alter column event_id restart with 1")
     for execution in leased:
         await engine.complete(execution.last_lease)
-    await db.execute("select ff._raise_generation(0::smallint)")
+    await db.execute(f"select ff._raise_generation('{home()}')")
     await db.execute("alter table ff.event alter column event_id restart with 1")
     await engine.replay(leased[0].id)
-    cursor = await db.fetchval("select ff.open_cursor(0::smallint, '2000-01-01')")
+    cursor = await db.fetchval(f"select ff.open_cursor('{home()}', '2000-01-01')")
     seen = []
     for _ in range(20):
         events, cursor = await read(db, cursor, limit=limit)
@@ -165,7 +166,7 @@ async def test_a_filter_does_not_change_where_the_pages_end(db, make):
     """Each step of a reader with a filter leads to the same cursors as without one."""
     for _ in range(6):
         await make.execution("leased")
-    plain = hidden = await db.fetchval("select ff.open_cursor(0::smallint, '2000-01-01')")
+    plain = hidden = await db.fetchval(f"select ff.open_cursor('{home()}', '2000-01-01')")
     for _ in range(12):
         _, plain = await read(db, plain, limit=2)
         _, hidden = await read(db, hidden, limit=2, kinds=["completed"])

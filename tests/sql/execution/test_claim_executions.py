@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, Engine, Item, new_id, refused
 from support.proofs import some_of
 
@@ -745,7 +746,7 @@ async def test_a_claim_that_makes_no_sense_is_refused(engine):
 
 async def test_a_claim_needs_an_id_a_list_of_capabilities_and_a_possible_floor(db, engine):
     call = (
-        "select ff.claim_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        f"select ff.claim_executions(p_partition_key => '{home()}', p_namespace => 'test', "
         "p_worker_id => 'a', p_worker_instance_id => 'a', p_claim_id => $1, p_lanes => null, "
         "p_tasks => null, p_capabilities => $2::text[], p_limit => 1, p_lease_ttl => '30 s', "
         "p_floor_rank => $3)"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from support.database import home
 from support.factories import refused
 
-FAIL = """
+FAIL = f"""
     select outcome, detail from ff.fail_executions(
-      0::smallint, null, array[$1::uuid], array[$2::uuid], array[$3::bigint], array[$4::uuid],
+      '{home()}', null, array[$1::uuid], array[$2::uuid], array[$3::bigint], array[$4::uuid],
       array[$5::text], array[$6::text], array[$7::text], p_places => array[$8::text])
 """
-LIST = "select * from ff.list_failures(0::smallint, $1, p_task => $2)"
+LIST = f"select * from ff.list_failures('{home()}', $1, p_task => $2)"
 NEVER = {"retry_policy": {"max_retries": 0}}
 ONCE = {"retry_policy": {"max_retries": 1}}
 
@@ -66,4 +67,4 @@ async def test_a_place_that_is_too_long_is_refused(db, engine, make):
     assert '"place"' in answer["detail"]
     assert (await engine.row(execution.id))["phase"] == "active"
     with refused("WF001"):
-        await db.fetch("select * from ff.list_failures(0::smallint, null, null, 0)")
+        await db.fetch(f"select * from ff.list_failures('{home()}', null, null, 0)")

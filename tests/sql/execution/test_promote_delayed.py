@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import Item, refused
 from support.hints import hints
 
@@ -136,7 +137,10 @@ async def test_a_promotion_hints_that_there_is_work(db, clock, engine):
         await engine.submit_many([Item(route=route, delay=MINUTE)] * 3)
     assert await hints(db, "ff_ready", engine.promote) == []
     await clock.advance(MINUTE)
-    assert sorted(await hints(db, "ff_ready", engine.promote)) == ["0 test a", "0 test b"]
+    assert sorted(await hints(db, "ff_ready", engine.promote)) == [
+        f"{home()} test a",
+        f"{home()} test b",
+    ]
 
 
 async def test_a_large_backlog_is_promoted_in_one_call(clock, engine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from support.database import home
 from support.factories import Engine, Item, refused
 
 HOUR = timedelta(hours=1)
@@ -12,7 +13,7 @@ KEYED = Item(key="k", fingerprint=b"f", window=HOUR)
 
 async def read(engine: Engine, key: str = "k"):
     row = await engine.connection.fetchrow(
-        "select * from ff.read_key(0::smallint, $1, $2)", engine.namespace, key
+        f"select * from ff.read_key('{home()}', $1, $2)", engine.namespace, key
     )
     return row and (row["execution_id"], row["task"])
 
@@ -43,7 +44,7 @@ async def test_the_key_of_a_trimmed_execution_leads_nowhere(clock, engine, make)
     await make.execution("completed", key="k", fingerprint=b"f", window=HOUR, policy=policy)
     assert await read(engine) is not None
     await clock.advance(seconds=1)
-    await engine.connection.execute("select ff.trim_retention(0::smallint)")
+    await engine.connection.execute(f"select ff.trim_retention('{home()}')")
     assert await read(engine) is None
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import Engine, new_id, refused
 
 ENDED = [
@@ -231,7 +232,7 @@ async def test_an_edited_input_replaces_the_payload_and_is_recorded(engine, make
         answer = await engine.replay(execution.id, payload=payload, actor="ada", reason="typo")
         assert answer.word == "replayed"
         stored = await db.fetchval(
-            "select payload from ff.describe_execution(0::smallint, null, $1)", execution.id
+            f"select payload from ff.describe_execution('{home()}', null, $1)", execution.id
         )
         assert stored == payload
         (*_, event) = await engine.events(execution.id)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from support.database import home
 from support.factories import Engine, Item, new_id, options_of, refused
 from support.hints import hints
 
@@ -421,7 +422,7 @@ async def test_policies_that_are_accepted_can_be_obeyed(clock, engine):
 async def test_an_id_is_needed(db, engine):
     route = await engine.register()
     rows = await db.fetch(
-        "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        f"select * from ff.submit_executions(p_partition_key => '{home()}', p_namespace => 'test', "
         "p_execution_ids => array[null, $1]::uuid[], p_route_ids => array[$2, $2]::bigint[], "
         "p_payloads => null)",
         new_id(),
@@ -449,7 +450,7 @@ async def test_a_route_must_be_known_in_the_namespace(engine):
 
 async def test_a_missing_route_is_unknown(db, engine):
     rows = await db.fetch(
-        "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        f"select * from ff.submit_executions(p_partition_key => '{home()}', p_namespace => 'test', "
         "p_execution_ids => array[$1]::uuid[], p_route_ids => array[null]::bigint[], "
         "p_payloads => null)",
         new_id(),
@@ -516,7 +517,7 @@ async def test_one_value_of_an_array_holds_for_all_items(db, engine):
     route = await engine.register()
     ids = [new_id() for _ in range(3)]
     rows = await db.fetch(
-        "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        f"select * from ff.submit_executions(p_partition_key => '{home()}', p_namespace => 'test', "
         "p_execution_ids => $1::uuid[], p_route_ids => array[$2]::bigint[], "
         "p_payloads => array['7']::bytea[], p_payload_encodings => array['json'], "
         "p_priorities => array[5], p_delays => array['1 h']::interval[], "
@@ -549,7 +550,7 @@ async def test_one_value_of_an_array_holds_for_all_items(db, engine):
 async def test_a_bad_value_that_is_shared_refuses_every_item(db, engine, argument, field):
     routes = f"p_route_ids => array[{await engine.register()}], "
     rows = await db.fetch(
-        "select * from ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+        f"select * from ff.submit_executions(p_partition_key => '{home()}', p_namespace => 'test', "
         f"{'' if 'p_route_ids' in argument else routes}p_execution_ids => $1::uuid[], "
         f"p_payloads => null, {argument})",
         [new_id(), new_id()],
@@ -593,7 +594,7 @@ async def test_items_that_are_alike_are_stored_as_items_that_differ(db, engine, 
     for item, ids in zip(items, alike, strict=True):
         options = options_of(item)
         rows = await db.fetch(
-            "select * from ff.submit_executions(0::smallint, 'test', $1, array[$2::bigint], "
+            f"select * from ff.submit_executions('{home()}', 'test', $1, array[$2::bigint], "
             "array[$3::bytea], array[$4::text], array[$5::integer], array[$6::interval], "
             "array[$7::jsonb])",
             ids,
@@ -625,7 +626,7 @@ async def test_alike_items_are_answered_one_by_one_if_some_are_taken(db, engine)
     taken, first, second = new_id(), new_id(), new_id()
     await engine.submit(id=taken, payload=b"1", version="v1")
     rows = await db.fetch(
-        "select item, outcome, execution_id from ff.submit_executions(0::smallint, 'test', $1, "
+        f"select item, outcome, execution_id from ff.submit_executions('{home()}', 'test', $1, "
         "array[$2::bigint], $3, p_options => array[$4::jsonb])",
         [second, taken, first, second],
         route,
@@ -663,7 +664,7 @@ async def test_arrays_of_different_length_are_refused(db, engine):
     route = await engine.register()
     with refused("WF001", field="execution_ids"):
         await db.execute(
-            "select ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+            f"select ff.submit_executions(p_partition_key => '{home()}', p_namespace => 'test', "
             "p_execution_ids => array[$1, $2, $3]::uuid[], p_route_ids => array[$4, $4]::bigint[], "
             "p_payloads => null)",
             new_id(),
@@ -673,7 +674,7 @@ async def test_arrays_of_different_length_are_refused(db, engine):
         )
     with refused("WF001", field="execution_ids"):
         await db.execute(
-            "select ff.submit_executions(p_partition_key => 0::smallint, p_namespace => 'test', "
+            f"select ff.submit_executions(p_partition_key => '{home()}', p_namespace => 'test', "
             "p_execution_ids => null, p_route_ids => null, p_payloads => null)"
         )
 
@@ -961,7 +962,7 @@ async def test_a_batch_hints_once_a_lane(db, engine):
     ]
     items = [Item(route=route) for route in routes * 5]
     heard = await hints(db, "ff_ready", lambda: engine.submit_many(items))
-    assert sorted(heard) == ["0 test a", "0 test b"]
+    assert sorted(heard) == [f"{home()} test a", f"{home()} test b"]
 
 
 async def test_there_is_no_hint_if_none_was_asked_for_or_nothing_was_created(db, engine):

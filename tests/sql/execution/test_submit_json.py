@@ -15,7 +15,9 @@ CALL = "select ff.submit_json($1::smallint, $2, $3::text::jsonb, $4)::text"
 
 
 async def submit(engine, *items: Any, namespace: str | None = "test", database: str | None = None):
-    text = await engine.connection.fetchval(CALL, 0, namespace, json.dumps(items), database)
+    text = await engine.connection.fetchval(
+        CALL, engine.partition_key, namespace, json.dumps(items), database
+    )
     return json.loads(text)
 
 
@@ -201,7 +203,7 @@ async def test_an_unknown_route_and_a_closed_lane_are_answered(db, engine, item)
 @pytest.mark.parametrize("items", ['{"a": 1}', "3", "null", json.dumps([{}] * 1001)])
 async def test_a_malformed_call_is_refused(engine, items):
     with refused("WF001", field="items"):
-        await engine.connection.fetchval(CALL, 0, "test", items, None)
+        await engine.connection.fetchval(CALL, engine.partition_key, "test", items, None)
 
 
 async def test_a_namespace_is_needed(engine, item):

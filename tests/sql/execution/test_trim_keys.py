@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import Engine, refused
 
 HOUR = timedelta(hours=1)
@@ -40,7 +41,7 @@ async def test_the_key_of_a_window_may_outlive_its_execution(clock, engine, make
         "completed", key="k", fingerprint=b"f", window=HOUR, policy={"retention_ms": 1}
     )
     await clock.advance(seconds=1)
-    await engine.connection.execute("select ff.trim_retention(0::smallint)")
+    await engine.connection.execute(f"select ff.trim_retention('{home()}')")
     assert (await trim(engine))[0] == 0
     again = await engine.submit(key="k", fingerprint=b"f", window=HOUR)
     assert (again.word, again.id) == ("duplicate", execution.id)
@@ -61,7 +62,7 @@ async def test_a_key_that_is_unique_while_unfinished_goes_when_its_execution_is_
     )
     if state == "gone":
         await clock.advance(seconds=1)
-        await engine.connection.execute("select ff.trim_retention(0::smallint)")
+        await engine.connection.execute(f"select ff.trim_retention('{home()}')")
     # within its window it stays in any case
     assert (await trim(engine))[0] == 0
     await clock.advance(HOUR)

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from support.database import Database, partitions
+from support.database import Database, home, partitions
 from support.factories import STATES, Engine, Item, new_id, refused
 from support.streams import append
 
@@ -124,7 +124,7 @@ async def test_no_row_of_a_trimmed_execution_is_left_in_any_table(db, clock, eng
     await engine.complete(execution.last_lease)
     await clock.advance(days=60)
     await trim(engine)
-    await db.fetch("select ff.trim_keys(p_partition_key => 0::smallint)")
+    await db.fetch(f"select ff.trim_keys(p_partition_key => '{home()}')")
     assert await tables_of(db, execution.id) == set()
 
 
@@ -136,7 +136,7 @@ async def test_a_trimmed_execution_leaves_no_stream_no_signal_and_no_wait(db, cl
     await append(engine, lease, b'{"a": 1}', no=1, mode="summary")
     await engine.waitpoint(lease)
     asked = await db.fetchval(
-        "select outcome from ff.create_approval(0::smallint, null, $1, $2, $3, $4, $5, $6,"
+        f"select outcome from ff.create_approval('{home()}', null, $1, $2, $3, $4, $5, $6,"
         " '{ops}', 'Ship?', null, null, 1, 1, 'ask', 0)",
         lease.execution_id,
         lease.lease_id,
@@ -577,7 +577,7 @@ async def test_reconcilers_trim_by_what_is_stored_and_have_no_say(clock, engine,
     await clock.freeze()
     await make.execution("completed", policy={"retention_ms": HOUR.total_seconds() * 1000})
     await make.execution("completed")
-    trim = "select handled, due_in from ff.trim_executions(p_partition_key => 0::smallint)"
+    trim = f"select handled, due_in from ff.trim_executions(p_partition_key => '{home()}')"
     for passed, gone in ((HOUR, 1), (MONTH - HOUR * 2, 0), (HOUR * 2, 1)):
         await clock.advance(passed)
         assert tuple(await engine.connection.fetchrow(trim)) == (gone, None)
@@ -625,7 +625,7 @@ async def test_a_filtered_trim_goes_on_behind_those_it_has_seen(engine):
     while leases := await engine.claim(limit=500):
         await engine.complete_many(leases, [b"1"] * len(leases))
     call = (
-        "select handled, due_in, next_after from ff.trim_retention(p_partition_key => 0::smallint, "
+        f"select handled, due_in, next_after from ff.trim_retention(p_partition_key => '{home()}', "
         "p_retention => interval '0', p_tags => $1, p_after => $2)"
     )
     after, seen = None, []

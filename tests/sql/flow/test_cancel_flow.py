@@ -26,7 +26,7 @@ from support.cancelling import (
     stored,
 )
 from support.clock import Clock
-from support.database import Database
+from support.database import Database, home
 from support.factories import Engine, refused
 from support.flows import Flow, Group, make_flow
 
@@ -760,12 +760,12 @@ async def test_a_claim_passes_members_of_cancelled_flows_and_takes_what_is_behin
         await flow.engine.release(lease)
     assert (
         await db.fetchval(
-            "select (ff._lock_candidate(0::smallint, $1, ff.now())).is_open", flow["a"]
+            f"select (ff._lock_candidate('{home()}', $1, ff.now())).is_open", flow["a"]
         )
         is False
     )
     assert await db.fetchval(
-        "select (ff._lock_candidate(0::smallint, $1, ff.now())).is_open", free["c"]
+        f"select (ff._lock_candidate('{home()}', $1, ff.now())).is_open", free["c"]
     )
 
 
@@ -906,7 +906,7 @@ async def test_a_quorum_that_is_cancelled_whole_ends_everybody_once(db: Database
 
 async def add(flow: Flow, execution_id: UUID | None) -> str:
     word: str = await flow.engine.connection.fetchval(
-        "select outcome from ff.add_execution_to_flow(p_partition_key => 0::smallint, "
+        f"select outcome from ff.add_execution_to_flow(p_partition_key => '{home()}', "
         "p_namespace => $1, p_flow_id => $2, p_execution_id => $3)",
         flow.engine.namespace,
         flow.id,
@@ -953,9 +953,9 @@ async def test_b10_a_cancelled_flow_is_trimmed_with_its_event(db: Database, cloc
     await cancel(flow)
     await clock.advance(days=31)
     for _ in range(3):
-        await db.fetch("select * from ff.trim_retention(0::smallint)")
+        await db.fetch(f"select * from ff.trim_retention('{home()}')")
     assert await db.fetchval("select count(*) from ff.execution") == 0
     assert await db.fetchval("select count(*) from ff.flow") == 0
     await clock.advance(days=2)
-    await db.fetch("select * from ff.trim_events(0::smallint)")
+    await db.fetch(f"select * from ff.trim_events('{home()}')")
     assert await db.fetchval("select count(*) from ff.event") == 0

@@ -7,6 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 
+from support.database import home
 from support.factories import Engine
 from support.flows import Group, make_flow
 
@@ -15,7 +16,7 @@ SHORT = {"policy": {"retention_ms": 1000}}
 
 async def trim(db, retention="1 second", limit=500):
     return await db.fetchval(
-        "select handled from ff.trim_retention(0::smallint, $2, p_retention => $1::text::interval)",
+        f"select handled from ff.trim_retention('{home()}', $2, p_retention => $1::text::interval)",
         retention,
         limit,
     )

@@ -10,7 +10,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from support.database import partitions
+from support.database import home, partitions
 from support.factories import Engine, new_id, refused
 from support.graphs import Graphs, Stepwise
 
@@ -122,7 +122,7 @@ async def test_an_unknown_execution_leaves_the_flow_as_it_was(graphs):
 async def test_an_execution_is_in_one_flow_only(graphs):
     first, second = await graphs.flow("a"), await graphs.flow()
     second.ids["a"] = first.ids["a"]
-    with refused("WF408", flow_id=f"{{fp:0}}:{first.id}"):
+    with refused("WF408", flow_id=f"{{fp:{home()}}}:{first.id}"):
         await second.add("a")
     assert await counts(second) == (0, 0, 0)
 
@@ -241,7 +241,7 @@ async def test_an_edge_id_is_used_once(graphs):
     assert caught.value.sqlstate == "WF411"
     edge = json.loads(caught.value.detail)["edge"]
     assert edge["edge_id"] == str(edge_id)
-    assert edge["downstream_id"] == f"{{fp:0}}:{flow.ids['b']}"
+    assert edge["downstream_id"] == f"{{fp:{home()}}}:{flow.ids['b']}"
     assert (edge["data_passing_ref"], edge["resolution"]) == ("payload", None)
     # the revision stays
     assert await counts(flow) == (3, 1, 4)
@@ -277,7 +277,7 @@ async def test_a_circle_of_two_is_refused(graphs):
     """A5: in the reference two members can wait for each other for ever."""
     flow = await graphs.flow("a", "b")
     await flow.stage("a", "b")
-    path = [f"{{fp:0}}:{flow.ids[name]}" for name in ("a", "b", "a")]
+    path = [f"{{fp:{home()}}}:{flow.ids[name]}" for name in ("a", "b", "a")]
     with refused("WF410", path=path):
         await flow.stage("b", "a")
     assert await counts(flow) == (2, 1, 3)
@@ -288,7 +288,7 @@ async def test_a_circle_is_shown_whole(graphs):
     flow = await graphs.flow("a", "b", "c", "d", "e")
     for upstream, downstream in [("a", "b"), ("b", "c"), ("b", "d"), ("c", "e"), ("a", "e")]:
         await flow.stage(upstream, downstream)
-    path = [f"{{fp:0}}:{flow.ids[name]}" for name in ("a", "b", "c", "a")]
+    path = [f"{{fp:{home()}}}:{flow.ids[name]}" for name in ("a", "b", "c", "a")]
     with refused("WF410", path=path):
         await flow.stage("c", "a")
     # another way round is no circle
@@ -302,11 +302,11 @@ async def test_a_walk_that_is_too_long_is_refused_as_a_circle(db, engine, graphs
     for n in range(size):
         await flow.stage(f"n{n}", f"n{n + 1}")
     found = await engine.connection.fetchval(
-        "select ff._find_cycle(0::smallint, $1, $2, 2)", flow.ids["a"], flow.ids["n0"]
+        f"select ff._find_cycle('{home()}', $1, $2, 2)", flow.ids["a"], flow.ids["n0"]
     )
     assert found == ["cycle_check_limit"]
     found = await engine.connection.fetchval(
-        "select ff._find_cycle(0::smallint, $1, $2, 4)", flow.ids["a"], flow.ids["n0"]
+        f"select ff._find_cycle('{home()}', $1, $2, 4)", flow.ids["a"], flow.ids["n0"]
     )
     assert found is None
 

@@ -17,7 +17,7 @@ import pytest
 
 from support.cancelling import cancel, header
 from support.clock import Clock
-from support.database import Database
+from support.database import Database, home
 from support.factories import Engine, refused
 from support.flows import Edge, Flow, Group, make_flow
 
@@ -54,7 +54,7 @@ async def test_the_replay_of_a_failed_node_replays_what_was_skipped_because_of_i
         (told,) = await replayed(flow, name)
         assert told == {
             "branch": "skipped_flow_member",
-            "caused_by": f"{{fp:0}}:{flow['a']}",
+            "caused_by": f"{{fp:{home()}}}:{flow['a']}",
             "reason": "again",
         }
     assert (await flow.row("a"))["replay_count"] == 1
@@ -600,7 +600,7 @@ async def test_what_was_kept_goes_with_the_upstream(db: Database, clock: Clock) 
     await flow.complete("a", b"2")
     assert await kept(db) == 1
     await clock.advance(days=40)
-    await db.execute("select from ff.trim_retention(0::smallint)")
+    await db.execute(f"select from ff.trim_retention('{home()}')")
     assert await db.fetchval("select count(*) from ff.execution") == 0
     assert await kept(db) == 0
 

@@ -12,6 +12,7 @@ import pytest
 from flowfabric.client import FlowFabric
 from flowfabric.core.execution import Failure
 from flowfabric.core.states import FailureClass
+from support.database import home
 from support.factories import Engine
 from support.flows import Edge, Flow, Group, make_flow
 
@@ -345,7 +346,7 @@ async def test_a_skip_says_in_its_event_which_upstream_it_was_and_of_which_flow(
     assert (event["kind"], event["outcome"], event["flow_id"]) == ("skipped", "skipped", flow.id)
     assert json.loads(event["detail"]) == {
         "reason": "dependency_impossible",
-        "upstream": f"{{fp:0}}:{flow['a']}",
+        "upstream": f"{{fp:{home()}}}:{flow['a']}",
         "outcome": "failed",
     }
     row = await flow.row("b")

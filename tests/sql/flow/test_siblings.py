@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import Engine, refused
 from support.flows import Edge, Flow, Group, make_flow
 
@@ -28,7 +29,7 @@ async def locked(db, *ids):
 
 async def dispatch(where, limit=100):
     """What cancel_siblings answers, without how soon the next is due."""
-    row = await where.fetchrow("select * from ff.cancel_siblings(0::smallint, $1)", limit)
+    row = await where.fetchrow(f"select * from ff.cancel_siblings('{home()}', $1)", limit)
     assert row["handled"] == sum(
         row[name] for name in ("cancelled", "already_terminal", "not_found", "retained")
     )
@@ -36,7 +37,7 @@ async def dispatch(where, limit=100):
 
 
 async def reconcile(where):
-    return await where.fetchval("select handled from ff.reconcile_siblings(0::smallint)")
+    return await where.fetchval(f"select handled from ff.reconcile_siblings('{home()}')")
 
 
 async def race(db, names="abc", policy="any_of", k=None) -> Flow:
@@ -93,7 +94,7 @@ async def test_b9_the_end_of_a_sibling_is_an_end_like_any_other(db):
     assert json.loads(event["detail"]) == {
         "source": "flow_cascade",
         "reason": "sibling_quorum_satisfied",
-        "downstream": f"{{fp:0}}:{flow['z']}",
+        "downstream": f"{{fp:{home()}}}:{flow['z']}",
     }
     assert await flow.state("w") == "waiting"
     # and flows back into the group, where it is only counted
@@ -503,7 +504,7 @@ async def test_the_reconciler_passes_by_a_member_that_is_locked(db):
 @pytest.mark.parametrize("limit", [None, 0, 10_001])
 async def test_a_limit_that_makes_no_sense_is_refused(db, function, limit):
     with refused("WF001", field="limit"):
-        await db.fetch(f"select * from ff.{function}(0::smallint, $1)", limit)
+        await db.fetch(f"select * from ff.{function}('{home()}', $1)", limit)
 
 
 async def test_sibling_cancels_and_completions_at_once_end_every_sibling_once(db):

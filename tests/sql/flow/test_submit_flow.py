@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from support.database import partitions
+from support.database import home, partitions
 from support.factories import Engine, new_id
 from support.graphs import Graphs
 
@@ -189,7 +189,7 @@ async def test_workers_are_told_of_the_lanes_that_have_work(db, engine, graphs):
     document["nodes"][1]["route_id"] = await engine.register(lane="second")
     await graphs.submit(document)
     await listener.fetchval("select 1")
-    assert heard == ["0 test first"]
+    assert heard == [f"{home()} test first"]
 
 
 # Repeats
@@ -214,7 +214,7 @@ async def test_a_flow_that_was_trimmed_meanwhile_does_not_run_again(db, engine, 
     for lease in await engine.claim(limit=2):
         await engine.complete(lease)
     while (await stored(db))[0]:
-        await db.fetch("select from ff.trim_retention(0::smallint, p_retention => interval '0')")
+        await db.fetch(f"select from ff.trim_retention('{home()}', p_retention => interval '0')")
     assert (await stored(db))[:2] == [0, 0]
 
     assert (await graphs.submit(document))["outcome"] == "duplicate"

@@ -10,6 +10,7 @@ import pytest
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import DepsNotSatisfied, NotBlockedByDeps
 from flowfabric.core.ids import ExecutionId
+from support.database import home
 from support.factories import refused
 from support.flows import Edge, Group, make_flow
 
@@ -30,7 +31,9 @@ async def grown(db, names="ab", *, applied=True, **group):
 
 async def promote(db, execution_id, namespace="test"):
     return await db.fetchrow(
-        "select * from ff.promote_blocked_to_eligible(0::smallint, $1, $2)", namespace, execution_id
+        f"select * from ff.promote_blocked_to_eligible('{home()}', $1, $2)",
+        namespace,
+        execution_id,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from flowfabric.client import FlowFabric
 from flowfabric.core.ids import ExecutionId
+from support.database import home
 from support.flows import Edge, Group, make_flow
 
 
@@ -30,7 +31,7 @@ async def test_a_waiting_member_says_how_many_it_has_and_names_the_others(db, cl
     assert (evidence["policy"], evidence["needed"], evidence["n"]) == ("all_of", 3, 3)
     assert (evidence["succeeded"], evidence["lost"], evidence["is_more"]) == (1, 0, False)
     assert evidence["open"][0] == {
-        "id": f"{{fp:0}}:{flow['c']}",
+        "id": f"{{fp:{home()}}}:{flow['c']}",
         "name": "c",
         "state": "active",
     }
@@ -106,7 +107,7 @@ async def test_a_skipped_member_says_which_upstream_it_was(db, client, outcome, 
     answer = await why(client, flow, "b")
     assert (answer.dimension, answer.code) == ("end", "skipped")
     assert answer.sentence.endswith(words)
-    assert answer.evidence["upstream"] == f"{{fp:0}}:{flow['a']}"
+    assert answer.evidence["upstream"] == f"{{fp:{home()}}}:{flow['a']}"
     assert (await why(client, flow, "c")).sentence.endswith("because b was skipped.")
 
 
@@ -136,14 +137,17 @@ async def test_a_member_of_a_flow_that_is_being_cancelled_says_who_and_how(db, c
     flow = await make_flow(db, nodes=[*"abc"], edges=[("a", "b")])
     await flow.take("c")
     await db.fetch(
-        "select * from ff.cancel_flow_header(0::smallint, 'test', $1, 'cancel_pending', "
+        f"select * from ff.cancel_flow_header('{home()}', 'test', $1, 'cancel_pending', "
         "'wrong input', 'ada')",
         flow.id,
     )
     for name in "ab":
         answer = await why(client, flow, name)
         assert (answer.dimension, answer.code) == ("operator", "flow_being_cancelled")
-        assert f"Its flow {{fp:0}}:{flow.id} is being cancelled by ada since " in answer.sentence
+        assert (
+            f"Its flow {{fp:{home()}}}:{flow.id} is being cancelled by ada since "
+            in answer.sentence
+        )
         assert "(running members may finish): wrong input." in answer.sentence
         assert answer.evidence["policy"] == "cancel_pending"
     # it runs on

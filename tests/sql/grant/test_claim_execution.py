@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, Item, refused
 
 TEN = timedelta(seconds=10)
@@ -232,7 +233,7 @@ async def test_a_claim_without_an_id_is_refused(engine, make, conn, function):
     execution = await make.execution("waiting")
     with refused("WF001", field="claim_id"):
         await conn.fetch(
-            f"select * from ff.{function}(0::smallint, null, $1, $2, 'w', 'w-1', null, '30 s')",
+            f"select * from ff.{function}('{home()}', null, $1, $2, 'w', 'w-1', null, '30 s')",
             execution.id,
             b"x" * 32,
         )

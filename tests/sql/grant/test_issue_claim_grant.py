@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import Item, refused
 
 SECOND = timedelta(seconds=1)
@@ -175,7 +176,7 @@ async def test_null_is_neither_a_key_nor_an_execution(engine, make, conn, functi
         await engine.grant(None, function=function)
     with refused("WF001", field="key"):
         await conn.fetch(
-            f"select * from ff.{function}(0::smallint, null, $1, null, 'w', 'w-1', '{{}}', '1 s')",
+            f"select * from ff.{function}('{home()}', null, $1, null, 'w', 'w-1', '{{}}', '1 s')",
             execution.id,
         )
     assert await engine.grants() == []

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import Item, refused
 from support.hints import hints
 
@@ -71,9 +72,9 @@ async def test_workers_are_told_what_can_be_claimed_again(db, clock, engine, mak
     assert await hints(db, "ff_ready", engine.reap) == []
     await clock.advance(seconds=10)
     assert sorted(await hints(db, "ff_ready", engine.reap)) == [
-        "0 test expired_lease-1",
-        "0 test interrupted-4",
-        "0 test waiting-0",
+        f"{home()} test expired_lease-1",
+        f"{home()} test interrupted-4",
+        f"{home()} test waiting-0",
     ]
 
 
@@ -84,5 +85,5 @@ async def test_the_limit_is_one_to_ten_thousand(engine, limit):
 
 
 async def test_the_limit_has_a_default(db):
-    row = await db.fetchrow("select * from ff.reap_grants(p_partition_key => 0::smallint)")
+    row = await db.fetchrow(f"select * from ff.reap_grants(p_partition_key => '{home()}')")
     assert (row["handled"], row["due_in"]) == (0, None)

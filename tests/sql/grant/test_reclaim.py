@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, refused
 from support.hints import hints
 
@@ -52,7 +53,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_marked_first(db, clock, engine,
     async def issue():
         grants.append(await engine.grant_reclaim(execution.id))
 
-    assert await hints(db, "ff_ready", issue) == ["0 test a"]
+    assert await hints(db, "ff_ready", issue) == [f"{home()} test a"]
     assert grants[0].word == "granted"
     assert (await engine.row(execution.id))["ownership"] == "lease_expired_reclaimable"
     assert await engine.kinds(execution.id) == ["submitted", "claimed", "lease_expired"]

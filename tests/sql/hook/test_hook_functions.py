@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from support.database import home
 from support.factories import NAMESPACE, TASK, Engine, Item, refused
 from support.hints import hints
 
@@ -87,7 +88,7 @@ async def test_an_end_submits_the_hooks_of_its_kind(clock, engine, make, state, 
     for hook in hooks:
         assert hook["told"]["outcome"] == outcome
         assert hook["told"]["task"] == TASK
-        assert hook["told"]["execution_id"] == f"{{fp:0}}:{execution.id}"
+        assert hook["told"]["execution_id"] == f"{{fp:{home()}}}:{execution.id}"
         assert (hook["lane"], hook["rank"]) == ("hooks", 8995)
         assert not hook["ends_with_parent"]
 
@@ -117,7 +118,7 @@ async def test_the_payload_says_all_about_the_end(clock, engine):
     await engine.fail(lease, "permanent", reason="no such thing", category="lost", detail=detail)
     (hook,) = await hooks_of(engine, submitted.id)
     assert hook["told"] == {
-        "execution_id": f"{{fp:0}}:{submitted.id}",
+        "execution_id": f"{{fp:{home()}}}:{submitted.id}",
         "task": TASK,
         "outcome": "failed",
         "ended_at": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
@@ -344,7 +345,7 @@ async def test_an_execution_that_was_submitted_before_gets_the_hooks_of_its_end(
 async def test_workers_hear_of_a_hook(db, engine, make):
     await declare(engine, "end")
     heard = await hints(db, "ff_ready", lambda: make.execution("completed"))
-    assert "0 test hooks" in heard
+    assert f"{home()} test hooks" in heard
 
 
 class TestDeclaring:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from support.database import home
 from support.factories import Engine, Item, refused
 
 
 async def traffic(engine: Engine, **arguments: Any) -> dict[str, Any]:
     given = ", ".join(f"p_{name} => ${i}" for i, name in enumerate(arguments, 1))
     rows = await engine.connection.fetch(
-        f"select t.* from ff.read_traffic(0::smallint{', ' if given else ''}{given}) t",
+        f"select t.* from ff.read_traffic('{home()}'{', ' if given else ''}{given}) t",
         *arguments.values(),
     )
     return {row["lane"]: row for row in rows}

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.core.why import SENTENCES
 from support.admission import Admission, in_one_partition
+from support.database import home
 from support.factories import Item, refused
 
 
@@ -123,7 +124,7 @@ async def test_what_waits_for_its_lane_is_explained(engine):
     await claim(engine)
     ((evidence,),) = await engine.connection.fetch(
         "select x.evidence from ff.execution e, "
-        "ff.explain_execution(0::smallint, $1, e.execution_id) x where x.code = 'waits_for_quota'",
+        f"ff.explain_execution('{home()}', $1, e.execution_id) x where x.code = 'waits_for_quota'",
         engine.namespace,
     )
     told = SENTENCES["waits_for_quota"](json.loads(evidence))

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, Item, new_id, refused
 from support.hints import hints
 
@@ -184,5 +185,7 @@ async def test_the_lease_that_was_released_gets_the_same_answer_again(clock, eng
 async def test_a_release_hints_that_there_is_work(db, engine):
     await engine.submit_many([Item()] * 5)
     leases = await engine.claim()
-    assert await hints(db, "ff_ready", lambda: engine.release_many(leases)) == ["0 test default"]
+    assert await hints(db, "ff_ready", lambda: engine.release_many(leases)) == [
+        f"{home()} test default"
+    ]
     assert await hints(db, "ff_ready", lambda: engine.release_many(leases)) == []

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, Item, new_id, refused
 
 
@@ -73,7 +74,7 @@ async def test_all_leases_of_a_process_are_renewed_without_a_word(clock, db, eng
     leases = await engine.claim(200)
     await clock.advance(seconds=20)
     rows = await db.fetch(
-        "select * from ff.renew_leases(0::smallint, 'test', $1, $2, $3, $4, '30 s')",
+        f"select * from ff.renew_leases('{home()}', 'test', $1, $2, $3, $4, '30 s')",
         [lease.execution_id for lease in leases],
         [lease.lease_id for lease in leases],
         [lease.epoch for lease in leases],
@@ -230,7 +231,7 @@ async def test_a_batch_has_one_to_a_thousand_items(engine, make, size):
 async def test_arrays_of_different_length_are_refused(db):
     with refused("WF001", field="execution_ids"):
         await db.execute(
-            "select ff.renew_leases(0::smallint, 'test', array[$1]::uuid[], array[]::uuid[], "
+            f"select ff.renew_leases('{home()}', 'test', array[$1]::uuid[], array[]::uuid[], "
             "array[1]::bigint[], array[$1]::uuid[], '30 s')",
             uuid4(),
         )

@@ -12,6 +12,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.minute import Counted, together
 from flowfabric.core.states import EventKind
+from support.database import home
 from support.factories import NAMESPACE, Engine, Item, refused
 from support.proofs import drawn
 
@@ -113,7 +114,7 @@ async def test_a_pass_beside_another_does_nothing(engine, db):
     transaction = engine.connection.transaction()
     await transaction.start()
     assert (await engine._tick("ff.roll_up_events", 500))[0] == 1
-    rows = await db.fetch("select handled from ff.roll_up_events(0::smallint, 500)")
+    rows = await db.fetch(f"select handled from ff.roll_up_events('{home()}', 500)")
     assert rows[0]["handled"] == 0
     await transaction.commit()
     assert await counted(engine) == {"submitted": 2}
@@ -270,7 +271,7 @@ async def test_an_unfinished_transaction_is_looked_for_until_it_is_counted(engin
     await roll_up(engine)
     await transaction.commit()
     due = await db.fetch("select partition_key, due_in from ff.find_due(array['minute'])")
-    assert [tuple(row) for row in due] == [(0, timedelta(0))]
+    assert [tuple(row) for row in due] == [(home(), timedelta(0))]
     assert await roll_up(engine) == 1
     assert await counted(engine) == {"submitted": 3}
 
@@ -315,9 +316,9 @@ async def test_times_at_the_end_of_the_calendar_are_refused_or_empty(engine, db)
     last = "'294276-12-31 23:59:59.999999+00'"
     await engine.submit()
     await roll_up(engine)
-    assert await db.fetch(f"select * from ff.read_minutes(0::smallint, null, {last})") == []
+    assert await db.fetch(f"select * from ff.read_minutes('{home()}', null, {last})") == []
     with refused("WF001", field="until"):
-        await db.fetch(f"select * from ff.read_minutes(0::smallint, null, {last}, {last})")
+        await db.fetch(f"select * from ff.read_minutes('{home()}', null, {last}, {last})")
 
 
 async def test_a_pass_without_a_limit_is_refused(engine):

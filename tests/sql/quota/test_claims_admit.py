@@ -11,6 +11,7 @@ import pytest
 
 from flowfabric.core.why import SENTENCES
 from support.admission import Admission
+from support.database import home
 from support.factories import Item, refused
 from support.forms import are_distributed
 from support.proofs import drawn
@@ -22,7 +23,7 @@ def admission(engine):
 
 
 async def sweep(admission):
-    return await admission.engine.connection.fetchrow("select * from ff.sweep_gates(0::smallint)")
+    return await admission.engine.connection.fetchrow(f"select * from ff.sweep_gates('{home()}')")
 
 
 async def states(engine):
@@ -287,7 +288,7 @@ async def test_releases_without_a_line_are_added_when_room_is_short_or_by_the_sw
         for lease in await engine.claim(2):
             await engine.complete(lease)
     assert (await admission.gate())["running"] == 0
-    (row,) = await engine.connection.fetch("select handled from ff.sweep_gates(0::smallint)")
+    (row,) = await engine.connection.fetch(f"select handled from ff.sweep_gates('{home()}')")
     assert row["handled"] == 1
     assert await engine.connection.fetchval("select count(*) from ff.gate_release") == 0
 
@@ -390,7 +391,7 @@ async def open_by_sweep(admission, engine):
 
 async def open_by_hold(admission, engine):
     answer = await admission.one(
-        "check_admission", partition_key=0, quota="api", key=None, ticket_id=uuid4()
+        "check_admission", partition_key=home(), quota="api", key=None, ticket_id=uuid4()
     )
     assert answer["outcome"] == "rate_exceeded"
 
@@ -612,12 +613,17 @@ async def test_an_execution_without_budgets_may_report(admission, engine):
 
 async def take(admission, ticket_id, **changes):
     given = {"quota": "api", "key": None, "ticket_id": ticket_id, "ttl": timedelta(minutes=1)}
-    return await admission.one("check_admission", partition_key=0, **(given | changes))
+    return await admission.one("check_admission", partition_key=home(), **(given | changes))
 
 
 async def give_back(admission, ticket_id, **changes):
     return await admission.one(
-        "release_admission", partition_key=0, quota="api", key=None, ticket_id=ticket_id, **changes
+        "release_admission",
+        partition_key=home(),
+        quota="api",
+        key=None,
+        ticket_id=ticket_id,
+        **changes,
     )
 
 
@@ -732,7 +738,7 @@ async def test_a_line_of_an_open_budget_is_opened_by_the_sweep(admission, engine
 
 async def explained(engine, execution_id):
     rows = await engine.connection.fetch(
-        "select code, evidence from ff.explain_execution(0::smallint, $1, $2)",
+        f"select code, evidence from ff.explain_execution('{home()}', $1, $2)",
         engine.namespace,
         execution_id,
     )

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from support.admission import Admission
+from support.database import home
 from support.factories import refused
 
 
@@ -60,7 +61,7 @@ async def test_a_gate_is_registered_once_for_each_key(admission):
 
     assert first != other
     assert await admission.quota("tenant", "acme", concurrency=2) == first
-    gates = await admission.call("list_gates", partition_key=0, quota="tenant")
+    gates = await admission.call("list_gates", partition_key=home(), quota="tenant")
     assert [gate["key"] for gate in gates] == ["acme", "initech"]
     assert {gate["concurrency"] for gate in gates} == {2}
 
@@ -82,7 +83,7 @@ async def test_a_quota_with_keys_is_declared_without_a_key(admission):
     assert (declared["outcome"], declared["gate_id"]) == ("registered", None)
     await admission.quota("tenant", "acme", concurrency=2)
     await admission.register({**gate, "concurrency": 5})
-    (counter,) = await admission.call("list_gates", partition_key=0, quota="tenant")
+    (counter,) = await admission.call("list_gates", partition_key=home(), quota="tenant")
     assert (counter["key"], counter["concurrency"]) == ("acme", 5)
 
     await admission.quota("api", concurrency=2)
@@ -120,7 +121,7 @@ async def test_a_limit_for_one_key_wins_over_one_for_all(admission):
     await admission.one("set_quota", quota="tenant", key="acme", concurrency=9)
     await admission.one("set_quota", quota="tenant", concurrency=4)
 
-    gates = await admission.call("list_gates", partition_key=0, quota="tenant")
+    gates = await admission.call("list_gates", partition_key=home(), quota="tenant")
     assert [gate["concurrency"] for gate in gates] == [9, 4]
 
 

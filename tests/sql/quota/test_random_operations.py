@@ -21,6 +21,7 @@ import pytest
 from flowfabric.doctor import find_check
 from support import gate_crowd
 from support.admission import Admission
+from support.database import PARTITIONS, home, partitions
 from support.factories import Engine
 from support.gate_crowd import BUDGETS, KEYS, Crowd, operate, submit, work
 from support.proofs import drawn
@@ -60,14 +61,14 @@ async def drain(db, clock) -> None:
         await clock.advance(minutes=10)
         await engine.expire()
         await engine.promote()
-        await engine.connection.fetch("select * from ff.sweep_gates(0::smallint)")
+        await engine.connection.fetch(f"select * from ff.sweep_gates('{home()}')")
         for n in range(BUDGETS):
             await Admission(engine).one("reset_budget", budget=f"b{n}", key=None)
 
 
 async def run(db, clock, engine, operations: int, *workers) -> Crowd:
     """Let workers, two submitters and an operator act at once, then drain and look."""
-    admission = Admission(engine)
+    admission = Admission(engine, has_all=True)
     # Every third quota also has a rate. While it has no room, executions can still resume.
     rate = {"rate": 100, "rate_window_ms": 1000}
     gates = [
@@ -130,7 +131,11 @@ async def test_a_million_random_operations_by_processes_that_are_killed(db, cloc
                 str(chance.randrange(2**32)),
                 str(number),
                 stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": str(Path(gate_crowd.__file__).parents[1])},
+                env={
+                    **os.environ,
+                    PARTITIONS: str(partitions()),
+                    "PYTHONPATH": str(Path(gate_crowd.__file__).parents[1]),
+                },
             )
             assert started.stdout is not None
             until = 0.0

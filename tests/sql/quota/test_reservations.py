@@ -11,8 +11,9 @@ import pytest
 from flowfabric.core.limit import gate_id
 from flowfabric.core.why import SENTENCES
 from support.admission import Admission
+from support.database import home
 
-SWEEP = "select * from ff.sweep_gates(0::smallint)"
+SWEEP = f"select * from ff.sweep_gates('{home()}')"
 
 
 class Street:
@@ -86,7 +87,7 @@ async def test_a_reserved_slot_goes_to_nobody_else(admission, engine):
     (gate,) = await street.reserved()
     assert gate not in street.running
     ((evidence,),) = await engine.connection.fetch(
-        "select evidence from ff.explain_execution(0::smallint, $1, $2) "
+        f"select evidence from ff.explain_execution('{home()}', $1, $2) "
         "where code = 'waits_for_quota'",
         engine.namespace,
         street.starved,
@@ -96,7 +97,7 @@ async def test_a_reserved_slot_goes_to_nobody_else(admission, engine):
     assert await engine.claim(5) == []
     quota = await engine.connection.fetchval("select quota from ff.gate where gate_id = $1", gate)
     answer = await admission.one(
-        "check_admission", partition_key=0, quota=quota, key=None, ticket_id=uuid4()
+        "check_admission", partition_key=home(), quota=quota, key=None, ticket_id=uuid4()
     )
     assert answer["outcome"] == "concurrency_exceeded"
 
@@ -251,7 +252,7 @@ async def test_a_reserved_start_goes_to_nobody_else_and_the_rate_goes_on(admissi
     )
     assert kept == starved.id
     held = await admission.one(
-        "check_admission", partition_key=0, quota="rate", key=None, ticket_id=uuid4()
+        "check_admission", partition_key=home(), quota="rate", key=None, ticket_id=uuid4()
     )
     assert held["outcome"] == "rate_exceeded"
     # Each window has one start for others.

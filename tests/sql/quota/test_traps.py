@@ -15,9 +15,10 @@ import pytest
 from flowfabric.core.limit import gate_id
 from flowfabric.doctor import find_check
 from support.admission import Admission
+from support.database import home
 from support.factories import Engine
 
-SWEEP = "select * from ff.sweep_gates(0::smallint)"
+SWEEP = f"select * from ff.sweep_gates('{home()}')"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from support.database import home
 from support.proofs import drawn
 
 HOUR = timedelta(hours=1)
@@ -181,7 +182,7 @@ def addressed(
     return found
 
 
-CLOSE = "select ff.close_waitpoint(0::smallint, 'test', $1, $2)"
+CLOSE = f"select ff.close_waitpoint('{home()}', 'test', $1, $2)"
 
 
 async def wait_through(engine, make, clock, dice: random.Random) -> str:

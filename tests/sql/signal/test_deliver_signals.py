@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, new_id, refused
 
 HOUR = timedelta(hours=1)
@@ -268,7 +269,7 @@ async def test_a_signal_whose_execution_was_trimmed_meanwhile_is_deleted(engine,
         await engine.on(caller).signal(execution.id, join=True)
         await engine.complete(execution.lease)
         await clock.advance(days=60)
-        await engine.connection.execute("select ff.trim_executions(0::smallint)")
+        await engine.connection.execute(f"select ff.trim_executions('{home()}')")
     await engine.notice()
     assert await db.fetchval("select count(*) from ff.signal") == 0
     assert await db.fetchval("select count(*) from ff.signal_inbox") == 0

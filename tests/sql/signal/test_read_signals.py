@@ -6,13 +6,14 @@ import re
 
 import pytest
 
+from support.database import home
 from support.factories import refused
 from support.proofs import drawn
 
 
 async def read(engine, cursor=None, limit=500, namespace=None):
     *rows, last = await engine.connection.fetch(
-        "select * from ff.read_signals(0::smallint, $1, $2, $3)", namespace, cursor, limit
+        f"select * from ff.read_signals('{home()}', $1, $2, $3)", namespace, cursor, limit
     )
     return [row["signal_id"] for row in rows], last["next_cursor"]
 
@@ -20,7 +21,7 @@ async def read(engine, cursor=None, limit=500, namespace=None):
 async def test_the_feed_says_who_sent_what_to_whom_and_what_it_did(engine, make, db):
     execution = await make.execution("suspended")
     await engine.signal(execution.id, source_identity="ada")
-    *rows, last = await db.fetch("select * from ff.read_signals(0::smallint, 'test')")
+    *rows, last = await db.fetch(f"select * from ff.read_signals('{home()}', 'test')")
     (one,) = rows
     assert (one["execution_id"], one["name"], one["source_identity"], one["effect"]) == (
         execution.id,
@@ -131,13 +132,13 @@ async def move(db, shift, cursor=None):
     Return the cursor that the old server would have made. In truth the past is moved up, because
     no server counts backwards.
     """
-    generation = await db.fetchval("select ff._find_generation(0::smallint)")
+    generation = await db.fetchval(f"select ff._find_generation('{home()}')")
     await db.execute(
         "update ff.signal set xid = (xid::text::bigint + $1)::text::xid8 where generation = $2",
         shift,
         generation,
     )
-    await db.execute("select ff._raise_generation(0::smallint)")
+    await db.execute(f"select ff._raise_generation('{home()}')")
     if cursor is None:
         return None
     number, snapshot = cursor.split(".")

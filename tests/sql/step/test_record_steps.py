@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, Engine, Step, new_id, refused
 
 HOUR = timedelta(hours=1)
@@ -329,7 +330,7 @@ async def test_arrays_of_different_lengths_are_refused(engine, make, conn):
     lease = execution.lease
     with refused("WF001", field="execution_ids"):
         await conn.fetch(
-            "select * from ff.record_steps(0::smallint, $1, array[$2::uuid], array[$3::uuid], "
+            f"select * from ff.record_steps('{home()}', $1, array[$2::uuid], array[$3::uuid], "
             "array[$4::bigint], array[$5::uuid], array['a', 'b'], array[0], array[0], "
             "array[true], array['step'], null)",
             engine.namespace,
@@ -404,5 +405,5 @@ async def test_trimming_takes_the_journal_along(engine, make, clock, db):
     await engine.record(other.lease)
     await engine.complete(execution.lease)
     await clock.advance(minutes=1)
-    assert await db.fetchval("select handled from ff.trim_retention(0::smallint)") == 1
+    assert await db.fetchval(f"select handled from ff.trim_retention('{home()}')") == 1
     assert await db.fetchval("select count(*) from ff.step") == 1

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from races.crowd import until_blocked
+from support.database import home
 from support.factories import TTL, Engine, refused
 from support.streams import Chunk, append, append_many, expire_streams, read, stream_row, summary
 
@@ -180,7 +181,7 @@ async def test_a_trimmed_execution_leaves_nothing_of_its_stream(engine, make, cl
         await append(engine, one.lease, b'{"a": 1}', no=1, mode="summary")
     await engine.complete(gone.lease)
     await clock.advance(days=31)
-    await engine.connection.execute("select ff.trim_retention(0::smallint)")
+    await engine.connection.execute(f"select ff.trim_retention('{home()}')")
     assert (await read(engine, gone.id)).word == "not_found"
     for table in ("stream", "stream_chunk", "stream_summary"):
         rows = await db.fetch(f"select distinct execution_id from ff.{table}")

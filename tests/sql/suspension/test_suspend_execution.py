@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from support.database import home
 from support.factories import new_id, refused
 
 HOUR = timedelta(hours=1)
@@ -480,6 +481,6 @@ async def test_trimming_deletes_signals_and_suspensions(engine, make, db, clock)
     await engine.signal(execution.id, "other")
     await engine.cancel(execution.id)
     await clock.advance(days=60)
-    await engine.connection.execute("select ff.trim_executions(0::smallint)")
+    await engine.connection.execute(f"select ff.trim_executions('{home()}')")
     for table in ("signal", "signal_inbox", "suspension", "step"):
         assert await db.fetchval(f"select count(*) from ff.{table}") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.cancelling import cancel
+from support.database import home
 from support.flows import Edge, Flow, Group, make_flow
 
 CANCEL = {"on_satisfied": "cancel_remaining"}
@@ -79,7 +80,7 @@ async def test_a_suspended_sibling_that_is_locked_is_cancelled_later(db):
         )
         await flow.complete("b")
         assert await flow.state("a") == "suspended"
-    await db.execute("select ff.cancel_siblings(0::smallint)")
+    await db.execute(f"select ff.cancel_siblings('{home()}')")
     assert await flow.state("a") == "cancelled"
     assert await closed_as(flow, "a") == ("cancelled", 0)
 

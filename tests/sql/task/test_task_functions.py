@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.database import home
 from support.factories import NAMESPACE, TASK, Engine, Item, new_id, refused
 
 TENANT = {"kind": "quota", "name": "tenant", "is_keyed": True, "argument": "tenant"}
@@ -177,7 +178,7 @@ async def gates(engine: Engine, *asked: tuple[str, str, str]) -> dict[str, list[
         numbers = {"concurrency": 1} if kind == "quota" else {"limits": {"usd": {"hard": 1}}}
         gate = {"kind": kind, "name": name, **numbers} | ({"key": key} if key else {})
         row = await engine.connection.fetchrow(
-            "select gate_id, outcome from ff.register_gates(0::smallint, $1, $2::jsonb)",
+            f"select gate_id, outcome from ff.register_gates('{home()}', $1, $2::jsonb)",
             engine.namespace,
             json.dumps([gate]),
         )
@@ -209,7 +210,7 @@ async def test_a_submit_of_a_limited_task_without_its_keys_is_refused(
     await register(engine, TENANT, OPENAI, MONTHLY)
     route = await engine.register()
     rows = await engine.connection.fetch(
-        "select outcome, detail from ff.submit_executions(p_partition_key => 0::smallint,"
+        f"select outcome, detail from ff.submit_executions(p_partition_key => '{home()}',"
         " p_namespace => $1, p_execution_ids => array[$2::uuid], p_route_ids => array[$3::bigint],"
         " p_payloads => array['{}'::bytea], p_options => array[$4::jsonb])",
         NAMESPACE,
@@ -232,7 +233,9 @@ async def test_json_and_flows_are_refused_alike_and_store_nothing(engine):
     item = {"execution_id": str(new_id()), "route_id": route}
     answer = json.loads(
         await engine.connection.fetchval(
-            "select ff.submit_json(0::smallint, $1, $2::jsonb)", NAMESPACE, json.dumps([item])
+            f"select ff.submit_json('{home()}', $1, $2::jsonb)",
+            NAMESPACE,
+            json.dumps([item]),
         )
     )
     assert answer["items"][0]["outcome"] == "invalid"
@@ -246,7 +249,7 @@ async def test_json_and_flows_are_refused_alike_and_store_nothing(engine):
     }
     answer = json.loads(
         await engine.connection.fetchval(
-            "select ff.submit_flow(0::smallint, $1, $2::jsonb)", NAMESPACE, json.dumps(flow)
+            f"select ff.submit_flow('{home()}', $1, $2::jsonb)", NAMESPACE, json.dumps(flow)
         )
     )
     assert (answer["outcome"], answer["detail"]["field"]) == ("invalid", "nodes[0].quotas")
@@ -277,7 +280,7 @@ async def test_an_item_with_bad_gates_is_refused_and_its_neighbours_are_stored(e
     options = [good, *bad, good]
     ids = [new_id() for _ in options]
     rows = await engine.connection.fetch(
-        "select item, outcome from ff.submit_executions(0::smallint, $1, $2::uuid[], "
+        f"select item, outcome from ff.submit_executions('{home()}', $1, $2::uuid[], "
         "array[$3::bigint], array['1'::bytea], p_options => $4::jsonb[])",
         NAMESPACE,
         ids,
@@ -289,7 +292,7 @@ async def test_an_item_with_bad_gates_is_refused_and_its_neighbours_are_stored(e
     assert {row["execution_id"] for row in stored} == {ids[0], ids[-1]}
     for one in bad:
         rows = await engine.connection.fetch(
-            "select outcome from ff.submit_executions(0::smallint, $1, array[$2::uuid], "
+            f"select outcome from ff.submit_executions('{home()}', $1, array[$2::uuid], "
             "array[$3::bigint], array['1'::bytea], p_options => array[$4::jsonb])",
             NAMESPACE,
             new_id(),

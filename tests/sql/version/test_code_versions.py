@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from support.database import home
 from support.factories import NAMESPACE, TASK, Engine, Lease, Step, refused
 from support.sabotage import unwitnessed
 
@@ -54,7 +55,7 @@ class Fleet:
     async def unserved(self, *instances: str) -> list[tuple[str, str]]:
         """The routes that the workers are told to take over, as pairs of worker and version."""
         rows = await self.connection.fetch(
-            "select u.worker_instance_id, r.code_version from ff.list_unserved_routes(0::smallint, "
+            f"select u.worker_instance_id, r.code_version from ff.list_unserved_routes('{home()}', "
             "$1, $2) u join ff.route r using (route_id) order by 1, 2",
             self.engine.namespace,
             list(instances),
@@ -63,7 +64,7 @@ class Fleet:
 
     async def routes(self, instance: str) -> list[int]:
         rows = await self.connection.fetch(
-            "select route_id from ff.list_unserved_routes(0::smallint, $1, $2)",
+            f"select route_id from ff.list_unserved_routes('{home()}', $1, $2)",
             NAMESPACE,
             [instance],
         )
@@ -440,7 +441,7 @@ async def test_versions_are_listed_with_what_is_in_flight_and_who_serves_it(engi
     await clock.advance(seconds=2)
     rows = await fleet.connection.fetch(
         "select task, code_version, in_flight, workers, beginners, readers "
-        "from ff.list_versions(0::smallint, $1)",
+        f"from ff.list_versions('{home()}', $1)",
         NAMESPACE,
     )
     assert [tuple(row) for row in rows] == [
@@ -450,10 +451,10 @@ async def test_versions_are_listed_with_what_is_in_flight_and_who_serves_it(engi
         (TASK, "3", 0, 1, 1, []),
     ]
     one = await fleet.connection.fetch(
-        "select code_version from ff.list_versions(0::smallint, $1, 'other')", NAMESPACE
+        f"select code_version from ff.list_versions('{home()}', $1, 'other')", NAMESPACE
     )
     assert [row[0] for row in one] == ["2"]
-    assert await fleet.connection.fetch("select 1 from ff.list_versions(0::smallint, 'no')") == []
+    assert await fleet.connection.fetch(f"select 1 from ff.list_versions('{home()}', 'no')") == []
 
 
 async def test_lanes_and_traffic_count_versions_too(engine, fleet):
@@ -461,7 +462,7 @@ async def test_lanes_and_traffic_count_versions_too(engine, fleet):
     depth = await fleet.connection.fetchval(
         "select waiting from ff.list_lanes($1, 'default')", NAMESPACE
     )
-    traffic = "select waiting, completed from ff.read_traffic(0::smallint, $1)"
+    traffic = f"select waiting, completed from ff.read_traffic('{home()}', $1)"
     assert depth == 1
     assert tuple(await fleet.connection.fetchrow(traffic, NAMESPACE)) == (1, 0)
     (lease,) = await fleet.claim("1")
@@ -552,7 +553,7 @@ async def test_passing_on_counts_across_generations_of_events(fleet, relay, cloc
     for _ in range(8):
         await relay.pass_on("old")
         await clock.advance(seconds=10)
-    await fleet.connection.execute("select ff._raise_generation(0::smallint)")
+    await fleet.connection.execute(f"select ff._raise_generation('{home()}')")
     await fleet.connection.execute("alter table ff.event alter column event_id restart with 1")
     for wait in (10, 10):
         answer = await relay.pass_on("old")
@@ -582,7 +583,7 @@ insert into ff.execution (
   partition_key, execution_id, route_id, namespace, rank, created_at, order_at, transitioned_at,
   mutated_at, version, phase, ownership, eligibility, blocking_reason, outcome, attempt_state,
   cause)
-select 0, gen_random_uuid(), r.route_id, $1, 9000, ff.now(), ff.now(), ff.now(), ff.now(), 1,
+select $2, gen_random_uuid(), r.route_id, $1, 9000, ff.now(), ff.now(), ff.now(), ff.now(), 1,
        'runnable', 'unowned', 'eligible_now', 'waiting_for_worker', 'none',
        'pending_first_attempt', 'submit'
 from route r
@@ -592,17 +593,17 @@ from route r
 @pytest.mark.parametrize("flooded", ["a", "zz"])
 async def test_versions_of_one_namespace_do_not_hide_those_of_another(fleet, clock, flooded):
     async with unwitnessed(fleet.connection):
-        await fleet.connection.execute(FLOOD, flooded)
+        await fleet.connection.execute(FLOOD, flooded, home())
     await fleet.begun("1")
     await clock.advance(minutes=2)
     await fleet.register("2")
     assert await fleet.unserved("v2") == [("v2", "1")]
     for read in (
-        "select in_flight from ff.list_versions(0::smallint, $1) where code_version = '1'",
-        "select waiting from ff.read_traffic(0::smallint, $1)",
+        f"select in_flight from ff.list_versions('{home()}', $1) where code_version = '1'",
+        f"select waiting from ff.read_traffic('{home()}', $1)",
     ):
         assert await fleet.connection.fetchval(read, NAMESPACE) == 1, read
-    listed = "select count(*) from ff.list_versions(0::smallint, $1)"
+    listed = f"select count(*) from ff.list_versions('{home()}', $1)"
     assert await fleet.connection.fetchval(listed, flooded) == 10_000
     assert await fleet.connection.fetchval(listed, None) == 10_001
     async with unwitnessed(fleet.connection):  # else the doctor looks at the flood

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import Engine, Item, new_id
 
 PENDING = {"wakes_pending": True}
@@ -181,7 +182,7 @@ async def test_a_parent_that_has_ended_takes_no_more_children(engine, make, stat
     )
     assert (answer.word, answer.detail) == (
         "parent_ended",
-        {"parent_id": f"{{fp:0}}:{parent.id}"},
+        {"parent_id": f"{{fp:{home()}}}:{parent.id}"},
     )
     assert await engine.snapshot() == before
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import TTL, Engine, new_id, refused
 from support.hints import hints
 
@@ -247,7 +248,7 @@ async def test_a_worker_of_the_waiter_is_told(db, engine, make):
     await listener.add_listener("ff_ready", lambda *args: heard.append(args[3]))
     await end(engine, kid)
     await listener.execute("select 1")
-    assert heard == ["0 test w"]
+    assert heard == [f"{home()} test w"]
 
 
 async def test_workers_of_what_it_waits_for_are_told_once_its_locks_are_gone(db, engine, make):
@@ -263,7 +264,7 @@ async def test_workers_of_what_it_waits_for_are_told_once_its_locks_are_gone(db,
         assert await engine.claim(5, lanes=["kids"]) == [], "they are locked"
         await transaction.commit()
 
-    assert await hints(db, "ff_ready", wait_and_commit) == ["0 test kids"]
+    assert await hints(db, "ff_ready", wait_and_commit) == [f"{home()} test kids"]
     assert {lease.execution_id for lease in await engine.claim(5, lanes=["kids"])} == set(kids)
 
 
@@ -271,7 +272,9 @@ async def test_also_when_the_one_who_would_wait_is_refused(db, engine, make):
     waiter = await make.execution("leased", lane="w")
     kids = await targets(engine, 1)
     stale = replace(waiter.lease, epoch=7)
-    assert await hints(db, "ff_ready", lambda: engine.wait_for(stale, kids)) == ["0 test kids"]
+    assert await hints(db, "ff_ready", lambda: engine.wait_for(stale, kids)) == [
+        f"{home()} test kids"
+    ]
 
 
 async def test_nobody_is_told_of_what_cannot_be_claimed(db, engine, make):
@@ -394,7 +397,7 @@ async def test_an_unknown_target_is_not_found_and_named(engine, make):
     answer = await engine.wait_for(waiter.lease, [*kids, nobody])
     assert (answer.word, answer.detail) == (
         "not_found",
-        {"field": "targets", "id": f"{{fp:0}}:{nobody}"},
+        {"field": "targets", "id": f"{{fp:{home()}}}:{nobody}"},
     )
     assert await engine.snapshot() == before
 
@@ -409,7 +412,7 @@ async def test_a_target_of_another_namespace_is_not_found(engine, make):
 
 
 async def test_a_target_of_another_partition_is_not_found(db, engine, make):
-    await db.execute("update ff.meta set value = '2' where name = 'partitions'")
+    await db.execute("update ff.meta set value = '8' where name = 'partitions'")
     waiter = await make.execution("leased")
     other = Engine(db.conn, partition_key=1)
     away = (await other.submit(route=await other.register(lane="x"))).id

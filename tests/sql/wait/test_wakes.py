@@ -8,6 +8,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from support.database import home
 from support.factories import Engine, refused
 
 PENDING = {"wakes_pending": True}
@@ -200,7 +201,7 @@ async def test_what_is_owed_a_wake_is_not_trimmed(db, engine, make, clock):
         transaction = await locked(db, waiter.id)
         await engine.complete(kid.lease)
         await clock.advance(seconds=1)
-        trim = "select handled from ff.trim_retention(0::smallint, p_retention => '0')"
+        trim = f"select handled from ff.trim_retention('{home()}', p_retention => '0')"
         assert await db.fetchval(trim) == 0
         await transaction.rollback()
         await engine.resolve()

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from support.database import home
 from support.factories import new_id, refused
 
 HOUR = timedelta(hours=1)
@@ -51,7 +52,7 @@ async def test_a_token_is_the_whole_address_signed(engine, make, db):
     execution = await make.execution("leased")
     id, token = await engine.waitpoint(execution.lease)
     data = data_of(token)
-    body = b"\x01\x06seeded\x00\x00" + execution.id.bytes + id.bytes
+    body = b"\x01\x06seeded" + home().to_bytes(2) + execution.id.bytes + id.bytes
     assert data == body + hmac.digest(bytes.fromhex(SECRET), body, "sha256")
     assert token == token_of(data)
 
@@ -346,12 +347,12 @@ async def test_without_a_key_no_token_is_made_and_the_answer_says_so(engine, mak
         await engine.waitpoint(lease)
     with refused("WF246"):
         await db.execute(
-            "select ff.create_approval(0::smallint, 'test', $1, $2, $3, $4, $5, $6, '{ada}', "
+            f"select ff.create_approval('{home()}', 'test', $1, $2, $3, $4, $5, $6, '{{ada}}', "
             "'Ship?', null, null, 1, 1)",
             *(lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id),
             *(uuid4(), [uuid4()]),
         )
-    read = "select token from ff.read_waitpoint_token(0::smallint, 'test', $1, $2)"
+    read = f"select token from ff.read_waitpoint_token('{home()}', 'test', $1, $2)"
     with refused("WF246"):
         await db.fetchval(read, execution.id, id)
     await rotate(db, "k2")
@@ -410,8 +411,8 @@ async def test_the_list_says_which_names_a_waitpoint_takes_and_shows_a_fingerpri
     await by_token(engine, execution.id, points["c"][1])
     lease = execution.lease
     await db.execute(
-        "select ff.create_approval(0::smallint, 'test', $1, $2, $3, $4, $5, $6, '{ada}', 'Ship?', "
-        "null, null, 1, 1)",
+        f"select ff.create_approval('{home()}', 'test', $1, $2, $3, $4, $5, $6, '{{ada}}', "
+        "'Ship?', null, null, 1, 1)",
         *(lease.execution_id, lease.lease_id, lease.epoch, lease.attempt_id, uuid4(), [uuid4()]),
     )
     late = {"condition": taken, "timeout": timedelta(0), "take": True, "sequential": False}
@@ -439,7 +440,7 @@ async def test_the_list_shows_no_token_and_goes_page_by_page(engine, make):
         await engine.waitpoints(new_id())
 
 
-CLOSE = "select outcome from ff.close_waitpoint(0::smallint, 'test', $1, $2)"
+CLOSE = f"select outcome from ff.close_waitpoint('{home()}', 'test', $1, $2)"
 
 
 async def test_closing_kills_the_token_and_wakes_nobody_by_itself(engine, make, db):
@@ -500,7 +501,7 @@ async def test_a_signal_from_before_the_closing_counts_although_it_is_noticed_la
 async def test_an_operator_reads_the_token_of_an_open_waitpoint(engine, make, db):
     execution = await make.execution("leased")
     id, token = await engine.waitpoint(execution.lease)
-    read = "select token from ff.read_waitpoint_token(0::smallint, 'test', $1, $2)"
+    read = f"select token from ff.read_waitpoint_token('{home()}', 'test', $1, $2)"
     assert await db.fetchval(read, execution.id, id) == token
     assert await db.fetchval(read, execution.id, uuid4()) is None
     await engine.complete(execution.lease)
@@ -539,7 +540,7 @@ async def test_every_wrong_token_has_one_answer(engine, make, db):
 async def test_a_token_of_a_waitpoint_that_does_not_exist_is_invalid(engine, make, db):
     execution = await make.execution("leased")
     token = await db.fetchval(
-        "select ff._sign_waitpoint('k1', 0::smallint, $1, $2)", execution.id, uuid4()
+        f"select ff._sign_waitpoint('k1', '{home()}', $1, $2)", execution.id, uuid4()
     )
     assert (await by_token(engine, execution.id, token)).word == "invalid_token"
 
@@ -670,7 +671,7 @@ async def test_an_operator_gets_a_token_that_works_after_a_rotation(
 ):
     execution = await make.execution("leased", ttl=timedelta(days=1))
     id, old = await engine.waitpoint(execution.lease)
-    read = "select token from ff.read_waitpoint_token(0::smallint, null, $1, $2)"
+    read = f"select token from ff.read_waitpoint_token('{home()}', null, $1, $2)"
     await rotate(db, "k2", HOUR)
     assert await db.fetchval(read, execution.id, id) == old
     await clock.advance(hours=2)
@@ -697,9 +698,9 @@ async def test_open_waitpoints_are_counted_by_the_key_of_their_tokens(engine, ma
     await rotate(db, "k2")
     for _ in range(2):
         await engine.waitpoint(execution.lease)
-    rows = await db.fetch("select * from ff.count_waitpoints(0::smallint)")
+    rows = await db.fetch(f"select * from ff.count_waitpoints('{home()}')")
     assert {row["kid"]: row["number"] for row in rows} == {"k1": 1, "k2": 2}
-    assert await db.fetch("select * from ff.count_waitpoints(0::smallint, 'other')") == []
+    assert await db.fetch(f"select * from ff.count_waitpoints('{home()}', 'other')") == []
 
 
 @pytest.mark.parametrize(
@@ -747,7 +748,7 @@ async def test_two_rotations_at_once_leave_one_active_key(db):
 async def test_the_holder_of_a_token_reads_what_is_asked_and_nothing_more(engine, make, db, clock):
     async def read(token, id=None, namespace=None):
         (row,) = await db.fetch(
-            "select * from ff.read_waitpoint(0::smallint, $1, $2, $3)",
+            f"select * from ff.read_waitpoint('{home()}', $1, $2, $3)",
             namespace,
             id or execution.id,
             token,

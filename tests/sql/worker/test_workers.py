@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from support.database import home
 from support.factories import Engine, refused
 
 TTL = timedelta(seconds=60)
@@ -524,12 +525,12 @@ async def test_what_was_locked_when_the_worker_came_is_let_go_soon(db, engine):
         await other.execute("select from ff.execution for update")
         await Registry(db.conn).register()
     assert (await engine.row(waiting.id))["eligibility"] == "blocked_by_route"
-    unblock = "select handled, due_in from ff.unblock_executions(0::smallint)"
+    unblock = f"select handled, due_in from ff.unblock_executions('{home()}')"
     assert tuple(await db.fetchrow(unblock)) == (1, None)
     assert (await engine.row(waiting.id))["eligibility"] == "eligible_now"
     assert tuple(await db.fetchrow(unblock)) == (0, None)
     with refused("WF001", field="limit"):
-        await db.execute("select ff.unblock_executions(0::smallint, 0)")
+        await db.execute(f"select ff.unblock_executions('{home()}', 0)")
 
 
 async def test_nobody_is_let_go_for_a_worker_that_is_dead(db, clock, engine):
@@ -537,5 +538,5 @@ async def test_nobody_is_let_go_for_a_worker_that_is_dead(db, clock, engine):
     await clock.advance(TTL)
     waiting = await engine.submit()
     await engine.block(waiting.id, "waiting_for_capable_worker")
-    await db.execute("select ff.unblock_executions(0::smallint)")
+    await db.execute(f"select ff.unblock_executions('{home()}')")
     assert (await engine.row(waiting.id))["eligibility"] == "blocked_by_route"

@@ -5,7 +5,7 @@
 -- 1. If the claim is a repeat, return the executions that the first call leased and that still have
 --    that lease.
 -- 2. Read once whether anything is to be reclaimed and whether there are grants.
--- 3. Each round reads the next window of candidates without locks, in claim order (see
+-- 3. Each round reads the next candidates without locks, in claim order (see
 --    ff._read_candidates). Then it locks them in that order and skips locked rows. The next round
 --    starts after the last row tried.
 -- 4. Under the lock each row is checked again. A row is picked, capped (the claim must end it), or

@@ -1,4 +1,4 @@
--- Run one round of a claim: read a window of candidates after a position, and lock at most p_need
+-- Run one round of a claim: read the candidates after a position, and lock at most p_need
 -- of them in claim order (see ff._read_candidates). Rows locked by other transactions are skipped.
 -- Each row that the round locks belongs to one of three groups:
 --

@@ -3,8 +3,9 @@
 -- p_text holds hexadecimal digits; hyphens do not count. 32 digits are a whole UUID. 8 to 31 digits
 -- are the last digits of a UUID, and are compared with the newest 10 000 executions and the newest
 -- 10 000 flows of the partition. The call returns at most 10 executions, newest first, and then at
--- most 10 flows, newest first. The last row has no id; its partition_count is the number of
--- partitions to search.
+-- most 10 flows, newest first. A whole UUID also finds an execution that was trimmed but still has
+-- events; then state is null and created_at is the time of the first event. The last row has no id;
+-- its partition_count is the number of partitions to search.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -81,6 +82,21 @@ begin
   cross join lateral (
     select y.task from ff.route y where y.route_id = e.route_id offset 0) r
   order by u.n limit 10;
+  if not found and v_size = 32 then
+    return query
+    select 'execution', v.execution_id, coalesce(r.task, ''), null::text, v.occurred_at,
+           null::integer
+    from (
+      select x.execution_id, x.route_id, x.occurred_at
+      from ff.event x
+      where x.partition_key = p_partition_key and x.execution_id = v_ids[1]
+        and x.kind not in ('flow_cancel_requested', 'webhook_disabled')
+        and case when p_namespace is null then true else x.namespace = p_namespace end
+      order by x.generation, x.event_id
+      limit 1) v
+    left join lateral (
+      select y.task from ff.route y where y.route_id = v.route_id offset 0) r on true;
+  end if;
   return query
   select 'flow', f.flow_id, f.flow_kind, null::text, f.created_at, null::integer
   from unnest(v_flows) with ordinality u(id, n)
