@@ -163,7 +163,7 @@ async def timeouts(app: App) -> None:
         run = await wait.submit()
         (held,) = await client.executions.claim(worker_id="w", worker_instance_id="w-1")
         until = datetime.now(UTC) + timedelta(milliseconds=100)
-        assert await client.signals.suspend(held, until=until, timeout_behavior=behavior)
+        assert await client.signals.suspend(held, until=until, on_timeout=behavior)
         await eventually(has_expired)
         ended[behavior] = str(await run.state())
     assert ended == {"fail": "failed", "cancel": "cancelled", "expire": "expired"}
