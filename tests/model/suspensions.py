@@ -247,7 +247,7 @@ class Suspensions(Executions, Operators, Grants):
                 "signal_ids": [signal_id],
                 "names": [signal],
                 "payloads": [payload],
-                "join": join,
+                "is_transactional": join,
             },
             reading.delivered,
         )

@@ -86,7 +86,7 @@ async def test_a_round_of_a_claim_ends_no_more_executions_than_it_may_lease(
         "p_routes => array(select route_id from ff.route), p_turns => null, "
         "p_reclaiming => false, p_from_rank => -1::smallint, p_from_turn => 0::smallint, "
         "p_from_at => '-infinity', p_from_id => '00000000-0000-0000-0000-000000000000', "
-        f"p_window => 20, p_need => 2{most_vain}, p_worker_id => null, p_now => ff.now())"
+        f"p_size => 20, p_need => 2{most_vain}, p_worker_id => null, p_now => ff.now())"
     )
     assert (found["picked"], len(found["capped"]), found["is_cut"]) == ([], 2, True)
 

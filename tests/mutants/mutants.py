@@ -425,7 +425,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/events/test_commit_order.py::"
         "test_a_transaction_that_ends_late_is_delivered_when_it_ends",
         (
-            "ff._format_cursor(p_partition_key, v_generation, v_anchor.xid,",
+            "ff._format_cursor(p_partition_key, v_generation, v_last_event.xid,",
             "ff._format_cursor(p_partition_key, v_generation, pg_snapshot_xmax(v_snapshot),",
         ),
     ),
