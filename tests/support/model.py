@@ -1661,7 +1661,7 @@ class Model(Flows):
             return self._shown("already_satisfied", e, reason="lease_id_mismatch")
         if instance not in (None, "", e.worker_instance_id):
             return self._shown("already_satisfied", e, reason="different_worker_instance_id")
-        lease_id, held_by = e.lease_id, e.worker_instance_id
+        lease_id, holder = e.lease_id, e.worker_instance_id
         self._drop_lease(e, "revoke_lease")
         e.ownership = Ownership.LEASE_REVOKED
         e.blocking_reason = BlockingReason.WAITING_FOR_WORKER
@@ -1670,7 +1670,7 @@ class Model(Flows):
         e.attempt_deadline_at = e.attempt_time_left = None
         e.epoch += 1
         self._move(
-            "T20", e, "revoke_lease", EventKind.LEASE_REVOKED, lease_id=lease_id, instance=held_by,
+            "T20", e, "revoke_lease", EventKind.LEASE_REVOKED, lease_id=lease_id, instance=holder,
             actor=actor,
         )  # fmt: skip
         return self._shown("revoked", e)

@@ -48,8 +48,8 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="APPROVER",
-        help="Answer for this approver. Default: the name in --actor, else the name of your login. "
-        "Default with --url: the name that the server records as the actor.",
+        help="Answer for this approver. Default: --actor if you give it, else the name of your "
+        "user on this machine. Default with --url: the name that the server records as the actor.",
         show_default=False,
     ),
 ]

@@ -137,7 +137,7 @@ async def partitions(
         "any key is stored.",
     ),
 ) -> None:
-    """Show or raise the number of partitions. Workers may be running.
+    """Show or raise the number of partitions. Workers can keep running.
 
     Workers look into the new partitions within ten seconds, and new executions use them after half
     a minute. Idempotency keys use them only with --keys. If nothing was ever submitted, executions

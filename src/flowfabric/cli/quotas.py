@@ -33,7 +33,7 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="KEY",
-        help="Choose only this key, for example a tenant. Default: all keys.",
+        help="Only for this key, for example a tenant. Default: for all keys.",
         show_default=False,
     ),
 ]

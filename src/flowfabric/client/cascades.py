@@ -1,4 +1,4 @@
-"""Cascades: propagate the ends of executions that a call has left pending."""
+"""Cascades: finish the propagation of ends, if a call has left it pending."""
 
 from __future__ import annotations
 

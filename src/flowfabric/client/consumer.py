@@ -307,7 +307,7 @@ class Subscription:
     """The events of a subscription: `async for event in app.subscribe("billing")`.
 
     Every event comes at least once, and the events of one execution come in order. One consumer
-    reads a subscription at a time. Others wait; with `follow=False`, they raise SubscriptionHeld.
+    reads a subscription at a time. Others wait; with `follow=False`, they raise SubscriptionBusy.
     The next consumer gets its turn when you leave the loop or the `async with` block.
     """
 

@@ -190,7 +190,7 @@ Hint = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class FrameSender:
-    """Stores the frames of all queues of a process."""
+    """Stores the frames that wait in the frame queues of all leases of a process."""
 
     def __init__(self, store: Store, hint: Hint) -> None:
         self._store = store

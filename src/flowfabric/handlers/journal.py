@@ -201,8 +201,9 @@ class Journal:
     def end(self, how: str) -> None:
         """Refuse to end the handler before it has begun every recorded step.
 
-        A patch that an earlier run took counts, too. A run may leave out sleeps, readings of the
-        clock, open waits, and the reports of usage that concurrent branches made.
+        The handler must also have reached every patch whose new code an earlier run took. A run may
+        leave out sleeps, readings of the clock, open waits, and the reports of usage that
+        concurrent branches made.
         """
         if (missing := self._unreached.first or self._patched.first) is not None:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")

@@ -2,8 +2,8 @@
 -- takes, in the same order. An array that no item needs is null. An item with a key and without a
 -- key_fingerprint gets a digest of its task and payload as key_fingerprint.
 --
--- p_sound lists the items to read, counted from 1; null means all. p_ignored lists fields that are
--- not part of an item. The caller has checked the form of the items.
+-- p_sound lists the items to read, counted from 1; null means all. A field that has no array of its
+-- own becomes an option, unless p_ignored lists it. The caller has checked the form of the items.
 drop function if exists ff._read_items;
 create function ff._read_items(
   p_items        jsonb,

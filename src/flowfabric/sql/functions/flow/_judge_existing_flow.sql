@@ -3,8 +3,8 @@
 --
 -- A stored flow with the submitted id and namespace is the submitted flow if the first submitted
 -- node is one of its members, or if some of its members were trimmed. If all members were trimmed,
--- the flow is gone. The events of the first submitted node may still name the flow. Then the
--- verdict is `duplicate`, so that a late repeat does not run the flow again.
+-- the flow is gone. If the events of the first submitted node still name the flow, the verdict is
+-- `duplicate`, so that a late repeat does not run the flow again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,
