@@ -225,8 +225,8 @@ def psql(
 ) -> int:
     """Run psql on the database. The tables of flowfabric are in the schema ff.
 
-    psql gets the password in its environment. It does not get other secrets in the URL, such as
-    sslpassword.
+    psql gets the password of the login in its environment. It gets no other password that the URL
+    contains, such as sslpassword.
 
     Exit codes: 5: no database. 127: psql is not installed. Otherwise the exit code of psql.
     """

@@ -35,7 +35,7 @@ from flowfabric.drawing.text import printable
 _Id = TypeVar("_Id", bound=PartitionedId)
 Find = Callable[[FlowFabric, str], Awaitable[_Id]]
 
-_MANY = "- reads stdin: ids, one per line, or the JSON lines of"
+_MANY = "`-` reads stdin: ids, one per line, or the JSON lines of"
 _HELP = f"Id of an execution, {ID_FORMS}; {_MANY} `ls`."
 ID_ARGUMENT = typer.Argument(metavar="ID", help=f"Id of an execution, {ID_FORMS}.")
 IDS_ARGUMENT = typer.Argument(metavar="ID", help=_HELP)

@@ -218,7 +218,7 @@ class Budgets(Scoped):
     async def reset_due(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
         """Reset the budgets whose period has ended.
 
-        Return how many were reset, and the time until the next period ends.
+        Return how much was handled, and the time until a period ends next.
         """
         return await handle_batch(self._database, functions.RESET_DUE_BUDGETS, limit=limit)
 

@@ -694,7 +694,7 @@ async def _place_tables(connection: Connection, report: Report) -> None:
 
 
 async def _register_again(connection: Connection, library: Library, report: Report) -> None:
-    """Delegate functions that have lost their delegation, for example after a change by hand."""
+    """Restore the delegation of functions that have lost it, for example after a change by hand."""
     if citus.lost_delegations(library, await citus.read_delegations(connection)):
         started = perf_counter()
         await in_transaction(connection, list(citus.registering(library)), report)

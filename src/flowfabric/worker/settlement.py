@@ -95,7 +95,7 @@ class Settlement:
         self._loop.call_later(INTERRUPT_SECONDS, self._end_interruption, claimed)
 
     def pause(self, claimed: Claimed, pause: Pause) -> None:
-        """Pause an execution after its handler has stopped, as `pause` says."""
+        """Apply `pause` to an execution whose handler has stopped."""
         self._settle(
             self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
         )

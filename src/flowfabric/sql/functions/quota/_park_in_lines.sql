@@ -1,5 +1,5 @@
 -- Put executions into the lines of the gates that refused them (T6, quiet). The caller has locked
--- the executions and the gates; budgets are not locked.
+-- the executions and the gates of quotas. Neither the caller nor this function locks budgets.
 --
 -- An execution that waits to be reclaimed stays active. Claims skip it while its line is closed.
 drop function if exists ff._park_in_lines;

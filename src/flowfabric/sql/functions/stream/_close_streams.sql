@@ -1,8 +1,9 @@
 -- Close the streams of executions that end, or whose leases end, in this transaction. Every
 -- function that ends a lease calls this. The caller has locked and updated the executions.
 --
--- The call waits for an append in flight; an append itself never waits. So every frame of the lease
--- is stored before the end of the lease commits, and no frame can follow.
+-- The call waits for an append in flight. So every frame of the lease is stored before the end of
+-- the lease commits, and no frame can follow. An append does not wait for this call: it is answered
+-- `busy`.
 drop function if exists ff._close_streams;
 create function ff._close_streams(
   p_partition_key smallint,

@@ -8,7 +8,7 @@
 -- execution, and writes its lease into the row of the stream. Later appends lock only this row, and
 -- then read the lease of the execution. Every function that ends a lease updates this row. So the
 -- end of a lease waits for an append in flight, and no append of that lease can follow. An append
--- waits for nothing. Lock order: execution, then stream.
+-- that finds the row locked is answered `busy`. Lock order: execution, then stream.
 --
 -- A handler that starts again sends frames again. The position of a chunk is the number of journal
 -- entries that the execution had when the chunk was sent. The first append of a later lease says
