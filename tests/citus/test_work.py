@@ -102,10 +102,11 @@ async def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     count = 400
     app, quick, *_ = make_app(cluster_database.url)
     async with app:
+        # A batch of 100 goes to the next partition, however fast the calls are.
         runs = [
             run
-            for n in range(0, count, 10)
-            for run in await quick.submit_many([(n + m,) for m in range(10)])
+            for n in range(0, count, 100)
+            for run in await quick.submit_many([(n + m,) for m in range(100)])
         ]
         assert len({run.id.partition_key for run in runs}) > 1
         fleet = Fleet(tmp_path, cluster_database.url, 3, concurrency=20, lease=5.0, tasks=TASKS)

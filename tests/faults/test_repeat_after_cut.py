@@ -306,7 +306,7 @@ async def _submit_keyed(stage: Stage) -> Any:
 
 async def _submit_json(stage: Stage) -> Any:
     submission = stage.submission(tags={"team.name": "x"})
-    place = await stage.client.transactional.place([submission])
+    place = await stage.client.transactional.find_destination([submission])
     rows = await stage.client.database.call(
         functions.SUBMIT_JSON, **json_arguments(place, [submission])
     )
