@@ -218,6 +218,7 @@ async def test_a_stranger_finds_what_is_stuck_says_why_and_fixes_it(
     assert walk.clicks <= 8
 
 
+@pytest.mark.slow
 async def test_an_open_page_follows_its_execution_without_a_reload(world: World, visit):
     @world.app.task(name="wait")
     async def wait(ctx: Context) -> int:
@@ -240,6 +241,7 @@ async def test_an_open_page_follows_its_execution_without_a_reload(world: World,
     assert await run.result(timeout=60) == 7
 
 
+@pytest.mark.slow
 async def test_everything_works_without_javascript(world: World, visit):
     run = await world.app.tasks["add"].submit(1)
     page = await visit("admin", javascript=False)
@@ -253,6 +255,7 @@ async def test_everything_works_without_javascript(world: World, visit):
     assert await run.state() == "cancelled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
 async def test_a_click_opens_a_folded_fan_out(world: World, visit, javascript):
     """The twelve members are one box. After the click each has a box that leads to its page, also

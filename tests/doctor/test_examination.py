@@ -192,11 +192,12 @@ async def test_a_number_of_partitions_that_cannot_be_read_is_no_crash(examined, 
     assert len(report.verdicts) == len(installation_checks()) + len(invariants())
 
 
-@pytest.mark.parametrize("passes", [1, pytest.param(6, marks=pytest.mark.slow(short=0))])
-async def test_it_finds_nothing_in_the_midst_of_work(bare, examined, passes):
+@pytest.mark.slow
+async def test_it_finds_nothing_in_the_midst_of_work(bare, examined, sized):
     """Writers that submit, claim, renew, complete, fail, release, expire, replay and trim all the
     time, some of them in transactions that stay open for a while or are rolled back."""
     done = asyncio.Event()
+    passes = sized(6, short=1)
 
     async def work(seed):
         dice = random.Random(seed)

@@ -431,14 +431,9 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow(short=2)
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        name if n == 0 else pytest.param(name, marks=pytest.mark.slow(short=1))
-        for n, name in enumerate(MUTANTS)
-    ],
-)
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wrong_engine_is_noticed(bench, mutant):
     function, right, wrong = MUTANTS[mutant]
 

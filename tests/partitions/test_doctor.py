@@ -19,7 +19,7 @@ from worker.apps import working
 OURS = {"X02", "X04"}
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
-NUMBERS = pytest.mark.parametrize("number", [8, 32])
+NUMBERS = pytest.mark.parametrize("number", [8, pytest.param(32, marks=pytest.mark.slow)])
 
 
 async def errors(db, **options):
@@ -29,7 +29,7 @@ async def errors(db, **options):
     return [f for f in report.findings if f.level is Level.ERROR and f.name not in OURS]
 
 
-@pytest.mark.parametrize("number", [8, pytest.param(32, marks=pytest.mark.slow(short=1))])
+@NUMBERS
 async def test_doctor_is_clean_with_every_state_in_every_partition(several, number, clock):
     for partition in range(number):
         make = Factory(Engine(several.conn, partition_key=partition), clock)

@@ -267,6 +267,7 @@ async def test_without_versions_what_is_held_says_what_to_do(deploy, sized):
         assert "with a code version, an execution stays with its own code" in row[0]
 
 
+@pytest.mark.slow
 async def test_after_a_kill_of_the_last_old_worker_the_new_ones_take_over(deploy):
     """The steps of `added` do not fit the new code, so that the takeover is seen as a hold."""
     shop = deploy(grace=1.5, nap=60.0, lease=1.0)
