@@ -101,6 +101,18 @@ async def test_a_repeated_append_stores_nothing_twice(engine, make):
     assert (await read(engine, held.id)).payloads == [b"a", b"b", b"c"]
 
 
+async def test_a_stream_that_is_open_for_the_lease_is_not_opened_again(engine, make, db):
+    """The first append may commit after its repeat has found no stream, and before the repeat has
+    locked the execution. The repeat then opens a stream that is open already."""
+    leased = await make.execution("leased")
+    await append(engine, leased.lease, b"a", b"b")
+    before = await stream_row(engine, leased.id)
+    await db.execute("select ff._open_streams($1, $2, '{0}')", home(), [leased.id])
+    assert await stream_row(engine, leased.id) == before
+    assert (await append(engine, leased.lease, b"a", b"b")).last_no == 1
+    assert (await read(engine, leased.id)).payloads == [b"a", b"b"]
+
+
 async def test_a_gap_in_the_numbers_is_refused(engine, make):
     held = await make.execution("leased")
     await append(engine, held.lease, b"a")

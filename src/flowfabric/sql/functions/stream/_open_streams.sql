@@ -45,13 +45,21 @@ begin
       for no key update skip locked) l);
   select array_agg(u.id order by u.n), array_agg(u.base order by u.n) into v_ids, v_bases
   from unnest(p_execution_ids, p_bases) with ordinality u(id, base, n)
-  where u.id = any (v_known) or not exists (
-    select from ff.stream s
-    where s.partition_key = p_partition_key and s.execution_id = u.id
-    offset 0);
+  where not exists (
+      select from ff.stream s
+      where s.partition_key = p_partition_key and s.execution_id = u.id
+        -- The first append of this lease may have committed while its repeat waited for the
+        -- execution. Then the stream is open already.
+        and case when u.id = any (v_known)
+                 then s.lease_id = (
+                   select e.lease_id from ff.execution e
+                   where e.partition_key = p_partition_key and e.execution_id = u.id)
+                 else true end
+      offset 0);
   if v_ids is null then
     return;
   end if;
+  v_known := array(select k.id from unnest(v_known) k(id) where k.id = any (v_ids));
 
   insert into ff.stream (
     partition_key, execution_id, lease_id, generation, max_frames, max_bytes, retention, opened_at)
