@@ -57,7 +57,7 @@ def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     A short lease would have quick beats, too, but a busy machine would lose it.
     """
     monkeypatch.setattr(heartbeat, "_REGULAR_SHARE", 300)
-    monkeypatch.setattr(heartbeat, "_BUSY_SHARE", 1500)
+    monkeypatch.setattr(heartbeat, "_URGENT_SHARE", 1500)
     monkeypatch.setattr(registration, "_BEAT_SHARE", 700)
 
 

@@ -372,7 +372,7 @@ async def test_beats_come_faster_while_a_row_is_busy_and_the_lease_is_given_up_i
     renewals.busy = [held[0]]
     try:
         heartbeat.keep(held, time.monotonic() + 3600, told.extend)
-        # Three beats in a lease, but fifteen while one is busy: every 0.1 s and not every 0.5 s.
+        # A regular beat comes every 0.5 s. While a row is busy, beats come at least every 0.1 s.
         await eventually(lambda: any(b - a < 0.4 for a, b in pairwise(renewals.times)))
         assert told == []
         heartbeat.keep(held, time.monotonic() - 1.5, told.extend)
@@ -380,6 +380,24 @@ async def test_beats_come_faster_while_a_row_is_busy_and_the_lease_is_given_up_i
     finally:
         heartbeat.stop()
     assert told == [held[0]]
+
+
+async def test_a_row_that_is_busy_for_a_moment_is_renewed_at_once_even_under_a_long_lease():
+    """A hint of a revoked lease often comes while a claim locks the row."""
+    renewals, told = Renewals(), []
+    heartbeat = await beating(renewals, 600)
+    held = [claim()]
+    renewals.busy = held
+    try:
+        heartbeat.keep(held, time.monotonic(), told.extend)
+        heartbeat._wake()
+        await eventually(lambda: renewals.calls)
+        renewals.busy, renewals.lost = [], held
+        # A fifteenth of the lease is 40 s.
+        await eventually(lambda: told, within=20)
+    finally:
+        heartbeat.stop()
+    assert told == held
 
 
 async def test_a_silent_database_makes_the_leases_lost_by_our_own_clock():

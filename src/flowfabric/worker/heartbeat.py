@@ -27,8 +27,11 @@ from flowfabric.worker.registration import Registration, Registrations
 # Called with the lost leases. The error says how each lease was lost.
 OnLost = Callable[[dict[Claimed, FlowFabricError]], None]
 
-# If a row was busy, the next beat comes after the lease time divided by this.
-_BUSY_SHARE = 15
+# After a failed beat, the next beat comes after the lease time divided by this.
+_URGENT_SHARE = 15
+# If a row was busy, the next beat comes after this time. While rows stay busy, every beat doubles
+# it, up to the pause after a failed beat.
+_BUSY_SECONDS = 0.05
 # A regular beat comes after the lease time divided by this.
 _REGULAR_SHARE = 3
 # How long to wait for more hints after a hint, so that many hints cost few beats.
@@ -90,6 +93,7 @@ class Heartbeat:
         # a lease is lost.
         self._kept: dict[int, _KeptLease] = {}
         self._instance_ids: set[str] = set()
+        self._busy_seconds = _BUSY_SECONDS
         self._stopping = False
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,14 +162,12 @@ class Heartbeat:
             None if self._loop_watch is None else asyncio.create_task(self._loop_watch.watch())
         )
         try:
-            regular = self._ttl.total_seconds() / _REGULAR_SHARE
             await self._listen(session)
             while not self._stopping:
                 self._woken.clear()
-                busy = await self._beat(session)
-                if self._registrations is not None:
-                    busy = await self._registrations.beat(session) or busy
-                pause = self._ttl.total_seconds() / _BUSY_SHARE if busy else regular
+                pause = await self._beat(session)
+                if self._registrations is not None and await self._registrations.beat(session):
+                    pause = min(pause, self._urgent_seconds)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
@@ -198,11 +200,16 @@ class Heartbeat:
         if payload is None or payload in self._instance_ids:
             self._woken.set()
 
-    async def _beat(self, session: BeatSession) -> bool:
-        """Renew all leases once. Return True if some rows were busy and need another beat soon."""
+    @property
+    def _urgent_seconds(self) -> float:
+        return self._ttl.total_seconds() / _URGENT_SHARE
+
+    async def _beat(self, session: BeatSession) -> float:
+        """Renew all leases once. Return the seconds until the next beat."""
+        regular = self._ttl.total_seconds() / _REGULAR_SHARE
         kept = [one for one in list(self._kept.values()) if not one.is_lost]
         if not kept:
-            return False
+            return regular
         started = monotonic()
         by_claim = {id(one.claimed): one for one in kept}
         try:
@@ -218,7 +225,7 @@ class Heartbeat:
                 exc_info=None if isinstance(error, FlowFabricError) else error,
             )
             self._give_up_expired(kept)
-            return True
+            return self._urgent_seconds
         gone = {id(claimed): error for claimed, error in lost.items()}
         missed = {id(claimed) for claimed in busy}
         for key, one in by_claim.items():
@@ -226,17 +233,25 @@ class Heartbeat:
                 one.until = started + self._ttl.total_seconds()
         self._lose({by_claim[key]: error for key, error in gone.items()})
         self._give_up_expired(kept)
-        return bool(missed)
+        if not missed:
+            self._busy_seconds = _BUSY_SECONDS
+            return regular
+        pause = min(self._busy_seconds, self._urgent_seconds)
+        self._busy_seconds = 2 * pause
+        return pause
 
     def _give_up_expired(self, kept: list[_KeptLease]) -> None:
-        """Give up leases that have expired by our own clock: another worker may hold them."""
+        """Give up leases that have expired by the clock of this process, because other workers may
+        have them now.
+        """
         now = monotonic()
         expired = LeaseExpired(not_renewed_for=self._ttl)
         self._lose({one: expired for one in kept if one.until <= now})
 
     def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
-        """Report all lost leases of a worker in one call, so that the worker starts none of their
-        executions."""
+        """Report all lost leases of a worker in one call. With several calls, the worker could
+        start an execution before it hears that the lease is lost.
+        """
         lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
         for one, error in several.items():
             if self._kept.get(id(one.claimed)) is one and not one.is_lost:
