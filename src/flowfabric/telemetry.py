@@ -80,8 +80,8 @@ class Meter:
     """Counts operations and adds up their times.
 
     Other code adds functions to `listeners`, `counters` and `observers`. The meter calls the
-    listeners after every operation. `count` calls the counters with a number, for example of
-    frames. `observe` calls the observers with several values, for example the waits of one claim.
+    listeners after every operation. `count` passes a number to the counters, such as the number of
+    frames sent. `observe` passes values to the observers, such as the wait times of one claim.
     """
 
     def __init__(self) -> None:
@@ -103,12 +103,12 @@ class Meter:
             listener(name, seconds, failure, rows)
 
     def count(self, name: str, number: int = 1, **labels: str) -> None:
-        """Tell the counters that something happened `number` times."""
+        """Tell the counters to add `number` to the counter `name`."""
         for counter in self.counters:
             counter(name, number, labels)
 
     def observe(self, name: str, values: Sequence[float], **labels: str) -> None:
-        """Tell the observers the values of a histogram."""
+        """Pass values for the histogram `name` to the observers."""
         for observer in self.observers:
             observer(name, values, labels)
 

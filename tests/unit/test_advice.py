@@ -31,8 +31,8 @@ def test_every_reason_has_advice_or_needs_none():
         ("waits_for_quota", {"quota": "api", "opens_at": "x"}, "as soon as its rate has room"),
         ("waits_for_quota", {"quota": "ff:lane", "key": "mail"}, "open the lane"),
         ("waits_for_budget", {"next_reset_at": "x"}, "or wait for the reset"),
-        ("lane_not_served", {"lane": "mail"}, "--lanes mail you start"),
-        ("lane_not_served", {"lane": "x;$(id)`id`"}, "--lanes 'x;$(id)`id`' you start"),
+        ("lane_not_served", {"lane": "mail"}, "--lanes mail to start"),
+        ("lane_not_served", {"lane": "x;$(id)`id`"}, "--lanes 'x;$(id)`id`' to start"),
         ("completed", {}, None),
     ],
 )

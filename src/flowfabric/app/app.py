@@ -132,17 +132,17 @@ class App:
     folder).
 
     If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
-    The app proves who it is with `token` or FLOWFABRIC_TOKEN. An app that calls a server needs no
-    rights in the database, and runs no workers.
+    It sends `token` or FLOWFABRIC_TOKEN to prove who it is. An app that calls a server needs no
+    rights in the database, and cannot run workers.
 
     `name` is the name under which the database keeps the app's schedules (default: the name of the
     module that creates the app). `version` is a dotted number; the highest running version decides
     which schedules and hooks exist.
 
     `code_version` names the version of the code, for example a release or a commit. An execution
-    belongs to the version that records its steps. A worker with another version runs the execution
-    only if its `reads` lists that version, or if no worker that serves that version has been alive
-    for `version_grace`.
+    belongs to the version that records its steps. `reads` lists other versions whose executions
+    this code can run, too. If no worker that serves a version has been alive for `version_grace`,
+    workers of any version run its executions.
 
     `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
     manager (sync or async) of a connection or a session, for example `pool.acquire`, a
@@ -399,7 +399,8 @@ class App:
     def declare_limits(self, limits: Limits) -> None:
         """Declare more limits and budgets for this app.
 
-        Refuse a limit that the app has already declared with other numbers.
+        Raises InvalidInput if the app has already declared a limit of the same name with another
+        concurrency, rate or amount.
         """
         before = (dict(self.limits), dict(self.budgets))
         for limit in limits.limits:
@@ -469,7 +470,10 @@ class App:
         of: TaskSpec | None,
         options: Mapping[str, Any],
     ) -> Task[..., Any, Any]:
-        """Register a hook for one task or for every task, as `@task.on_failure(...)` does."""
+        """Register a hook for the task `of`, or for every task if `of` is None.
+
+        Decorators such as `@task.on_failure` call this.
+        """
         given: dict[str, Any] = {
             "name": f"{self.name if of is None else of.name}.on_{kind}",
             "lane": DEFAULT_LANE if of is None else of.lane,
@@ -526,12 +530,12 @@ class App:
         *,
         scope: Literal["execution", "worker"] = "execution",
     ) -> None:
-        """Register a factory that makes the value of every parameter annotated with a type.
+        """Register a factory for handler parameters that are annotated with `type`.
 
         The factory is a function or a generator function, async or not, and may return a context
-        manager. The factory is called for each run of a handler, and its context manager exits when
-        that run ends. With `scope="worker"`, the value lives as long as the worker. Parameters of
-        the factory are filled by other factories.
+        manager. It is called once for each run of a handler, and its context manager exits when
+        that run ends. With `scope="worker"`, it is called once for each worker process, and its
+        context manager exits when the process ends. Other factories make its arguments.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -540,7 +544,7 @@ class App:
     def overriding(
         self, type: type[Any], value: Any = None, /, *, factory: Callable[..., Any] | None = None
     ) -> Iterator[None]:
-        """Use another value or factory for a type inside a `with` block."""
+        """Inside a `with` block, use this value or factory for parameters annotated with `type`."""
         if (value is None) == (factory is None):
             raise InvalidInput(field="value", problem="give either a value or a factory")
         # Pass the value itself, even if it is a context manager.
@@ -563,7 +567,7 @@ class App:
     def on_shutdown(self, hook: H, /) -> H:
         """Register a function to call when a worker process has drained: `@app.on_shutdown`.
 
-        Functions run in reverse order of registration, even if the startup or the work failed.
+        The functions run in reverse order of registration, even if a startup hook has failed.
         """
         self._extensions.on_shutdown.append(hook)
         return hook
@@ -687,7 +691,9 @@ class App:
     ) -> Run[T]:
         """Return the run of an execution by its whole id or its UUID.
 
-        With a UUID, the run looks up the partition when it first calls the database.
+        With a UUID, the run looks up the partition when it first calls the database. `decode`
+        decodes the result. Once the run has read the name of its task from the database, it uses
+        the decoder that `find_decoder` returns for that name.
         """
         uuid = bare_uuid(id)
 
@@ -905,7 +911,10 @@ class App:
         return FlowRun(self, whole, is_stored=False, is_located=uuid is None)
 
     def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
-        """Return the run of an execution, given its task."""
+        """Return the run of an execution of this task.
+
+        If `is_stored` is false, the run first checks that the execution exists.
+        """
         return Run(
             id,
             task,
@@ -1041,7 +1050,7 @@ class App:
         return address_of(client.database.url) if server is None else f"embedded in {server.folder}"
 
     def _check_has_own_name(self) -> None:
-        """Raise InvalidInput if another app with schedules in this process has the same name."""
+        """Raise InvalidInput if this process fires schedules of another app with the same name."""
         for other in list(apps) if self.schedules else ():
             if (
                 other is not self
@@ -1085,12 +1094,12 @@ class App:
         """Check whether the current code fits the journals of the unfinished executions of this
         app.
 
-        Each handler runs up to the first step that is not recorded. No new step runs, so nothing is
-        written as long as handlers do all their work in steps. Startup hooks, middleware and
-        providers run as in a worker.
+        Each handler runs up to the first step that is not recorded. No new step runs, so a handler
+        that does all its work in steps changes nothing. Startup hooks, middleware and providers run
+        as in a worker.
         """
         client = await self._connect(4)
-        # A check must not write, so do not declare hooks.
+        # A check must not write, so do not declare hooks or limits.
         self._declared[client] = self._hook_changes
         self._declared_limits[client] = self._limit_changes
         specs = {name: task.spec for name, task in self.tasks.items()}
@@ -1140,8 +1149,8 @@ class App:
     async def close(self) -> None:
         """Close the connections of the running event loop.
 
-        Synchronous callers share a background loop. This call ends that loop if no other loop has
-        connections. It releases the embedded server if no loop has connections any more.
+        Synchronous callers share a background loop. If only that loop still has connections, this
+        call ends it, too. When no loop has connections, the embedded server is released.
         """
         await self._close_here()
         background = self.portal.loop
@@ -1248,7 +1257,7 @@ L = TypeVar("L", Limit, Budget)
 
 
 def _agreed(kind: str, known: L | None, given: L) -> L:
-    """Merge two declarations of the same limit: return the declaration that has numbers.
+    """Choose between two declarations of a limit: return the declaration that sets its numbers.
 
     Raise InvalidInput if their numbers differ, or if only one of them has a key.
     """

@@ -1,4 +1,4 @@
-"""Flow: a graph of tasks. Python builds it, and stores it as a whole before any task runs.
+"""Flow: a graph of tasks. It is built in Python and stored as a whole before any task runs.
 
     async with app.flow("report") as f:
         pages = [f.add(fetch, url) for url in urls]
@@ -7,8 +7,9 @@
     print(await f.run.result())
 
 A node waits for the nodes whose results are its arguments, and for the nodes in `after`. Arguments
-are checked when a node is added. If an argument is the result of a node, its type is checked. The
-end of the block stores the flow. If the block raises, nothing is stored.
+are checked when a node is added. For an argument that is the result of another node, the return
+type of that node's task is checked. The end of the block stores the flow. If the block raises,
+nothing is stored.
 """
 
 from __future__ import annotations
@@ -430,7 +431,7 @@ class Flow:
     def _graph(
         self, id: FlowId | None = None, derived: Callable[[str], ExecutionId] | None = None
     ) -> Graph:
-        """Build the graph to store."""
+        """Build the graph to store, with new node ids or with the ids that `derived` returns."""
         self._check_has_nodes()
         id = mint_flow() if id is None else id
         for node in self._nodes:
@@ -528,7 +529,7 @@ def _submission(node: Node[Any], wiring: Wiring) -> Submission:
 
 
 def _explain(problem: str, task: Task[..., Any, Any], kwargs: dict[str, Any]) -> str:
-    """Return the error text for a bad argument, with what the caller may have meant."""
+    """Return the text of the error for a bad argument, with advice for two common mistakes."""
     if any(f".{kind.__qualname__}'" in problem for kind in (Reference, Choice)):
         return (
             "contains the result of another node inside an object; pass it by itself, or in a "

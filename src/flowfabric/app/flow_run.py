@@ -342,7 +342,7 @@ class FlowRun:
         return client
 
     async def _read_members(self) -> Mapping[str, Member]:
-        """Return the members. For a flow from `app.get_flow`, read them the first time."""
+        """Return the members by name. A flow from `app.get_flow` reads them from the database."""
         if self._members is None or not self._is_stored:
             client = await self._client()
             info = await client.flows.describe(self.id)
@@ -401,9 +401,9 @@ class FlowRun:
         return await self._result(skipped)  # both nodes were replayed in the meantime
 
     async def _cause(self, id: ExecutionId) -> str | None:
-        """Find the node that caused a skip, directly or through other nodes.
+        """Return the name of the node that caused a node to be skipped, directly or through others.
 
-        If several nodes caused it, return the node that ended first.
+        If there are several such nodes, the node that ended first counts.
         """
         client = await self._client()
         broken: dict[ExecutionId, list[ExecutionId]] = {}
@@ -429,7 +429,10 @@ class FlowRun:
     async def _wait_for_last(
         self, client: FlowFabric, members: Mapping[str, Member], *, is_patient: bool
     ) -> None:
-        """Wait for the last nodes; raise the error of the first one that does not complete."""
+        """Wait for the last nodes; raise the error of the first one that does not complete.
+
+        `is_patient` works as in `endings_of`.
+        """
         names = {member.id.uuid: name for name, member in members.items() if member.is_last}
         last = [member.id for member in members.values() if member.is_last]
         async with aclosing(endings_of(client, last, is_patient=is_patient)) as endings:

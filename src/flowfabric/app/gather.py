@@ -44,8 +44,8 @@ PAGE = 1000
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
     """Wait until all runs have ended, and return their results in the order of the runs.
 
-    If some runs did not complete, raises the error that `Run.result` would raise for the first of
-    them to end.
+    If a run did not complete, raises its error, as `Run.result` does. If several runs did not
+    complete, raises the error of the run that ended first.
     """
     several = _checked(runs, least=0)
     if not several:
@@ -85,15 +85,13 @@ async def first(
 async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
     """Wait for the first of several runs: `first(runs)`, or `first(run, ctx.signal("stop"))`.
 
-    With one argument, a list of runs, wait until one run has completed, and return its result. If
-    no run completes, raise the error of the run that ended last, as `Run.result` does.
+    With one argument, a list of runs, wait until one run has completed, and return its result.
+    `cancel_rest` then cancels the other runs. If no run completes, raise the error of the run that
+    ended last.
 
     With several arguments (runs, `ctx.signal(...)` or `ctx.sleep(...)`), return a `First`: which
-    argument came first, and its value. If a failed run came first, raise its error. In a
-    handler, a timedelta is a sleep.
-
-    With `cancel_rest`, the other runs are then cancelled. With several arguments, they are not
-    cancelled if a failed run came first.
+    argument came first, and its value. `cancel_rest` then cancels the other runs. If a failed run
+    came first, raise its error and cancel nothing. In a handler, a timedelta is a sleep.
     """
     if len(awaited) == 1:
         (result,) = await quorum_of(1, awaited[0], cancel_rest=cancel_rest)
@@ -102,9 +100,7 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
 
 
 async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
-    """Wait for the first of several runs, signals or sleeps. Then end the other waits; they take no
-    signal.
-    """
+    """Wait for the first of several runs, signals or sleeps. The other waits end without effect."""
     handler_run = current_run.get()
     for one in awaited:
         is_sleep = isinstance(one, timedelta) and handler_run is not None
@@ -169,7 +165,7 @@ async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fa
         await _find(several, last).conclude(last)
     except FlowFabricError as error:
         error.add_note(
-            f"With it, fewer than {k} of {len(several)} runs can complete."
+            f"Because of this run, fewer than {k} of {len(several)} runs can complete."
             if len(several) > 1
             else "It was the only run to wait for."
         )
@@ -219,8 +215,8 @@ async def endings_of(
 ) -> AsyncGenerator[Ending, None]:
     """Yield the endings of executions, each as soon as it is known.
 
-    With `is_patient` (the caller has no timeout), a handler may pause until all executions have
-    ended.
+    `is_patient` means that the caller has no timeout. A handler may then pause until all executions
+    have ended, and get all endings at once.
     """
     if (handler_run := current_run.get()) is not None:
         all_ = await handler_run.wait_for_ends(ids, len(ids), client) if is_patient else None
@@ -276,8 +272,8 @@ async def _decided(
     """Wait until `k` runs have completed, and return their endings in the order in which they
     ended.
 
-    As soon as too few runs are left to reach `k`, return the ending of the latest run that did not
-    complete.
+    As soon as too few runs are left to reach `k`, return only the ending of the latest run that did
+    not complete.
     """
     ids = [run.id for run in several]
     found: list[Ending] | None = []

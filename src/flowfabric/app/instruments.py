@@ -89,7 +89,7 @@ class Instruments:
 
 
 def _times(meter: metrics.Meter, name: str) -> metrics.Histogram:
-    """Create a histogram of seconds, with the buckets that Prometheus gets.
+    """Create a histogram of seconds, with the same buckets as for Prometheus.
 
     The default buckets of OpenTelemetry are made for milliseconds.
     """

@@ -88,7 +88,7 @@ class Node(Generic[T_co]):
         return cast(T_co, Reference(origin, self._task.spec.result_hint, self))
 
     def after(self, *what: Node[Any] | Join) -> Self:
-        """Let this node wait for further nodes, which may have been added after it.
+        """Make this node wait for more nodes. They may have been added to the flow after this node.
 
         A flow with a cycle cannot be stored.
         """
@@ -146,8 +146,8 @@ def all_of(*nodes: Node[Any]) -> Join:
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until one node has succeeded.
 
-    With `cancel_rest`, the other nodes are then cancelled, except nodes that other nodes of the
-    flow wait for.
+    With `cancel_rest`, the remaining nodes are then cancelled. A node that another node of the flow
+    also waits for is not cancelled.
     """
     _check_some(nodes)
     return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
@@ -156,8 +156,9 @@ def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
 def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Wait until `k` nodes have succeeded.
 
-    With `cancel_rest`, the other nodes are cancelled when `k` nodes have succeeded, or when fewer
-    than `k` nodes can still succeed. Nodes that other nodes of the flow wait for are not cancelled.
+    With `cancel_rest`, the remaining nodes are cancelled when `k` nodes have succeeded, or when
+    fewer than `k` nodes can still succeed. A node that another node of the flow also waits for is
+    not cancelled.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:

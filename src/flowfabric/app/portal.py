@@ -22,8 +22,8 @@ ASYNC_FOR = "async for item in"
 class Portal:
     """Runs coroutines for callers that have no event loop.
 
-    The background loop ends when the portal is stopped or the program ends. Just before its end, it
-    calls `close`.
+    The background loop ends when the portal is stopped or the program ends. Before that, it runs
+    the function `close`, which closes the connections of the loop.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -40,7 +40,11 @@ class Portal:
         return self._loop
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run `work` and wait for its result. Raise an error if this thread runs an event loop."""
+        """Run `work` and wait for its result.
+
+        Raise an error if this thread runs an event loop. The error tells the user to call `instead`
+        (the text of an async call).
+        """
         check_no_loop(instead)
         with self._lock:
             if self._pid != os.getpid():
@@ -92,7 +96,10 @@ class Portal:
 
 
 def in_turn(items: AsyncGenerator[T, None], call: Callable[..., Any], instead: str) -> Iterator[T]:
-    """Yield the items of an async generator to synchronous code; `call` runs each coroutine."""
+    """Yield the items of an async generator to synchronous code.
+
+    `call` runs a coroutine, and `instead` is the text of the async call, as in `Portal.call`.
+    """
     check_no_loop(instead, ASYNC_FOR)
     end: Any = object()
 

@@ -19,7 +19,8 @@ from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registratio
 class Process:
     """One process with workers.
 
-    It has three connections: for the client, for claims and for the heartbeat.
+    All its workers share the pool of the client, and one connection each for claims and for the
+    heartbeat.
     """
 
     def __init__(

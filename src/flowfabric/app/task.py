@@ -175,16 +175,17 @@ class Task(Generic[P, R, T, S]):
 
         Submissions with the same `key` return the same execution. The key is valid for `window`
         (default: a day). With `unique="unfinished"`, it is valid until the execution has ended. If
-        the task used the key with other arguments, `on_conflict="raise"` (the default) raises
-        KeyReused, and `"existing"` returns the earlier run.
+        the same key was used with other arguments, `on_conflict="raise"` (the default) raises
+        KeyReused, and `"existing"` returns the earlier run. If another task used the key, KeyReused
+        is raised in both cases.
 
         `via` is a connection; the submission joins its transaction. `with_parent` cancels a child
         when its parent ends.
 
         `limit` and `budget` apply in addition to the limits and budgets of the task. If the task
-        already has a limit or a budget of the same name, only its key is replaced. `fair_by` is the
-        name of an argument, or a function of arguments: executions with different values take turns
-        in their lane.
+        already has a limit or a budget of the same name, the new one replaces only the `key` of
+        that limit or budget. `fair_by` is the name of an argument, or a function of arguments:
+        executions with different values take turns in their lane.
         """
         given: dict[str, Any] = {
             "lane": lane,
@@ -386,7 +387,7 @@ class Task(Generic[P, R, T, S]):
                 raise InvalidInput(field=option, problem="needs a key")
 
     def limit_facts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a submission that name its limits, with their keys."""
+        """Return the fields of a submission that name its quotas, its budgets and its fair key."""
         limits = self._limits
         if limits.is_empty:
             return {}
@@ -457,7 +458,7 @@ class Task(Generic[P, R, T, S]):
         return submissions
 
     def _payloads(self, calls: Sequence[tuple[Any, ...]]) -> list[bytes]:
-        """Encode the arguments of calls without keys."""
+        """Encode the arguments of each call. The calls have no idempotency keys."""
         self._check_takes_many()
         self._check_needs_no_key()
         encode, nothing = self.spec.encode, dict[str, Any]()
@@ -626,7 +627,7 @@ class Task(Generic[P, R, T, S]):
         )
 
     def _noted(self, runs: list[Run[T, S]]) -> list[Run[T, S]]:
-        """Note in the running handler that it cannot pause to wait for these runs."""
+        """Note that the running handler must not pause to wait for these runs. Return the runs."""
         if (handler_run := current_run.get()) is not None:
             handler_run.note_unrecorded(run.id for run in runs)
         return runs

@@ -57,9 +57,9 @@ def is_installed() -> bool:
 class Poster:
     """Posts to one URL, by the rules of `core.webhook`.
 
-    The host name is resolved here, once for a post, and the connection goes to the address that
-    was checked. Redirects are not followed, proxies of the environment are not used, and the body
-    of the answer is not read.
+    Each post resolves the host name once, checks the address, and connects to exactly that address.
+    Redirects are not followed, proxies of the environment are not used, and the body of the answer
+    is not read.
     """
 
     def __init__(
@@ -182,13 +182,11 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The events of an unfinished page that a receiver has accepted.
+    """The events that a receiver has accepted since the last stored position of its webhook.
 
-    `epoch` counts the holders of the webhook.
-
-    If this process gets the webhook again with the next epoch, it does not post these events again.
-    With any other epoch it posts them again: an operator may have reset the webhook, or removed it
-    and given its name to another receiver.
+    `epoch` is the epoch of the lease under which they were posted. If this process also gets the
+    next lease, with the next epoch, it does not post these events again. With any later epoch it
+    posts them again, because an operator may have reset the webhook.
     """
 
     epoch: int
@@ -211,7 +209,7 @@ class WebhookDelivery:
         self._resolve = resolve
         self._trust = trust
         self._serving: dict[str, asyncio.Task[None]] = {}
-        # For each webhook, the accepted events of a page that is not finished.
+        # For each webhook, the accepted events after its stored position.
         self._accepted: dict[str, Accepted] = {}
 
     async def run(self) -> None:

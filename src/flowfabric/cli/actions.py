@@ -102,9 +102,10 @@ class Report(Printer):
 class Action:
     """One operation on executions, and the states in which it is allowed.
 
-    If `is_careful` is set, a filter must contain states or held=yes, because few users mean
-    executions in all states. If a filter contains one of the two, executions that have changed
-    since the filter matched them are skipped.
+    If `is_careful` is set, a filter must contain a state or held=yes. This keeps a user from
+    changing executions in more states than intended. `do` gets the version that an execution had
+    when the filter matched it, or None. If the version has changed since then, `do` skips the
+    execution.
     """
 
     verb: str
@@ -360,8 +361,8 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
     """Return the filter, or None if ids were given.
 
-    A filter with neither states nor held=yes gets the states in which the action is allowed. If the
-    action is careful, such a filter is refused.
+    If the filter has neither states nor held=yes, it gets the states in which the action is
+    allowed. An action with `is_careful` refuses such a filter instead.
     """
     if bool(ids) == bool(where):
         raise InvalidInput(field="ID", problem="give ids or --where, or - to read ids from stdin")
@@ -397,7 +398,8 @@ async def _matching_pages(
 ) -> AsyncIterator[_Page]:
     """Yield pages of matching executions.
 
-    Each execution comes with its version if `is_state_meant`, else with None.
+    If the user named a state (`is_state_meant`), each execution comes with its version. Otherwise
+    the version is None.
     """
     async for page in matching(client, filter, partition):
         yield [
@@ -537,8 +539,10 @@ class _Run:
         )
 
     def _print(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
-        """Print one execution: as a JSON line if JSON is requested, otherwise as `line` if there is
-        one."""
+        """Print the outcome for one execution: `facts` as a JSON line with -o json, else `line`.
+
+        If `line` is None, print nothing.
+        """
         if self.report.is_json:
             self.progress.say(json_line({"id": id, "action": self.action.verb, **facts}))
         elif line is not None:

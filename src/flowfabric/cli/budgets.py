@@ -125,7 +125,8 @@ async def usage(
     dedup_key: str | None = typer.Option(
         None,
         "--dedup-key",
-        help="Count calls with this key within 24 hours only once. Default: every call counts.",
+        help="Count the usage once, even if several calls within 24 hours have this key. "
+        "Default: every call counts.",
         show_default=False,
     ),
 ) -> int:
@@ -153,7 +154,7 @@ async def usage(
 
 
 def _amounts(texts: Sequence[str]) -> dict[str, Any]:
-    """Read DIMENSION=AMOUNT; money stays text, everything else is a whole number."""
+    """Parse DIMENSION=AMOUNT. An amount of usd stays text; all other amounts become integers."""
     found: dict[str, Any] = {}
     for text in texts:
         dimension, sign, amount = text.partition("=")
@@ -173,7 +174,7 @@ def _amounts(texts: Sequence[str]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _naming_keys(client: FlowFabric, name: str, key: str) -> AsyncIterator[None]:
-    """If the block finds no budget with this key, raise an error that lists some existing keys."""
+    """If the `with` block raises BudgetNotFound, add some existing keys to the error text."""
     try:
         yield
     except BudgetNotFound as error:

@@ -205,7 +205,7 @@ def url(
 
 
 class PsqlCommand(TyperCommand):
-    """Tells the user to put the options of psql after --."""
+    """A command that refuses unknown options and says to put options of psql after --."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         known = {option for one in self.get_params(ctx) for option in one.opts}
@@ -251,7 +251,7 @@ def psql(
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C here, because psql uses it to cancel a statement."""
+    """Ignore Ctrl-C in this process, because psql uses it to cancel a statement."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield

@@ -48,8 +48,8 @@ async def doctor(
         None,
         "--since",
         metavar="CURSOR|TIME",
-        help="Check only executions with events in the last 10m, 2h or 7d, since an ISO time, or "
-        "since the cursor that the last run printed.",
+        help="Check only executions that have events after this point: 10m, 2h or 7d ago, an ISO "
+        "time, or the cursor that the last run printed.",
         show_default=False,
     ),
     explained: str | None = typer.Option(

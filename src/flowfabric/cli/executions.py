@@ -53,7 +53,8 @@ async def ls(
     ),
     task: list[str] | None = typer.Option(
         None, "--task", "-t", show_default=False,
-        help="List only this task, or tasks of a pattern such as 'shop.*'; may be repeated.",
+        help="List only this task, or tasks that match a pattern such as 'shop.*'; may be "
+        "repeated.",
     ),
     tag: list[str] | None = typer.Option(
         None, "--tag", metavar="K=V", help="List only executions with this tag; may be repeated.",

@@ -14,7 +14,7 @@ _STATES_BUT_COMPLETED = [state for state in ORDER if state is not PublicState.CO
 
 
 async def show_flow(client: FlowFabric, id: FlowId, printer: Printer) -> None:
-    """Print a flow and its members that are not completed."""
+    """Print a flow, and the members that have not completed."""
     info, summary = await read_flow(client, id)
     now = await client.executions.server_time()
     members = []

@@ -99,7 +99,7 @@ async def ls(
 async def show(
     database: Namespaces, printer: Printer, ids: Annotated[list[str], FLOW_IDS_ARGUMENT]
 ) -> int:
-    """Show a flow: its state, its progress, and its members that are not completed.
+    """Show a flow: its state, its progress, and the members that have not completed.
 
     Exit code 3 if there is no such flow.
     """
@@ -186,8 +186,8 @@ async def cancel(
     While members are unfinished, a cancelled flow can be cancelled again with a stricter cancel
     policy. A flow whose members have all ended stays unchanged.
 
-    Without --wait, the command does not wait until the members have ended. If it is killed,
-    reconcilers cancel the members that are left.
+    Without --wait, the command may end before all members have ended. If the command is killed,
+    reconcilers cancel the remaining members.
 
     Exit codes: 3: not found. 4: the flow has ended, or was cancelled before with the same or a
     stricter policy, or its members have not ended within --timeout. 5: no database, or members are

@@ -55,8 +55,10 @@ PARTITION_OPTION = typer.Option(
 
 
 def complain_unreached(missing: Iterable[int], named: set[int] | None = None) -> None:
-    """Warn once that the output is incomplete, and name the partitions that could not be
-    reached."""
+    """Warn that the output is incomplete, because these partitions did not answer.
+
+    `named` holds the partitions that an earlier warning named. They are not named again.
+    """
     new = sorted(set(missing) - (named or set()))
     if new:
         names = ", ".join(map(str, new))
@@ -89,8 +91,8 @@ async def for_each(
 ) -> int:
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
-    A refusal is printed as a line on stderr. With `verb`, a refusal is a JSON line on stdout
-    instead.
+    A refusal is a line on stderr. With `verb`, it is a JSON line on stdout that names `verb` as the
+    action. With `blank_between`, a blank line separates the outputs.
     """
     codes = {0}
     for number, text in enumerate(texts):
@@ -117,9 +119,9 @@ async def for_each(
 
 
 def missing(id: PartitionedId, namespace: str | None) -> str:
-    """Return the message for an unknown execution or flow, and say where else it may be."""
+    """Return the message for an execution or a flow that was not found in a namespace."""
     where = "" if namespace is None else f" in the namespace {namespace}"
-    hint = "" if namespace is None else ", or belong to another (--all-namespaces)"
+    hint = "" if namespace is None else ", or belong to another namespace (--all-namespaces)"
     return f"{id.uuid}: there is no such {noun_of(type(id))}{where}; it may have been trimmed{hint}"
 
 
@@ -143,8 +145,9 @@ async def _why_missing(client: FlowFabric, id: PartitionedId) -> str:
 
 
 def read_token(target: str) -> str:
-    """Return the token that was passed to a command. For `-`, read the token from stdin; if stdin
-    is a terminal, the typed token is not shown.
+    """Return the token that was passed to a command. For `-`, read the token from stdin.
+
+    If stdin is a terminal, ask for the token and do not show it.
     """
     if target != "-":
         return target

@@ -78,7 +78,10 @@ def load_task(reference: str) -> Task[..., Any, Any]:
 
 
 def near(word: str, known: Iterable[str], shown: Mapping[str, str] | None = None) -> str:
-    """Return '; did you mean …?' with the most similar known word, or an empty string."""
+    """Return '; did you mean …?' with the most similar known word, or an empty string.
+
+    If `shown` is given, it maps each known word to the text to print for it.
+    """
     by_lower = {name.lower(): name for name in known}
     matches = get_close_matches(word.lower(), by_lower, n=1)
     if not matches:
@@ -88,7 +91,7 @@ def near(word: str, known: Iterable[str], shown: Mapping[str, str] | None = None
 
 
 def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
-    """Return a text with the most similar name, or with all known names."""
+    """Return a text with the most similar name, or with up to ten known names."""
     references = {name: f"{module_name}:{name}" for name in known}
     if nearest := near(attribute, known, references):
         return nearest
@@ -97,7 +100,7 @@ def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
 
 
 def print_traceback(error: BaseException, is_machinery: Callable[[TracebackType], bool]) -> None:
-    """Print a traceback without the frames that come before the user's code."""
+    """Print a traceback without the leading frames for which `is_machinery` is true."""
     trace = error.__traceback__
     while trace is not None and is_machinery(trace):
         trace = trace.tb_next

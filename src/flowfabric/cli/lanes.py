@@ -48,7 +48,7 @@ async def pause(
     until: str | None = typer.Option(
         None,
         "--until",
-        help="Resume automatically in 30s, 10m, 2h, 7d, or at an ISO time. Default: never.",
+        help="Resume automatically after 30s, 10m, 2h or 7d, or at an ISO time. Default: never.",
         show_default=False,
     ),
 ) -> None:

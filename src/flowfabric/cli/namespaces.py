@@ -20,7 +20,7 @@ app = typer.Typer(
     "flowfabric_operator.",
 )
 
-LOGIN_ARGUMENT = typer.Argument(metavar="ROLE", help="The role that logs in, as in the URL.")
+LOGIN_ARGUMENT = typer.Argument(metavar="ROLE", help="The role that logs in to the database.")
 
 
 @command(app)

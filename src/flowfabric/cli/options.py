@@ -257,7 +257,10 @@ class LimitNumbers:
 
     @property
     def cleared(self) -> list[str]:
-        """The numbers to remove. Raise an error for a number that is both set and removed."""
+        """The names of the numbers to remove.
+
+        Raise an error for a number that the user both sets and removes.
+        """
         if self.no_concurrency and self.concurrency is not None:
             raise typer.BadParameter(
                 "cannot be combined with --concurrency", param_hint="--no-concurrency"

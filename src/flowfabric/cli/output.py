@@ -196,7 +196,7 @@ class Progress:
 
     @asynccontextmanager
     async def during(self, text: Callable[[], str]) -> AsyncIterator[None]:
-        """Show `text()` repeatedly while the block runs."""
+        """Show `text()` again and again while the `async with` block runs."""
         ticker = asyncio.create_task(self._tick(text))
         try:
             yield

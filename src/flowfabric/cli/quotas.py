@@ -33,7 +33,7 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="KEY",
-        help="Only for this key, for example a tenant. Default: for all keys.",
+        help="Show or change only this key, for example a tenant. Default: all keys.",
         show_default=False,
     ),
 ]

@@ -65,7 +65,7 @@ async def show(database: Namespace, printer: Printer, name: Name, app: AppName =
 async def pause(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Stop a schedule until it is resumed. Firing times in between are skipped."""
+    """Stop a schedule until it is resumed. It does not fire for the times in between."""
     await _change(
         database,
         printer,
@@ -79,7 +79,7 @@ async def pause(
 async def resume(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Resume a schedule. It fires again from its next time on."""
+    """Resume a schedule. It fires again at its next time."""
     await _change(
         database,
         printer,

@@ -56,8 +56,8 @@ def serve(
         None,
         "--allow-host",
         metavar="A,B",
-        help="Accept only requests with these Host headers. Default: any host, or only localhost "
-        "with --auth none. With --auth none, localhost is accepted in any case.",
+        help="Accept only requests with these Host headers. Default: accept all. With --auth none, "
+        "only localhost and these hosts are accepted.",
         show_default=False,
     ),
     cors_origins: str | None = typer.Option(
@@ -123,9 +123,7 @@ def _run(served: Server, host: str, port: int, protocol: type[BoundedProtocol]) 
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse a port that another program uses. The message of uvicorn itself does not say what to
-    do.
-    """
+    """Refuse a port that another program uses, with an error that says what to do."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

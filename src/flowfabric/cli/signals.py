@@ -105,7 +105,7 @@ def _payload(value: str) -> bytes:
 
 
 def _missing(why: Why | None) -> list[str]:
-    """Say what a suspended execution still waits for after a signal that did not wake it."""
+    """Return lines that say what an execution still waits for; none if it waits for no signal."""
     if why is None or why.dimension is not Dimension.SIGNAL:
         return []
     return [f"  {printable(why.sentence)}"]

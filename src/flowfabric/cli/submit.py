@@ -220,7 +220,7 @@ async def result(
 def bind_arguments(
     task: Task[..., Any, Any], values: dict[str, Any] | list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Bind arguments to the task's parameters; raise InvalidInput that names the wrong argument."""
+    """Bind arguments to the task's parameters. Raises InvalidInput, naming the wrong argument."""
     signature = task.spec.signature
     takes = f"{task.name} takes {_signature(signature)}"
     parameters = signature.parameters

@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subsc
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List subscriptions, their consumers, and how far they are behind.
+    """List subscriptions with their consumers, and how far each subscription is behind.
 
     The state `expired` means that events were trimmed before they were read: run `subscription
     reset`.

@@ -114,7 +114,7 @@ async def rm(database: Namespace, name: Name) -> None:
 async def test(database: DatabaseNamespace, name: Name) -> int:
     """Post a signed body of type `test` from this machine, and print the answer.
 
-    As for a worker, FLOWFABRIC_WEBHOOK_HOSTS in the environment must list the host.
+    FLOWFABRIC_WEBHOOK_HOSTS in the environment of this command must list the host.
 
     Exit codes: 1: the body was not posted, or the receiver did not accept it.
     """

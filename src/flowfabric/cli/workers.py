@@ -114,7 +114,7 @@ async def mark_dead(
     change: ExplainedChange,
     instance: Annotated[str, INSTANCE_ARGUMENT],
     expire_leases: bool = typer.Option(
-        False, "--expire-leases", help="Let other workers reclaim its executions at once."
+        False, "--expire-leases", help="Let others reclaim the worker's executions at once."
     ),
 ) -> int:
     """Remove a dead worker from the list of live workers.
@@ -195,7 +195,7 @@ def _lag(worker: WorkerInfo) -> str:
 
 
 def heard(worker: WorkerInfo, now: datetime) -> Cell:
-    """Return when the worker last sent a heartbeat, and whether it has missed two."""
+    """Return how long ago the worker sent its last heartbeat, and whether it is silent."""
     age = short(now - worker.heartbeat_at)
     return Styled(f"{age} ago, silent", "red") if worker.is_silent else f"{age} ago"
 

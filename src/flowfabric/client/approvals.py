@@ -43,7 +43,11 @@ class Approvals(Scoped):
         deny: int,
         step: tuple[str, int] | None = None,
     ) -> list[str]:
-        """Ask approvers a question under a lease; return a token for each approver."""
+        """Ask approvers a question under a lease; return a token for each approver.
+
+        The approval is granted after `need` approvals, and denied after `deny` rejections. `step`
+        is the name and occurrence of the step that asks.
+        """
         rows = await self._database.call(
             functions.CREATE_APPROVAL,
             **lease_address(claimed, self._namespace),

@@ -159,7 +159,8 @@ class Budgets(Scoped):
     ) -> None:
         """Set hard limits of a budget: `raise_limits("monthly", key="acme", usd="80.00")`.
 
-        They override the declared limits until `lift`. Waiting executions go on if there is room.
+        They override the declared limits until `lift`. Waiting executions continue if there is
+        room.
         """
         check_limit_name("budget", budget)
         limits = dimensions("budget", **amounts)
@@ -218,7 +219,8 @@ class Budgets(Scoped):
     async def reset_due(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
         """Reset the budgets whose period has ended.
 
-        Return how much was handled, and the time until a period ends next.
+        Return a count, and the time until the next period ends. If the count is `limit`, more may
+        be left to do.
         """
         return await handle_batch(self._database, functions.RESET_DUE_BUDGETS, limit=limit)
 

@@ -21,7 +21,8 @@ def waits_of(
 ) -> Mapping[tuple[str, str], Sequence[float]]:
     """Return by task and lane how many seconds executions waited from submit to their first claim.
 
-    Later claims are left out: the answer does not say when a retry became ready.
+    Later claims are left out, because the answer of a claim does not say when a retry became ready.
+    `lease_ttl` is the ttl that the claim used.
     """
     waits: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in claimed:
@@ -34,9 +35,7 @@ def waits_of(
 
 
 def _each(usual: T) -> Callable[[Sequence[T] | None], Iterable[T]]:
-    """Return a function that takes an array and returns its values. If the array is null, the
-    function repeats the usual value without end.
-    """
+    """Return a function that yields the values of an array, or repeats `usual` for a null array."""
     return lambda values: repeat(usual) if values is None else values
 
 

@@ -254,8 +254,10 @@ class _Turn:
                 await self._subscriptions.release(self._name, self._holder_id, self._epoch)
 
     def _advance(self) -> bool:
-        """Find the pages whose events are all acknowledged; return whether one of these pages
-        had events."""
+        """Move `_cursor` past all pages whose events are all acknowledged.
+
+        Return whether any of these pages had events.
+        """
         had_events = False
         while self._pages and self._pages[0].last <= self._acked:
             page = self._pages.popleft()

@@ -70,7 +70,10 @@ _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANC
 
 
 def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
-    """Return a function that builds an event from a row of `statement` and the row's partition."""
+    """Return a function that builds an event from a row of `statement` and the row's partition.
+
+    `unread` names the columns of a row, separated by blanks, that are not part of the event.
+    """
     read = reader(
         Event,
         statement,
@@ -96,11 +99,12 @@ class Events(Scoped):
     """The event log."""
 
     async def open(self, since: datetime | None = None, *, grace: timedelta | None = None) -> str:
-        """Return a cursor at the end of the log, or before the first event that happened at `since`
-        or later.
+        """Return a cursor at the end of the log. With `since`, return a cursor before the first
+        event that happened at `since` or later.
 
-        The search for `since` reads the log from its start. With `grace` it is fast in a long log,
-        but may miss events of transactions that were already open at `since - grace`.
+        To find this event, the call reads the log from its start. With `grace`, the call reads the
+        log from `since - grace`, which is faster in a long log. But the cursor may then skip events
+        of transactions that were already open at `since - grace`.
 
         The cursor holds a position in every partition.
         """
@@ -129,11 +133,12 @@ class Events(Scoped):
         executions: Iterable[AnyId] | None = None,
         instance_tags: Iterable[str] | None = None,
     ) -> EventPage:
-        """Return the next events after a cursor.
+        """Return the next events after a cursor, and the cursor to pass to the next call.
 
-        In `tasks`, * stands for any text and ? for any character. The new cursor also skips the
-        events that the filters exclude. A page contains whole transactions, so it may be longer
-        than `limit`.
+        In `tasks`, * stands for any text and ? for any character. `instance_tags` holds values of
+        the tag that `ff.meta` names as `instance_tag_key`. The returned cursor is also past events
+        that the filters excluded. A page contains whole transactions, so it may be longer than
+        `limit`.
 
         Events of one execution come in order. Events of different partitions are sorted by time
         within a page, but not across pages.
@@ -257,7 +262,9 @@ class Events(Scoped):
 
 
 async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
-    """Listen for hints. If that fails, the follower still polls and misses nothing."""
+    """Call `heard` for every hint of a submit or an end. Callers must also poll, because listening
+    may fail.
+    """
     for channel in (READY_CHANNEL, ENDED_CHANNEL):
         try:
             await session.listen(channel, lambda _: heard())
@@ -266,9 +273,10 @@ async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
 
 
 def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorExpired:
-    """Return an error whose `resume_from` is the earliest time in all the errors and pages.
+    """Return one error for all partitions whose events are gone.
 
-    A reader that opens a new cursor at that time misses no stored event.
+    Its `resume_from` is the earliest time in these errors and in the events that the other
+    partitions returned. A reader that opens a new cursor at that time misses no stored event.
     """
     times = [error.resume_from for error in expired]
     times += [event.occurred_at for page in others for event in page.events]
@@ -299,7 +307,7 @@ def check_page_size(size: int, field: str = "page_size") -> int:
 
 
 def _share(limit: int, count: int) -> int:
-    """Return how many events to ask each partition for."""
+    """Return how many events to read from each of `count` partitions for a page of `limit`."""
     check_page_size(limit, "limit")
     return limit if count == 1 else share_of(limit, count)
 

@@ -259,9 +259,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
         With `finish_only`, executions without a code version are not claimed.
 
-        Claims of the same routes slow each other down if they run at the same time. So this claim
-        waits while another claim runs: up to `gives_way` times, 3 ms at first, then longer. After
-        that it no longer waits.
+        Claims of the same routes slow each other down if they run at the same time. With
+        `gives_way`, this claim gives way to another claim: it pauses and tries again, at most
+        `gives_way` times. The first pause is about 3 ms, and every further pause is twice as long.
         """
         if max_wait is not None or partition is None:
             asked: dict[str, Any] = {
@@ -325,7 +325,7 @@ class Executions(ExecutionReads, ExecutionOperations):
             pause *= 2
 
     def _observe_waits(self, claimed: Sequence[Claimed], lease_ttl: timedelta) -> None:
-        """Report how long the executions of a claim waited, if somebody measures it."""
+        """Tell the observers of the meter how long the executions of a claim have waited."""
         if (meter := self._database.meter).observers:
             for (task, lane), waits in waits_of(claimed, lease_ttl).items():
                 meter.observe("flowfabric_wait_seconds", waits, task=task, lane=lane)
@@ -450,8 +450,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def start(self, claimed: Claimed, *, alone: bool = False) -> None:
         """Report that an execution starts to run. `alone` means alone in its process.
 
-        After a claim with `reports_starts`, this call is required if the execution crashed before
-        (`crash_count`). If the process crashes now, the crash counts against this execution.
+        After a claim with `reports_starts`, a worker must call this for every execution whose
+        `crash_count` is not 0. If the process then crashes, the crash counts against this
+        execution.
         """
         batcher = self._starts.get(claimed.partition_key)
         if batcher is None:
@@ -505,8 +506,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that a live worker can run now. They were blocked because no live
-        worker could run them. Return how many were unblocked, and the time until more may be due.
+        """Unblock executions that no live worker could run, but that a live worker can run now.
+
+        Return how many were unblocked, and the time until the next call.
         """
         return await handle_everywhere(
             self._database,
@@ -705,8 +707,9 @@ def _assign_keys(submissions: Sequence[Submission], partitions: int) -> None:
 
 
 def _shared(values: list[T]) -> tuple[list[T] | None, T | None]:
-    """Return two arguments of a call: (None, value) if all values are equal, otherwise (array,
-    None).
+    """Return (None, value) if all values are equal, otherwise (values, None).
+
+    The engine takes one value for all items, or an array with a value for each item.
     """
     return (None, values[0]) if values.count(values[0]) == len(values) else (values, None)
 

@@ -44,7 +44,7 @@ _PAGE = 500
 # again every 0.1 s.
 _PAUSES = (0.005, 0.02, 0.05)
 _PAUSE = 0.1
-# A member that stays locked for this long is reported in `locked`.
+# Members that stay locked for this long are returned in `failed`.
 _LOCKED_SECONDS = 2.0
 
 
@@ -73,15 +73,17 @@ class FlowCancelling(Scoped):
     ) -> FlowCancellation:
         """Cancel a flow. No member can be added any more.
 
-        The cancel policy decides which members are cancelled: all of them (`cancel_all`), only
-        members that are not running (`cancel_pending`), or none (`flow_only`). With the first two,
-        no further member starts. A later call may use a stricter cancel policy while members are
-        unfinished. A flow whose members have all ended stays unchanged.
+        The cancel policy `cancel_all` cancels all members. `cancel_pending` cancels only members
+        that are not running. Both policies keep further members from starting. `flow_only` cancels
+        no member. A later call may use a stricter cancel policy while members are unfinished. A
+        flow whose members have all ended stays unchanged.
 
-        Without `wait`, the members are cancelled in the background. With `wait`, the call returns
-        when these members have ended. With `cancel_pending`, it also waits for the running members.
-        If `wait` is too short, it raises FlowCancelTimeout. If the members that are left stay
-        locked, it returns them in `failed`. A reconciler finishes the work if this process dies.
+        Without `wait`, the members are cancelled in the background. With `wait`, the call waits
+        until the cancelled members have ended. With `cancel_pending`, it also waits for the running
+        members. It raises FlowCancelTimeout if members are left after `wait`. If only locked
+        members are left for 2 s, it returns these members in `failed`.
+
+        If this process dies, a reconciler cancels the remaining members after `grace`.
         """
         id = await self._flow(id)
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
@@ -107,7 +109,7 @@ class FlowCancelling(Scoped):
         """Replay the members that failed or expired, and the members that were skipped because of
         them.
 
-        In a cancelled flow no member is replayed.
+        Raises FlowAlreadyTerminal if the flow is cancelled and has such members.
         """
         id = await self._flow(id)
         where = flow_address(id, self._namespace)
@@ -197,9 +199,9 @@ class FlowCancelling(Scoped):
     async def cancel_backlog(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Finish cancelled flows: cancel the members that the caller of `cancel` has not handled.
+        """Cancel the members that are left in cancelled flows whose grace is over.
 
-        Return how many members were handled, and the time until the next are due.
+        Return how many members were taken off the backlogs, and the time until the next call.
         """
         return await handle_everywhere(
             self._database,
@@ -234,7 +236,10 @@ class FlowCancelling(Scoped):
         return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
-        """Cancel every member that is not locked. Return the locked members."""
+        """Cancel the members, and wait for them. If only locked members are left, return these.
+
+        Raises FlowCancelTimeout if members are left after `wait`.
+        """
         started = moved = monotonic()
         pauses = iter(_PAUSES)
         while True:

@@ -103,8 +103,9 @@ class FlowReads(Scoped):
     async def find(self, text: AnyId) -> FlowId:
         """Return the whole id of a flow, given its whole id, its UUID, or the end of its UUID.
 
-        The end needs at least 8 digits and is searched among the newest 10 000 flows. Raises
-        FlowNotFound if no flow matches, and InvalidInput with the `matches` if several match.
+        The end needs at least 8 digits and is searched among the newest 10 000 flows of each
+        partition. Raises FlowNotFound if no flow has this end, and InvalidInput with the `matches`
+        if several have it. A whole id or a UUID is returned even if there is no such flow.
         """
         return await self._find_id(FlowId, text)
 

@@ -103,7 +103,7 @@ class Flows(FlowReads, FlowCancelling):
     async def add_execution(
         self, id: AnyId, execution: AnyId, *, name: str | None = None
     ) -> MemberAdded:
-        """Add an execution to a flow. The execution may be in any state, but in one flow only."""
+        """Add an execution in any state to a flow. It must not be a member of another flow."""
         id = await self._flow(id)
         execution = await self._execution(execution)
         if name is not None:

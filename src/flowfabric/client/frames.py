@@ -34,13 +34,15 @@ from flowfabric.telemetry import ENGINE_LOGGER
 # wait.
 FLUSH_SECONDS = 0.02
 FLUSH_BYTES = 65_536
-# The most bytes that a queue holds, and the longest time that a handler waits for space in it.
+# The most bytes and frames that a queue holds, and the longest time that a handler waits for space
+# in it.
 QUEUE_BYTES = 1_048_576
 QUEUE_FRAMES = 10_000
 STALL_SECONDS = 30.0
-# The most bytes of one queue, and of all queues, in one call.
+# The most frames and bytes of one queue in one call.
 CALL_FRAMES = 2_000
 CALL_BYTES = 262_144
+# The most chunks in one call, and the most bytes of all queues in one round of calls.
 CALL_CHUNKS = 1_000
 TOTAL_BYTES = 8_388_608
 # The pause before another try when the database cannot be reached.
@@ -126,7 +128,7 @@ class FrameQueue:
         self._is_closed = True
 
     def fail(self, error: BaseException) -> None:
-        """Drop all frames, because they cannot be stored."""
+        """Drop all frames, because they cannot be stored. Waiting and later callers get `error`."""
         with self._lock:
             self._error = error
             self._frames.clear()
@@ -239,7 +241,9 @@ class FrameSender:
             self._pending.pop(queue, None)
 
     def notice(self, queue: FrameQueue, *, is_urgent: bool) -> None:
-        """Store the frames of a queue soon. Any thread may call this."""
+        """Store the frames of a queue in about 20 ms, or at once if `is_urgent`. Any thread may
+        call this.
+        """
         loop = self._loop
         if loop is None or loop.is_closed():
             return
@@ -298,7 +302,7 @@ class FrameSender:
             self._task = None
 
     async def _flush(self, queues: Sequence[FrameQueue]) -> None:
-        """Store frames of each queue with one call per partition."""
+        """Store the next frames of the queues. Make one call for each partition."""
         batches: dict[int, list[tuple[FrameQueue, Chunk]]] = {}
         size = 0
         for queue in queues:
@@ -354,7 +358,7 @@ class FrameSender:
 
 
 def pack_hint(partition: int, ids: Iterable[UUID]) -> str:
-    """Return the hint that these streams have new frames."""
+    """Return the text of a hint. It says which streams of a partition have new frames."""
     several = list(ids)
     if len(several) > HINTED_STREAMS:
         return f"{partition} *"

@@ -31,7 +31,10 @@ class Gates:
         self._known.clear()
 
     async def register(self, partition: int, gates: Mapping[int, Gate]) -> None:
-        """Register gates of one partition by their ids, unless this client has done so."""
+        """Register gates in one partition, except gates that this client has registered before.
+
+        `gates` maps ids to gates.
+        """
         new = [(id, gate) for id, gate in gates.items() if (partition, id) not in self._known]
         for start in range(0, len(new), _AT_ONCE):
             await self._register(partition, new[start : start + _AT_ONCE])
@@ -39,9 +42,10 @@ class Gates:
     async def declare(
         self, namespace: str, limits: Iterable[Limit | Budget], *, partition: int = 0
     ) -> None:
-        """Declare quotas, and budgets without a key. An app does this when it connects.
+        """Declare all quotas, and the budgets without a key. An app does this when it connects.
 
-        A budget with a key is declared for each key, when a submission first names the key.
+        A budget with a key is not declared here, but for each key, when a submission first names
+        that key.
         """
         gates = [
             Gate(namespace, one) for one in limits if isinstance(one, Limit) or not one.is_keyed

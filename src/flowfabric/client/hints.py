@@ -1,5 +1,7 @@
-"""Hints that the client sends. It always sends hints about ends. It sends hints about new work only
-if the tables are distributed.
+"""Hints that the client sends.
+
+The client always sends hints of ended executions. It sends hints of new work only if the tables are
+distributed; otherwise the engine sends them.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from flowfabric.db.session import Database
 class HookDeclaration:
     """One hook of one task.
 
-    When an execution of `task` ends as `kind` says, the engine submits the hook with the options
-    of `submission`, under a new id.
+    `kind` says after which outcomes of an execution of `task` the engine submits the hook. It
+    submits the hook with the options of `submission`, under a new id.
     """
 
     task: str
@@ -40,10 +40,10 @@ class Hooks:
         known: Collection[str],
         declarations: Sequence[HookDeclaration] = (),
     ) -> list[str]:
-        """Declare all hooks of the known tasks. Hooks of these tasks that are not declared again
-        are removed; return their names.
+        """Declare all hooks of the known tasks. The engine removes earlier hooks of these tasks
+        that are not in `declarations`. Return the names of the removed hooks.
 
-        If a newer version of the app has declared its hooks, nothing changes.
+        A hook that a newer version of the app has declared or removed stays unchanged.
         """
         submissions = [one.submission for one in declarations]
         rows = await self._database.call(

@@ -200,10 +200,11 @@ class Lanes(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> LaneInfo:
-        """Limit a lane, or give fair keys more turns, until `lift`.
+        """Set the options of a lane: its concurrency, its rate and the weights of its fair keys.
 
-        The options apply at once and override the declared options. An option that is None stays as
-        it is. `clear` names options to remove: concurrency, rate, weights.
+        The options apply at once. They override the declared options until `lift` is called. An
+        option that is None stays as it is. `clear` names options to remove: concurrency, rate,
+        weights.
         """
         check_lane(lane)
         options = LaneOptions(concurrency=concurrency, rate=rate, weights=weights)

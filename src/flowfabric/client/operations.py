@@ -47,9 +47,9 @@ _ANSWERS = {
 class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
-    Every operation may be sent again after a lost connection. Some operations would then have two
-    effects. Such an operation applies to one version of the execution only: to `if_version`, or to
-    the version that the client reads first.
+    Every operation may be sent again after a lost connection. If a second send could have a second
+    effect, the operation applies to one version of the execution only. This is `if_version`, or the
+    version that the client reads first.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -133,9 +133,8 @@ class ExecutionOperations(Scoped):
         """Run an ended execution again, in a new attempt. Its history and its steps are kept.
 
         `from_step` deletes that step and every step started after it; `fresh` deletes all steps.
-        With either option, the call also accepts an execution that is on hold because of its steps,
-        and releases it. `payload` replaces the input of the execution; the event of the replay
-        records this.
+        With either option, the call also accepts a held execution, and releases it. `payload`
+        replaces the arguments of the execution; the event of the replay records this.
         """
         id = await self._execution(id)
         if from_step is not None:
@@ -175,8 +174,8 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Let an execution run now: replay it if it has ended, end its delay, or release its
-        hold."""
+        """Let an execution run now. Replay it if it has ended, promote it if it is delayed, or
+        release it if it is held."""
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         return await apply_once(
@@ -275,9 +274,9 @@ class ExecutionOperations(Scoped):
         *,
         until: datetime | None = None,
     ) -> datetime | None:
-        """Delay a running execution and return the end of the delay.
+        """Delay a running execution by `delay`, or until `until`. Return the end of the delay.
 
-        The same attempt then continues.
+        After the delay, the same attempt continues.
         """
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
@@ -312,7 +311,9 @@ class ExecutionOperations(Scoped):
         )
 
     async def wait_children(self, claimed: Claimed) -> None:
-        """Let a running execution wait for its dependencies. The same attempt then continues."""
+        """Let a running execution wait for its dependencies. The same attempt continues
+        afterwards.
+        """
         await self._fenced(functions.WAIT_CHILDREN, claimed, done="waiting")
 
     async def wait_for_runs(
@@ -320,7 +321,7 @@ class ExecutionOperations(Scoped):
     ) -> int:
         """Let a running execution wait until `k` of the targets have ended (default: all).
 
-        The same attempt then continues. Return how many targets have not ended.
+        The same attempt continues afterwards. Return how many targets have not ended yet.
         """
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
@@ -348,7 +349,7 @@ class ExecutionOperations(Scoped):
     async def continue_as(
         self, claimed: Claimed, payload: bytes | None, *, encoding: str | None = None
     ) -> int:
-        """Continue a running execution with new input and an empty journal.
+        """Continue a running execution with new arguments and an empty journal.
 
         Return the number of the new generation.
         """
@@ -367,7 +368,7 @@ class ExecutionOperations(Scoped):
     ) -> tuple[int, timedelta | None]:
         """Expire executions past their deadline, and end attempts past their timeout.
 
-        Return how many executions were handled, and the time until the next one is due.
+        Return how many executions were changed, and the time until the next one is due.
         """
         return await handle_everywhere(
             self._database, functions.EXPIRE_EXECUTIONS, Due.TIMER, partition=partition, limit=limit
@@ -387,16 +388,18 @@ class ExecutionOperations(Scoped):
     ) -> tuple[int, timedelta | None]:
         """Cancel siblings that their edge group no longer needs.
 
-        Return how many were handled, and the time until more are due.
+        Return how many siblings were taken off the lists of their groups, and the time until the
+        next call.
         """
         return await self._cascades.cancel_siblings_once(partition, limit)
 
     async def reconcile_siblings(
         self, *, partition: int | None = None, limit: int = 50
     ) -> tuple[int, timedelta | None]:
-        """Clear the list of siblings of each decided edge group whose siblings have all ended.
+        """Clean up decided edge groups: if all siblings on the list of a group have ended, empty
+        the list.
 
-        Return how many groups were cleared, and the time until more are due.
+        Return how many lists were emptied, and the time until the next call.
         """
         return await handle_everywhere(
             self._database,
@@ -435,14 +438,13 @@ async def apply_once(
 ) -> Steered:
     """Apply an operation to one version of the execution, so that sending it twice has one effect.
 
-    With `if_version`, the operation applies to that version only. Without it, the current version
-    is read first; if the execution has changed in between, the new version is read and the
-    operation is tried again.
+    With `if_version`, the operation applies to that version only. Without `if_version`, the call
+    reads the current version and sends the operation for it. If the execution has changed before
+    the operation arrives, the call reads the new version and tries again.
 
-    Perhaps the execution has changed because an earlier send of this same operation took effect,
-    and only its answer was lost. Then the operation is not tried again. An earlier send is
-    recognised by the event it wrote: the kind is one of `kinds`, the actor is `actor`, and the
-    details are `wrote`.
+    The call does not try again if an earlier send of this operation made the change, and only its
+    answer was lost. The call recognises an earlier send by the event that it wrote: the kind is one
+    of `kinds`, the actor is `actor`, and the details are `wrote`.
     """
     where = address(id, namespace)
 

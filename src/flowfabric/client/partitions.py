@@ -148,8 +148,8 @@ def merge_pages(
     the id after which the next page starts (None: there is no next page).
 
     Each item of `pages` has the rows of one partition, and the last id that was read there (None:
-    all rows were read). The merged page ends at the first id after which a partition
-    may have unread rows.
+    all rows were read). The merged page ends at the earliest of these last ids, because that
+    partition may have unread rows right after it.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]
@@ -178,7 +178,7 @@ async def within_time(
 ) -> T:
     """Wait for the answer of a partition.
 
-    If there are several partitions (`count`), wait at most `seconds`.
+    If there are several partitions (`count`), wait at most `seconds` (default: 5 s).
     """
     if count == 1:
         return await answer

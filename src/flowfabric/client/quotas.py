@@ -208,8 +208,9 @@ class Quotas(Scoped):
             return answer, ticket_id
         # If a partition cannot be reached, no share can be moved. Then the first answer counts.
         with suppress(Unavailable):
-            # The first pass takes unused shares away; the second gives them to partition 0. A
-            # pass needs the mark that a refused call leaves, so ask again before the second pass.
+            # The first `balance` takes unused shares away; the second gives them to partition 0.
+            # `balance` moves shares only for a gate that has refused a call after the last
+            # `balance`, so ask again in between.
             for _ in range(2):
                 handled, _ = await self.balance()
                 if not handled:
@@ -241,7 +242,7 @@ class Quotas(Scoped):
     ) -> None:
         """Give a slot back. A repeat changes nothing.
 
-        With `is_unused`, the slot was not used and no longer counts as a start.
+        `is_unused` says that the slot was not used. Then it does not count as a start either.
         """
         check_limit_name("quota", quota)
         await self._database.call(
@@ -257,9 +258,10 @@ class Quotas(Scoped):
     async def sweep(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Do what claims have left undone at gates and lines, such as ending expired tickets.
+        """Bring gates and lines up to date: end expired tickets, count released slots as free, and
+        open the lines of gates that have room.
 
-        Return how many gates and lines were handled, and the time until more work is due.
+        Return how many gates and lines were changed, and the time until the next call.
         """
         return await handle_everywhere(
             self._database, functions.SWEEP_GATES, Due.GATE, partition=partition, limit=limit
@@ -268,8 +270,8 @@ class Quotas(Scoped):
     async def balance(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
         """Move shares of limits to the partitions that need them.
 
-        Return how many gates changed, and the time until the next call. The time is zero if shares
-        were taken from partitions: the next call gives them to other partitions.
+        Return how many gates changed, and the time until the next call. The time is zero if this
+        call took shares away: the next call gives them to the partitions that need them.
         """
         return await handle_batch(self._database, functions.BALANCE_GATES, limit=limit)
 
@@ -282,10 +284,11 @@ class Quotas(Scoped):
         ttl: timedelta = timedelta(minutes=1),
         max_wait: timedelta = timedelta(0),
     ) -> AsyncIterator[Admission]:
-        """Have a slot of a quota while the block runs: `async with client.quotas.admitted("api")`.
+        """Take a slot of a quota, and release it after the block:
+        `async with client.quotas.admitted("api")`.
 
         Waits up to `max_wait` for room, then raises LimitReached. The block must end within `ttl`;
-        after that, others can take the slot.
+        after that, other callers can take the slot.
         """
         deadline = monotonic() + max_wait.total_seconds()
         pause = _LEAST_PAUSE_SECONDS
@@ -318,7 +321,7 @@ class Quotas(Scoped):
         return [_info(row) for row in rows]
 
     def _own(self) -> str:
-        """Return the namespace of the client. A quota belongs to one namespace."""
+        """Return the namespace of the client; refuse a client of all namespaces."""
         if self._namespace is None:
             raise InvalidInput(
                 field="namespace", problem="must be given: a quota belongs to one namespace"

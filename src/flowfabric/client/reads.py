@@ -148,7 +148,7 @@ def _failure_group(partition: int, row: Any) -> FailureGroup:
 
 
 def _joined(one: FailureGroup, other: FailureGroup) -> FailureGroup:
-    """Add up the parts of one failure group that two partitions counted."""
+    """Join one failure group, as counted in two partitions, into one record."""
     last = max(one, other, key=lambda part: part.last_at)
     return replace(
         last,
@@ -187,7 +187,8 @@ class ExecutionReads(Scoped):
 
         The end needs at least 8 digits and is searched among the newest 10 000 executions of each
         partition. Raises ExecutionNotFound if no execution has this end, and InvalidInput with the
-        `matches` if several have it. A whole id or UUID may belong to no execution.
+        `matches` if several have it. A whole id or a UUID is returned even if there is no such
+        execution.
         """
         return await self._find_id(ExecutionId, text)
 
@@ -319,7 +320,7 @@ class ExecutionReads(Scoped):
         return [_event(row, id.partition_key) for row in rows]
 
     async def why(self, id: AnyId) -> Why:
-        """Explain why an execution is not running, or say that it is.
+        """Explain why an execution is not running, or say that it is running.
 
         Raises ExecutionNotFound if it does not exist.
         """
@@ -497,11 +498,11 @@ class ExecutionReads(Scoped):
         limit: int = 100,
         partition: int | None = None,
     ) -> ExecutionPage:
-        """List the executions that match, newest first, at most 1000 per page.
+        """List the executions that match the filter, newest first, at most 1000 per page.
 
-        The cost of a page does not grow with the number of executions. A page may therefore be
-        short or empty and still have a cursor; only the last page has none. `missing` names the
-        partitions that cannot be reached.
+        One call reads a limited number of executions. So a page may be short or even empty although
+        more pages follow. Only the last page has no cursor. `missing` names the partitions that
+        cannot be reached.
         """
         asked, wanted = await self._located(filter, partition)
         limit = _page_size(limit, MAX_PAGE)
@@ -528,7 +529,7 @@ class ExecutionReads(Scoped):
         most: int = COUNT_LIMIT,
         reads: int | None = None,
     ) -> ExecutionCount:
-        """Count the executions that match.
+        """Count the executions that match the filter.
 
         The count is exact up to `most`, which is at most 10 000. If more executions match, the
         count is `most`, and `is_more` is set.
@@ -597,7 +598,9 @@ class ExecutionReads(Scoped):
     async def _located(
         self, filter: ExecutionFilter | None, partition: int | None
     ) -> tuple[ExecutionFilter, Sequence[int]]:
-        """Check a filter. Return it with a whole id as `parent`, and the partitions to ask."""
+        """Check a filter and find its parent. Return the filter with the whole id of the parent,
+        and the partitions to ask.
+        """
         wanted = await self._wanted(partition)
         asked = filter or ExecutionFilter()
         asked.check()

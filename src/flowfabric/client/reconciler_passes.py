@@ -129,8 +129,8 @@ async def _handle_each(
 async def _find_due(
     database: Database, dues: Sequence[Due]
 ) -> list[tuple[Due, int, timedelta]] | None:
-    """Return the kind, partition and time of due work; None if the query over all partitions
-    failed.
+    """Return, for each kind and partition that has work, the time until the work is due. Return
+    None if the query over all partitions failed.
     """
     try:
         call = database.call(functions.FIND_DUE, kinds=[due.value for due in dues])

@@ -30,7 +30,7 @@ class RemoteResults(Results):
             self._task = None
 
     async def _look(self) -> None:
-        """Wait on the server until one of the executions has ended."""
+        """Wait on the server until one of the awaited executions has ended."""
         parts = [
             (partition, group, ids[start : start + BATCH])
             for partition, group in list(self._waiting.items())
@@ -58,7 +58,7 @@ class RemoteStreams(Streams):
                 self._start()
 
     async def _look(self) -> None:
-        """Wait on the server until one of the streams has new frames."""
+        """Wait on the server until one of the followed streams has new frames."""
         with waiting(WAIT_SECONDS):
             looks = {
                 asyncio.create_task(self._read(*part, is_following=True)) for part in self._hungry()
@@ -69,8 +69,8 @@ class RemoteStreams(Streams):
 async def _look_until(
     changed: asyncio.Event, look: Callable[[], Coroutine[None, None, None]]
 ) -> None:
-    """Wait until `look` returns. If another caller comes meanwhile, stop waiting, so that the next
-    wait includes that caller.
+    """Run `look` until it returns, or until a further caller sets `changed`. The next look then
+    includes that caller.
     """
     await asyncio.sleep(GATHER_SECONDS)
     changed.clear()

@@ -68,7 +68,10 @@ class Results:
                 group.pop(id.uuid, None)
 
     async def follow(self, channel: str, notify: Notify) -> None:
-        """Listen to `channel` on the session that listens for ends, until `unfollow`."""
+        """Call `notify` for every message on `channel`, until `unfollow`.
+
+        This uses the session that also listens for ends.
+        """
         self._also[channel] = notify
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -79,8 +82,8 @@ class Results:
 
     @property
     def own_session(self) -> Session | None:
-        """The session that was opened only to listen for this client; None if a worker's session
-        listens for it.
+        """The session that this client opened only to listen; None if it listens on a worker's
+        session.
         """
         return self._own if self._listening is self._own else None
 

@@ -382,7 +382,9 @@ class Schedules:
         return now
 
     def _own(self, namespace: str | None) -> str:
-        """Return the namespace to use. A worker's schedules belong to one namespace."""
+        """Return the given namespace, or else the client's. Raise InvalidInput if there is none, or
+        if the client is for another namespace.
+        """
         if namespace is not None and self._namespace not in (None, namespace):
             raise InvalidInput(field="namespace", problem="is not the namespace of this client")
         space = self._namespace if namespace is None else namespace

@@ -170,7 +170,11 @@ class Signals(Scoped):
         expires_in: timedelta | None = None,
         step: tuple[str, int] | None = None,
     ) -> str:
-        """Create a waitpoint under a lease and return its token."""
+        """Create a waitpoint under a lease and return its token.
+
+        `key` is a name for the waitpoint. If no wait for it is opened within `expires_in`, the
+        waitpoint expires. `step` is the name and the occurrence of the step that creates it.
+        """
         rows = await self._database.call(
             functions.CREATE_WAITPOINT,
             **lease_address(claimed, self._namespace),
@@ -346,10 +350,11 @@ class Signals(Scoped):
         continuation: str | None = None,
         suspension_id: UUID | None = None,
     ) -> bool:
-        """Suspend an execution until one of its waits is ready, `k` runs have ended, or a time has
-        come.
+        """Suspend an execution until one of its `waits` is ready, `k` of the `targets` have ended
+        (default: all), or the time `until` has come.
 
-        Returns False if one of these has already happened; then the lease is kept.
+        A wait is given by its name and its occurrence. Returns False, and keeps the lease, if the
+        suspension would end at once.
         """
         rows = await self._database.call(
             functions.SUSPEND_EXECUTION,
@@ -582,10 +587,9 @@ class Signals(Scoped):
         return answer
 
     def notice_soon(self, partition: int | None) -> None:
-        """Notice the stored signals of a partition soon, without waiting for it. None means all
-        partitions.
+        """Notice the stored signals of a partition in the background. None means all partitions.
 
-        If this fails, a reconciler notices them later.
+        If this fails, a reconciler notices the signals later.
         """
         self._stored.add(partition)
         if self._noticing is None:

@@ -95,7 +95,7 @@ def _rfc3339(moment: datetime) -> str:
     try:
         return moment.astimezone(UTC).isoformat()
     except OverflowError:
-        return moment.isoformat()  # past the last year; the engine refuses it
+        return moment.isoformat()  # outside the years 1 to 9999; the engine refuses it
 
 
 # Nearly every submission sets these fields, so each is a separate argument. All other fields are

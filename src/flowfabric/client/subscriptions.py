@@ -131,7 +131,8 @@ class Subscriptions(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Move a subscription to the first event since `since`, or to the end of the log.
+        """Move a subscription to the end of the log. With `since`, move it to the first event that
+        happened at `since` or later.
 
         A running consumer continues at the new position.
         """
@@ -196,8 +197,11 @@ class Subscriptions(Scoped):
         cursor: str | None = None,
         count: int = 0,
     ) -> bool:
-        """Store the position of the consumer that has the lease, or only renew the lease.
-        Return False if the consumer has lost the lease.
+        """Store the position (`cursor`) of the consumer that has the lease, and renew the lease.
+        Without `cursor`, only renew the lease. Return False if the consumer has lost the lease.
+
+        `ack_no` numbers the calls of one lease from 1, so that a late repeat does not put the
+        position back.
         """
         rows = await self._database.call(
             functions.ACK_SUBSCRIPTION,

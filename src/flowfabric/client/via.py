@@ -58,7 +58,10 @@ def _unknown(answer: UnknownRoute | UnknownGate) -> UnknownRoute | UnknownGate:
 async def submit_via(
     client: FlowFabric, via: Any, submissions: Sequence[Submission], *, instead: str
 ) -> list[Submitted]:
-    """Submit on an async connection of the caller."""
+    """Submit on an async connection of the caller.
+
+    If the connection is synchronous, the error tells the caller to use the method `instead`.
+    """
     connection = _async_connection(via, f"use {instead}(..., via=...)")
     destination = await client.transactional.find_destination(submissions)
     return await _carry_out(submit_all_plan(JSON, submissions, destination), connection, client)
@@ -75,7 +78,8 @@ def submit_via_sync(
 
     `find` registers the routes of the submissions on our own connection, and returns their ids.
     `find(None)` may take them from the client's cache. If the engine answers that the cache is
-    outdated, `find` is called again, with the routes or gates to look up.
+    outdated, `find` is called again, with the submissions to look up. If the connection is async,
+    the error tells the caller to use the method `instead`.
     """
     connection = _sync_connection(via, f"use await {instead}(..., via=...)")
     return _carry_out_sync(submit_all_plan(JSON, submissions, find(None)), connection, find)

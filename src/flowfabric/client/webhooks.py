@@ -31,8 +31,8 @@ _info = reader(
 
 @dataclass(frozen=True, slots=True)
 class WebhookLease:
-    """The answer to a worker that wants to lease a webhook: `leased` or `busy`. With `leased`, it
-    also says what to post, and where.
+    """The answer to `Webhooks.lease`. `outcome` is `leased` or `busy`; with `leased`, the other
+    fields say what to post, and where.
     """
 
     outcome: str
@@ -50,14 +50,14 @@ _lease = reader(WebhookLease, functions.LEASE_WEBHOOK)
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """The signature of a body. The signature also covers the time `signed_at`."""
+    """The signature of one post. The signature also covers the time `signed_at`."""
 
     signed_at: datetime
     signature: str
 
 
 class Webhooks(Scoped):
-    """The webhooks of a namespace. Adding, listing and enabling needs the operator role."""
+    """The webhooks of a namespace. Only an operator may add, list and enable them."""
 
     def __init__(
         self,
@@ -81,10 +81,11 @@ class Webhooks(Scoped):
         since: datetime | None = None,
         actor: str | None = None,
     ) -> str:
-        """Create a webhook and return the secret of its signatures. No other call returns the
+        """Create a webhook and return the secret that signs its posts. No other call returns the
         secret.
 
-        The webhook begins with new events, or with the first event since `since`.
+        The webhook begins with new events. With `since`, it begins with the first event that
+        happened at `since` or later.
         """
         check_subscription_name(name)
         target = parse_webhook_url(url)
@@ -167,7 +168,9 @@ class Webhooks(Scoped):
         holder_id: UUID | None = None,
         epoch: int | None = None,
     ) -> Sequence[Signed] | None:
-        """Sign bodies in the database; return None if the lease was lost."""
+        """Sign posts, which are given by their ids and bodies. The database computes the
+        signatures. Return None if the lease was lost.
+        """
         rows = await self._database.call(
             functions.SIGN_WEBHOOK,
             namespace=self._own(),
@@ -199,8 +202,8 @@ class Webhooks(Scoped):
         return str(rows[0]["outcome"])
 
     async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
-        """Store the position of the worker that has the lease, or only renew the lease. Return
-        False if the worker has lost the lease.
+        """Store the position of the worker that has the lease, and renew the lease. Return False
+        if the worker has lost the lease. `stored` is passed to `Subscriptions.ack`.
         """
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
 

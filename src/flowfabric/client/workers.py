@@ -252,7 +252,7 @@ class Workers(Scoped):
                 else:
                     self._unreached.end(partition)
         # Return at most as many routes as a claim accepts. Later calls return the other routes,
-        # once nothing waits in these.
+        # once no execution waits in the first ones.
         return {name: [*islice(routes, _MOST_UNSERVED)] for name, routes in found.items()}
 
     async def versions(self, task: str | None = None) -> Sequence[VersionInfo]:

@@ -213,7 +213,7 @@ class TokenExpired(InvalidInput, name="token_expired"):
 
 
 class NotFound(FlowFabricError):
-    """It does not exist."""
+    """The requested object does not exist."""
 
 
 class ExecutionNotFound(NotFound, code="WF301", name="not_found"):
@@ -285,7 +285,7 @@ class WebhookNotFound(NotFound, code="WF313", name="webhook_not_found"):
 
 
 class Conflict(FlowFabricError):
-    """It conflicts with existing data."""
+    """The call conflicts with existing data."""
 
 
 class KeyReused(Conflict, code="WF401", name="key_reused"):
@@ -368,7 +368,7 @@ class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
 
 
 class RotationConflict(Conflict, code="WF413", name="rotation_conflict"):
-    """A key of that name was used before, or another key is in use."""
+    """The key cannot be installed: its name was used before, or another key is in use."""
 
 
 class WebhookAlreadyExists(Conflict, code="WF416", name="webhook_exists"):
@@ -380,7 +380,7 @@ class WaitpointAlreadyExists(Conflict, name="waitpoint_exists"):
 
 
 class Refused(FlowFabricError):
-    """The current state does not allow it."""
+    """The current state does not allow the call."""
 
 
 class ExecutionNotActive(Refused, code="WF201", name="not_active"):
@@ -479,7 +479,7 @@ class ExecutionNotSuspended(Refused, code="WF222", name="not_suspended"):
 
 
 class NoSigningKey(Refused, code="WF246", name="no_signing_key"):
-    """No key signs tokens. Make one: flowfabric key rotate NAME."""
+    """There is no key to sign tokens. Make one: flowfabric key rotate NAME."""
 
 
 class TargetNotSignalable(Refused, name="not_signalable"):
@@ -575,7 +575,7 @@ class TooManySubscriptions(Refused, code="WF227", name="too_many_subscriptions")
 
 
 class IsWebhook(Refused, code="WF228", name="is_webhook"):
-    """The subscription is a webhook, whose events workers post; choose another name."""
+    """This is the name of a webhook, which only workers consume; choose another name."""
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):

@@ -86,7 +86,7 @@ class OnConflict(StrEnum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Submission:
-    """One execution to store. Like `Claimed` it is not frozen, because freezing costs time."""
+    """One execution to store. Like `Claimed`, it is not frozen, because freezing costs time."""
 
     id: ExecutionId
     route: Route
@@ -269,7 +269,7 @@ class Claimed:
     trace_context: str | None
     # How many workers in a row vanished while they had leased the execution.
     crash_count: int
-    # How many times its handler has continued it with new input.
+    # How many times `ctx.continue_as` or a restart has continued the execution.
     generation: int
     partition_key: int
     lease_id: UUID
@@ -360,8 +360,8 @@ class Steered:
     """The answer to an operation on one execution, with its state afterwards.
 
     `outcome` says what was done. `already_applied` means that nothing was done now, because the
-    execution no longer has the expected version. Perhaps an earlier send of the same operation took
-    effect. `already_satisfied` means that there was nothing to do; `detail` says why.
+    execution no longer has the expected version. An earlier send of the same operation may have
+    changed it. `already_satisfied` means that there was nothing to do; `detail` says why.
     """
 
     id: ExecutionId

@@ -41,12 +41,18 @@ _MAX_NAMES_OF_A_CYCLE = 12
 class FlowState(StrEnum):
     """The state of a flow in one word, computed from its members.
 
-    The state is the first of these that applies. `cancelled`: the flow was cancelled. `failed`: all
-    members have ended, and a member that was needed failed, expired or was cancelled. `completed`:
-    all members have ended. `running`: a member is active. `blocked`: a member waits for something
-    other than a worker. `open`: none of these, or the flow has no members.
+    The state is the first of these that applies:
 
-    A member was not needed if other members depend on it and none of them needed its success.
+    - `cancelled`: the flow was cancelled.
+    - `open`: the flow has no members.
+    - `failed`: all members have ended, and a needed member failed, expired or was cancelled.
+    - `completed`: all members have ended.
+    - `running`: a member is active.
+    - `blocked`: a member waits for something other than a worker.
+    - `open`: none of these applies.
+
+    A member is needed unless it has downstream members, and all their edge groups were satisfied
+    without it.
     """
 
     OPEN = "open"
@@ -148,8 +154,7 @@ class Node:
 class Edge:
     """A dependency between two nodes, which are given by their indexes in the graph.
 
-    With `ref`, the result of the upstream node may become the payload of the downstream node. A
-    payload takes only one result.
+    With `ref`, the result of the upstream node is passed to the downstream node.
     """
 
     upstream: int
@@ -571,7 +576,7 @@ class FlowInput:
 class FlowCancelOutcome(StrEnum):
     """The outcome of cancelling a flow."""
 
-    # Every member that the cancel policy names has ended.
+    # The flow is cancelled, and no member is left to cancel.
     CANCELLED = "cancelled"
     # The flow is cancelled, and its members are being cancelled.
     SCHEDULED = "scheduled"
@@ -612,7 +617,7 @@ class MembersCancelled:
     # policy cancel_pending lets running members finish.
     remaining: int
     draining: int
-    # If this step could handle no member because all are locked: up to 1000 of these members.
+    # If this call could cancel no member because all are locked: up to 1000 of these members.
     locked: list[ExecutionId]
 
 

@@ -185,9 +185,8 @@ def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
 def _before(crc: int) -> int:
     """Return the checksum that becomes `crc` when two zero bytes are appended.
 
-    To find the two bytes that turn another checksum into `crc`, XOR that checksum with the result.
-    This works because appending two bytes has the same effect as XORing them into the checksum and
-    then appending two zero bytes.
+    The XOR of this checksum and the checksum of some data gives the two bytes to append to the
+    data, so that its checksum becomes `crc`.
     """
     return _BEFORE_HIGH[crc >> 8] ^ _BEFORE_LOW[crc & 0xFF]
 
@@ -199,8 +198,8 @@ def _computed_before(crc: int) -> int:
     return crc
 
 
-# `_CRC` holds what each byte adds to a checksum. `_CRC_INDEX` is the reverse table: for a low byte
-# of a checksum, it holds the byte that adds it.
+# `_CRC` holds the checksum of each byte. `_CRC_INDEX` is the reverse table: it holds the byte whose
+# checksum has the given low byte.
 _CRC = [crc_hqx(bytes([byte]), 0) for byte in range(256)]
 _CRC_INDEX = [index for _, index in sorted((_CRC[byte] & 0xFF, byte) for byte in range(256))]
 # A checksum is linear: `_before` of two bytes is the XOR of `_before` of each byte.
@@ -261,7 +260,9 @@ def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> Execution
 def mint_for_schedule(
     schedule_id: UUID, partitions: int = 1, uuid: UUID | None = None
 ) -> ExecutionId:
-    """Make an id for a manual firing of a schedule, in the partition of its other firings."""
+    """Make an id for a manual firing of a schedule, in the partition of its other firings. Use
+    `uuid` if it is given.
+    """
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     return ExecutionId.of(partition, uuid or uuid7())
 
@@ -325,8 +326,8 @@ def mint_many(count: int, partition: int = 0, partitions: int = 1) -> list[UUID 
 def _mint_many_in(ticks: range, partition: int, partitions: int) -> list[UUID | str]:
     """Make one UUID in the partition for each tick (a millisecond and a counter).
 
-    The UUIDs share 46 random bits, and their last two bytes are computed. Two processes make the
-    same UUID as rarely as if each UUID had its own 62 random bits.
+    The UUIDs share 46 random bits, and their last two bytes are computed. The risk that two
+    processes make the same UUID is as low as with 62 random bits for each UUID.
     """
     middle = 0x2 << 46 | _random.getrandbits(46)
     choice = _random.getrandbits(16)
@@ -348,9 +349,9 @@ def _mint_many_in(ticks: range, partition: int, partitions: int) -> list[UUID | 
 
 @cache
 def _added_by_counter() -> list[int]:
-    """Return what each value of the counter adds to the checksum of the first 14 bytes of a UUIDv7.
+    """Return, for each value of the counter, a number to XOR into the checksum of a UUIDv7.
 
-    Each number also contains what the version field of the UUID adds.
+    A UUID is checksummed first without its version and its counter. The number adds both.
     """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 
@@ -358,8 +359,8 @@ def _added_by_counter() -> list[int]:
 def _take_ticks(count: int) -> int:
     """Take consecutive ticks for UUIDs, and return the first.
 
-    A tick is a millisecond, and a counter in 12 bits. No tick is taken twice. When the counters
-    of a millisecond are used up, the counters of the next millisecond are taken.
+    A tick is a millisecond and a counter of 12 bits. No tick is taken twice. When the counters of
+    a millisecond are used up, the counters of the next millisecond are taken.
     """
     global _last
     with _lock:

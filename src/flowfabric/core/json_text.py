@@ -10,8 +10,9 @@ NOT_FINITE = "is NaN or infinite, which JSON does not have; send null or a text"
 
 
 class NotFinite(ValueError):
-    """A text has a number that JSON does not have. `path` leads to the number: names and
-    positions."""
+    """A text has a number that JSON does not have. `path` holds the names and positions that lead
+    to the number.
+    """
 
     def __init__(self, path: tuple[str, ...] = ()) -> None:
         super().__init__("a number is NaN or infinite, which JSON does not have")

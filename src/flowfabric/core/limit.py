@@ -234,8 +234,8 @@ class Budget:
 class Gate:
     """The counter of one limit for one key. The key is '' if the limit has no key.
 
-    The id is a hash, and the engine computes the same hash. For a `Limit` with a key, a gate
-    without a key only declares the limit: the engine does not store such a gate.
+    The id is a hash, and the engine computes the same hash. If a `Limit` has keys, its gate with
+    the key '' only declares the limit. The engine does not store this gate.
     """
 
     namespace: str
@@ -392,7 +392,7 @@ def key_text(field: str, value: object) -> str:
     ):
         raise InvalidInput(
             field=field,
-            problem="must be text, a whole number or an id; "
+            problem="must be text, a whole number, a Decimal, a UUID or a date; "
             + ("it is None" if value is None else f"it is a {type(value).__name__}"),
         )
     text = value.isoformat() if isinstance(value, date) else str(value)

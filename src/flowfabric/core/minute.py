@@ -18,9 +18,9 @@ _BASE = 1.1
 class Counted:
     """The events of one kind that a task had in a span of time.
 
-    `buckets` and `counts` are a sketch of latencies. If the kind of event begins a run, a latency
-    is how long an execution had waited. If it ends a run, a latency is how long the execution had
-    run.
+    `buckets` and `counts` are a sketch of latencies. For events that begin a run of the handler,
+    a latency is how long the execution had waited. For events that end a run, a latency is how long
+    the run took.
     """
 
     starts_at: datetime
@@ -42,7 +42,7 @@ class Counted:
         for bucket, number in zip(self.buckets, self.counts, strict=True):
             left -= number
             if left <= 0 or bucket == self.buckets[-1]:
-                # The geometric middle of the bucket.
+                # This value differs by at most 5 % from every latency in the bucket.
                 return timedelta(milliseconds=2 * _BASE**bucket / (_BASE + 1))
         return None
 

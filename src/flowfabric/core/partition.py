@@ -1,4 +1,4 @@
-"""Records about partitions: how many a database has, and rows that were found in several."""
+"""How many partitions a database has, and the rows that a read of all partitions found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Found(list[T]):
-    """Rows of all partitions. `missing` are the partitions that did not answer."""
+    """Rows that a read of all partitions found. `missing` lists partitions that did not answer."""
 
     def __init__(self, rows: Iterable[T] = (), missing: tuple[int, ...] = ()) -> None:
         super().__init__(rows)
@@ -20,9 +20,10 @@ class Found(list[T]):
 
 @dataclass(frozen=True, slots=True)
 class PartitionNumbers:
-    """How many partitions exist, how many of them are used for new ids, and how many for keys.
+    """How many partitions exist.
 
-    `grace_left` is the time until new ids use all existing partitions.
+    `minted` of them are used for new ids, `keyed` of them for idempotency keys. `grace_left` is the
+    time until new ids use all existing partitions.
     """
 
     partitions: int

@@ -1,4 +1,4 @@
-"""Retry, timeout and retention policies, as stored with an execution. SQL computes due times."""
+"""Retry, timeout and retention policies, as stored with an execution."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Retry:
 
 
 def names_groups(kinds: ExceptionTypes) -> bool:
-    """Return whether one of the classes is a class of exception groups."""
+    """Return whether one of the classes is an exception group."""
     classes = kinds if isinstance(kinds, tuple) else (kinds,)
     return any(issubclass(kind, BaseExceptionGroup) for kind in classes)
 
@@ -167,7 +167,7 @@ def policy_json(
 
 
 def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
-    """Return a duration in milliseconds, as the policy stores it."""
+    """Return a duration in milliseconds. If it is less than `least`, raise InvalidInput."""
     if not isinstance(duration, timedelta):
         raise InvalidInput(
             field=name, problem=f"must be a timedelta, not {type(duration).__name__}"
@@ -179,10 +179,7 @@ def milliseconds(name: str, duration: timedelta, *, least: float = 0) -> float:
 
 
 def capability_set(capabilities: Iterable[str], name: str = "needs") -> frozenset[str]:
-    """Check capabilities by the engine's rules and return them as a set.
-
-    An invalid value raises an error, so that it cannot become an empty set by mistake.
-    """
+    """Check capabilities by the engine's rules, and return them as a set."""
     if isinstance(capabilities, str):
         raise InvalidInput(
             field=name, problem=f"must be a set of text, as in {{{capabilities!r}}}, not one text"

@@ -16,10 +16,10 @@ MORE_IN_LINE = 10_001
 
 @dataclass(frozen=True, slots=True)
 class QuotaInfo:
-    """A quota: the numbers in force, the numbers that code declared, and the last change.
+    """A quota: the limits in force, the limits that code declared, and the last change.
 
-    `is_set` says whether an operator has set the numbers for all keys. `keys_set` counts the keys
-    for which an operator has set separate numbers.
+    `is_set` says whether an operator has set limits for all keys. `keys_set` counts the keys that
+    have separate limits, set by an operator.
     """
 
     namespace: str
@@ -80,7 +80,7 @@ class GateInfo:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """The answer to a change of a quota: the numbers that are now in force."""
+    """The answer to a change of a quota: the limits that are now in force."""
 
     outcome: str
     key: str | None
@@ -93,8 +93,8 @@ class QuotaChange:
 class Admission:
     """The answer to a caller that asked for a slot of a quota.
 
-    If `is_admitted` is False, `outcome` says why. `retry_at` is when to ask again, if that is
-    known.
+    If `is_admitted` is False, `outcome` says why. `retry_at` is when to ask again, or None
+    if that is not known.
     """
 
     outcome: str
@@ -149,7 +149,7 @@ class UsageAnswer:
     """The answer to a report of usage.
 
     The outcome is `ok`, `soft_breach` (counted), `hard_breach` (not counted), `already_applied` or
-    `suspended`; the detail names the budget, the key, the dimension and the limit.
+    `suspended`. The detail names the budget, the key, the dimension and the limit.
     """
 
     outcome: str
@@ -157,5 +157,5 @@ class UsageAnswer:
 
 
 def rate_of(number: int | None, window: timedelta | None) -> Rate | None:
-    """Return a rate from its two columns."""
+    """Return a Rate, or None if `number` or `window` is None."""
     return None if number is None or window is None else Rate(number, window)

@@ -34,12 +34,12 @@ class RetryAfter(Exception):
 
     @property
     def delay(self) -> timedelta | None:
-        """How long to wait; None if a time was given instead, or if neither is known."""
+        """How long to wait before the next try, or None if a datetime was given."""
         return None if self.seconds is None else timedelta(seconds=self.seconds)
 
     @property
     def at(self) -> datetime | None:
-        """When to try again; None if a duration was given instead, or if neither is known."""
+        """The time of the next try, or None if a duration was given."""
         return None if self.moment is None else datetime.fromisoformat(self.moment)
 
     def __str__(self) -> str:

@@ -299,7 +299,10 @@ def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
 
 
 def every_rule(every: timedelta, start: datetime | None = None) -> Rule:
-    """Build a rule of equal intervals, counted from `start` or from the first declaration."""
+    """Build a rule that fires at equal intervals, counted from `start`.
+
+    Without `start`, the intervals are counted from the time when the schedule is first declared.
+    """
     if not isinstance(every, timedelta):
         raise InvalidInput(
             field="every", problem=f"must be a timedelta, not {type(every).__name__}"

@@ -26,7 +26,7 @@ _MAX_TIMEOUT = timedelta(days=36_525)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Signal:
-    """One signal to send. The id makes a repeat of the same call harmless.
+    """One signal to send. If it is sent twice with the same id, it is stored once.
 
     A signal with the token of a waitpoint needs no name.
     """
@@ -45,9 +45,9 @@ class Signal:
     schema_id: int | None = field(default=None, repr=False)
 
     def check_type(self, schema_id: int, document: Any) -> None:
-        """Check the value against the type that the execution has declared.
+        """Check the value against `document`, the JSON Schema that the execution has declared.
 
-        The error names the part that does not fit.
+        The error names the part of the value that does not fit.
         """
         what = f"signal {self.name!r}" if self.name else "the waitpoint"
         problem: str | None = None
@@ -120,8 +120,8 @@ class Wait:
 class WaitAnswer:
     """What the engine says about a wait.
 
-    `word` is `taken` (the answer was taken), `ready` (signals are ready to be taken), `timed_out`
-    (the timeout has come) or `open` (there is no answer yet).
+    `word` is `taken` (the handler has taken the answer), `ready` (signals are ready to be taken),
+    `timed_out` (the timeout is over) or `open` (there is no answer yet).
     """
 
     word: str
@@ -160,7 +160,7 @@ class SignalRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSignal:
-    """A signal of the feed: when it was accepted and what it did, without its value."""
+    """A signal, as the feed of signals lists it: without its value."""
 
     id: UUID
     execution_id: ExecutionId
@@ -285,7 +285,7 @@ def decision_name(is_approved: bool) -> str:
 
 
 def encode_comment(comment: str | None) -> bytes | None:
-    """Return the value of the signal that answers an approval."""
+    """Return a comment as the value of the signal that answers an approval."""
     if comment is None:
         return None
     check_text("comment", comment, MAX_COMMENT_BYTES)

@@ -198,7 +198,7 @@ class Misfire(StrEnum):
 
 
 class HookKind(StrEnum):
-    """The ends that call a hook. `failure`: failed, expired or skipped. `end`: every end."""
+    """When a hook is called. `failure`: failed, expired or skipped. `end`: after every outcome."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -296,7 +296,7 @@ class BudgetPeriod(StrEnum):
 
 
 class StreamMode(StrEnum):
-    """How a frame is kept. `rewind` is not a frame: it says that frames are sent again."""
+    """The mode of a frame. `rewind` is no frame: it tells readers that frames are sent again."""
 
     DURABLE = "durable"
     SUMMARY = "summary"

@@ -82,9 +82,8 @@ class Chunk:
 class Frame(Generic[T_co]):
     """One frame of a stream.
 
-    `text` is its text. `data` is the value of a JSON frame; for any other frame, it is the text or
-    the bytes. `id` rises with every frame of the execution: pass it as `since` to continue after
-    this frame.
+    `data` is the text, the bytes or the JSON value that was sent. `text` is the payload as text.
+    `id` rises with every frame of the execution: pass it as `since` to continue after this frame.
     """
 
     id: str
@@ -155,7 +154,7 @@ def parse_id(id: str | None, field: str = "since") -> Position:
 
 
 def patch_problem(payload: bytes) -> str | None:
-    """Return the problem of a summary patch, or None."""
+    """Return what is wrong with a summary patch, or None."""
     try:
         patch = json.loads(payload)
     except (ValueError, RecursionError):

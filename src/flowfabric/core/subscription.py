@@ -1,4 +1,4 @@
-"""Subscriptions as operators see them, their filters and their leases."""
+"""Records of subscriptions, of their filters and of their leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_KEEP = timedelta(days=7)
 
 
 class OnExpiry(StrEnum):
-    """What a consumer does if the events after its position are gone."""
+    """What a consumer does if some events after its position were trimmed."""
 
     STOP = "stop"
     """Raise CursorExpired."""
@@ -27,7 +27,7 @@ class OnExpiry(StrEnum):
 
 
 class SubscriptionState(StrEnum):
-    """The state of a subscription, as a list shows it."""
+    """The state of a subscription."""
 
     CONSUMED = "consumed"
     """A consumer reads it."""
@@ -93,7 +93,7 @@ class EventFilter:
     feed: str | None = None
 
     def filters(self) -> dict[str, Any]:
-        """Return the filters as the arguments of a read."""
+        """Return the filters as arguments for a function that reads events."""
         return {
             "kinds": self.kinds,
             "tasks": self.tasks,
@@ -105,9 +105,10 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionLease:
-    """The answer to a consumer that wants to lease a subscription: `leased`, `busy` or `unknown`.
+    """The answer to a consumer that wants to lease a subscription.
 
-    If it is `leased`, the answer has the epoch and the position.
+    The outcome is `leased`, `busy` (another consumer has the lease) or `unknown` (there is no such
+    subscription). `cursor_text` is the position; only `leased` has one.
     """
 
     outcome: str

@@ -15,7 +15,7 @@ MAX_SCHEMA_BYTES = 200_000
 class TaskName:
     """A task that was registered or submitted.
 
-    `is_registered`: an app has registered it. `is_limited`: it has limits or budgets.
+    `is_registered`: an app has registered it. `is_limited`: it has a quota or a budget.
     """
 
     task: str
@@ -28,7 +28,7 @@ class TaskInfo:
     """A task as its app registered it.
 
     `arguments` and `result` are JSON Schemas, or None if unknown. Each limit has a kind (quota or
-    budget) and a name. It also says whether it has a key, and which argument is the key.
+    budget) and a name. `is_keyed` says whether it has a key, `argument` which argument is the key.
     """
 
     namespace: str
@@ -47,8 +47,7 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDeclaration:
-    """What an app says about one of its tasks. A schema that is None leaves the stored schema
-    unchanged."""
+    """One task, as an app declares it. A schema that is None leaves the stored schema unchanged."""
 
     task: str
     version: str | None = None

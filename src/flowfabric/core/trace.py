@@ -73,9 +73,9 @@ def _installed() -> tuple[str, ...]:
 
 
 def fold(trace: str, library: str = LIBRARY) -> str:
-    """Remove flowfabric's own frames from the text of a traceback, and add how many were removed.
+    """Remove flowfabric's own frames from the text of a traceback, and say how many were removed.
 
-    A traceback without frames of user code stays whole, except for errors that flowfabric defines.
+    If all frames are flowfabric's own, they are removed only for an error that flowfabric defines.
     """
     kept: list[str] = []
     user_frames = folded = 0
@@ -119,7 +119,7 @@ def _is_library(file: str, library: str, *, follows: bool) -> bool:
     """Return whether a frame of a traceback counts as flowfabric's own.
 
     flowfabric calls user code through some modules of Python, such as asyncio. A frame of such a
-    module counts, too, if the frame before it counts (`follows`).
+    module counts, too, if the frame before it counts. `follows` says whether that one counts.
     """
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 

@@ -132,7 +132,7 @@ class Allowed:
 
     @classmethod
     def parse(cls, hosts: str, networks: str) -> Allowed:
-        """Read the lists of the settings: `hooks.example.com, *.example.org, example.net:8443`."""
+        """Parse two comma-separated lists: `*.example.org, example.net:8443` and `10.1.0.0/16`."""
         found = []
         for entry in _entries(hosts):
             host, _, port = entry.lower().partition(":")
@@ -157,7 +157,7 @@ class Allowed:
         return cls(tuple(found), nets)
 
     def allows_host(self, host_and_port: str) -> bool:
-        """Tell whether a host with its port is on the list. `*.` stands for one or more labels."""
+        """Return whether a host with its port is in `hosts`. `*.` stands for one or more labels."""
         host, _, port = host_and_port.rpartition(":")
         return any(
             (name == host or (name.startswith("*.") and host.endswith(name[1:])))
@@ -209,7 +209,7 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookInfo:
-    """A webhook: its URL, the events that it posts, and the last answers.
+    """A webhook: its URL, the events that it posts, and the last answer of its receiver.
 
     `behind_at`, `waiting` and `is_expired` are as in `SubscriptionInfo`.
     """

@@ -18,7 +18,7 @@ LONE_CRASHES = 3
 
 
 class Dimension(StrEnum):
-    """The kind of a reason."""
+    """What a reason is about."""
 
     END = "end"
     LEASE = "lease"
@@ -41,7 +41,7 @@ class Why:
     """A reason for the state of an execution.
 
     `evidence` holds the facts. `changes_at` is the time at which the reason may change by itself.
-    `others` holds further reasons, and then remarks.
+    `others` holds further reasons, and after them remarks: facts that are not reasons.
     """
 
     id: ExecutionId
@@ -70,7 +70,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _able(e: Evidence, name: str) -> str:
-    """Return how many workers can run the execution, in words."""
+    """Return how many workers can run the execution, in words. `name` is the noun for a worker."""
     if e["are_more_able"]:
         return f"more than {e['able_workers']} {name}s"
     return _count(e["able_workers"], name)

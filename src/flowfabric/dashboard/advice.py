@@ -1,4 +1,4 @@
-"""Give advice on an execution that does not run, in the words that its page uses."""
+"""Advise people what to do about an execution. The advice names the buttons of its page."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ ADVICE: dict[str, Callable[[Evidence], str]] = {
     "waits_for_budget": _budget,
     "lane_not_served": lambda e: (
         # Quote the lane: people copy the command into a shell, and a lane may be named $(...).
-        f"With flowfabric worker MODULE:APP --lanes {shlex.quote(e['lane'])} you start a worker "
-        "for this lane."
+        f"Run flowfabric worker MODULE:APP --lanes {shlex.quote(e['lane'])} to start a worker for "
+        "this lane."
     ),
     "blocked_by_budget": _same("Open the budgets, then raise a limit or reset the budget."),
 } | {
@@ -108,6 +108,6 @@ ADVICE: dict[str, Callable[[Evidence], str]] = {
 
 
 def advice_of(why: Why) -> str | None:
-    """Return what helps, in a sentence or two; None if nothing has to be done."""
+    """Return what a person can do about a reason, or None if there is nothing to do."""
     advise = ADVICE.get(why.code)
     return None if advise is None else advise(why.evidence)

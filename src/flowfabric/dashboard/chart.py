@@ -34,9 +34,7 @@ _BETWEEN_TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the chart: the executions that ended in one part of the time, and where its two
-    bars are drawn.
-    """
+    """One column of the chart: the executions that ended in one step of time, drawn as two bars."""
 
     starts_at: datetime
     completed: int
@@ -78,7 +76,10 @@ class Chart:
 def draw_chart(
     found: Sequence[Counted], since: datetime, window: timedelta, step: timedelta
 ) -> Chart:
-    """Return a chart of the executions that ended in `window`, in parts of the length `step`."""
+    """Return a chart of the executions that ended in the `window` after `since`.
+
+    Each column covers the time `step`. `found` has the counts for each of these times.
+    """
     completed, failed = _by_time(found, EventKind.COMPLETED), _by_time(found, EventKind.FAILED)
     above, below = _round(max(completed.values(), default=0)), max(failed.values(), default=0)
     below = _round(below)
@@ -141,13 +142,13 @@ def _by_time(found: Sequence[Counted], kind: EventKind) -> dict[datetime, int]:
 
 
 def _round(number: int) -> int:
-    """Return the next round number, for the end of an axis."""
+    """Round a number up to a round number, at which an axis ends."""
     power = int("1" + "0" * (len(str(number)) - 1))
     return next(one * power for one in (0, *_ROUND) if one * power >= number)
 
 
 def _numbers(line: float, scale: float, above: int, below: int) -> list[tuple[float, str]]:
-    """Return the numbers of the upright axis: the ends, the middle, and zero."""
+    """Return the labels of the vertical axis: the height and the text of each."""
     wanted = [(line, 0), (line - above * scale, above)]
     wanted.append((max(line + below * scale, BOTTOM if below else line), below))
     if not above % 2:

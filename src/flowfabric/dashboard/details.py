@@ -1,4 +1,4 @@
-"""Facts about one execution that only its page shows: links, differences, and texts to copy."""
+"""Parts of the page of one execution: links, diffs between failures, and commands to copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINKS_SHOWN = 10
 
 
 def links_of(why: Why) -> list[tuple[str, str]]:
-    """Return links to the pages that a reason leads to: the words of each link, and its path."""
+    """Return the text and the path of links to everything that a reason names."""
     found: dict[str, str] = {}
     for name, value in why.evidence.items():
         for id in _ID.findall(json.dumps(value, default=str)):
@@ -42,9 +42,9 @@ def links_of(why: Why) -> list[tuple[str, str]]:
 
 
 def differences(attempts: Sequence[AttemptInfo]) -> dict[int, str]:
-    """Return how the failure of each attempt differs from the failure before it, as a diff.
+    """Return for each failed attempt the diff between the previous failure and its own.
 
-    An attempt that failed like the previous one is left out.
+    An attempt without a difference is left out.
     """
     found: dict[int, str] = {}
     before: AttemptInfo | None = None
@@ -122,7 +122,7 @@ def copies_of(info: ExecutionInfo, base: str) -> list[tuple[str, str]]:
 
 
 def _options(info: ExecutionInfo) -> dict[str, object]:
-    """Return how an execution was submitted, as the options of a submission."""
+    """Return the options with which to submit an execution like this one."""
     options: dict[str, object] = {"lane": info.lane}
     if info.priority:
         options["priority"] = info.priority

@@ -19,7 +19,7 @@ _INPUTS = {"integer": "whole", "number": "number", "boolean": "choice", "string"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a form. `kind` is whole, number, text, choice or json.
+    """One field of a form. `kind` is whole (a whole number), number, text, choice or json.
 
     `choices` are the values of a choice, as JSON.
     """
@@ -34,7 +34,7 @@ class Field:
 
 
 def fields_of(schema: Any) -> tuple[Field, ...]:
-    """Return the fields for a value: one for each member of an object, else a single field."""
+    """Return the fields of a form: one for each property of an object, otherwise one field."""
     schema = schema if isinstance(schema, dict) else {}
     parts = schema.get("$defs") or {}
     whole = _resolved(schema, parts)
@@ -51,7 +51,7 @@ def fields_of(schema: Any) -> tuple[Field, ...]:
 
 
 def value_of(schema: Any, form: Mapping[str, str]) -> Any:
-    """Return the value of a filled form. Refuse a value that does not fit, and name its field."""
+    """Return the value of a filled form. The error for a wrong value names the field."""
     value: Any = {}
     for field in fields_of(schema):
         text = form.get(field.name, "")

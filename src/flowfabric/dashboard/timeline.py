@@ -139,8 +139,8 @@ def critical_path(
     """Return the members that decide when a flow ends, in the order in which they run.
 
     The path ends with the member that ended last, or that still runs. Each member of the path has
-    waited for the one before it: its upstream member that succeeded last. A flow without
-    dependencies has no critical path, and neither has a flow in which nothing has started.
+    waited for the one before it: its upstream member that succeeded last. The path is empty
+    if the last member waited for no other, or if nothing has started.
     """
     known = {one.id: one for one in members}
     before: dict[ExecutionId, FlowMember] = {}

@@ -162,8 +162,8 @@ def translated(error: Exception, operation: str) -> Exception:
 def _without_right(error: Exception, operation: str) -> FlowFabricError:
     """Return the error for a call that the login of this process may not make.
 
-    A login without the role of applications can do nothing: the installation is wrong, not the
-    call.
+    Every login needs the app role. If the login lacks even this role, the installation is wrong,
+    so the error is a SchemaMismatch.
     """
     is_for_operators = operation in _for_operators()
     role = OPERATOR_ROLE if is_for_operators else APP_ROLE
@@ -190,7 +190,7 @@ def is_silent(error: BaseException) -> bool:
 
 
 def gone(error: Exception) -> Exception:
-    """Return our error for a failed attempt to connect. Most such attempts can be repeated."""
+    """Convert the error of a failed attempt to connect to one of our errors."""
     if isinstance(
         error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError
     ):

@@ -87,8 +87,8 @@ order by g.n
 
 _REFERENCE = "select pg_catalog.create_reference_table('ff.{name}');"
 _COORDINATOR = "select pg_catalog.citus_add_local_table_to_metadata('ff.{name}');"
-# Citus replaces such a table by a new table, whose sequence would start at 1 again. This statement
-# makes the sequence continue after the highest number in use.
+# _COORDINATOR replaces ff.worker_event by a new table, whose sequence would start at 1 again. This
+# statement makes the sequence continue after the highest number in use.
 _COUNT_ON = """
 select pg_catalog.setval(
   pg_catalog.pg_get_serial_sequence('ff.worker_event', 'worker_event_id'),
@@ -223,7 +223,7 @@ class Location:
 async def has_citus(connection: Connection) -> bool:
     """Return whether the database has the extension Citus.
 
-    Without it, the other queries here fail.
+    Without the extension, the other queries of this module fail.
     """
     return bool(await connection.fetchval(HAS_CITUS))
 
@@ -276,12 +276,12 @@ async def count_partitions(connection: Connection) -> int:
 
 
 async def count_generations(connection: Connection) -> int:
-    """Count the partitions whose generation of events has a node."""
+    """Count the partitions that have a node in ff.event_generation."""
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
-    """Yield the statements that distribute the remaining tables, in groups with a title each."""
+    """Yield the statements that distribute the remaining tables, in groups: (title, statements)."""
     plain = [table for table in tables if table.placed is None]
     yield (
         "reference tables",
@@ -342,7 +342,10 @@ def registering(library: Library) -> Iterator[Labelled]:
 
 
 def opening_installation(query: str) -> Iterator[Labelled]:
-    """Yield the statements that let every role of flowfabric read ff.installation."""
+    """Yield the statements that let every role of flowfabric read ff.installation.
+
+    `query` is the query of the view.
+    """
     yield "ff.read_installation, created", _READ_INSTALLATION.format(query=query)
     yield "ff.installation, created", _INSTALLATION
 

@@ -97,7 +97,7 @@ def read_only(url: str) -> str:
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """Return a URL without its passwords, and the password of the login separately."""
+    """Return a URL without any password, and the password of the login or None."""
     if not url.startswith("postgresql://"):
         raise InvalidInput(field="database_url", problem="must begin with postgresql://")
     parts = urlsplit(url)

@@ -53,7 +53,7 @@ async def clone(administration: Connection, template: str, name: str) -> None:
 
 
 async def drop(administration: Connection, name: str) -> None:
-    """Drop a database, and close all connections to it."""
+    """Drop a database. First close all connections to it."""
     await administration.execute(f"drop database if exists {name} with (force)")
 
 

@@ -103,7 +103,7 @@ _SETTINGS = {"client_min_messages": "warning", **migrate.NO_TIME_LIMITS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A server of the cluster; the coordinator has group 0."""
+    """A server of the cluster. `group` is its Citus group; the coordinator has group 0."""
 
     group: int
     host: str
@@ -159,7 +159,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A distributed database after `distribute`."""
+    """The result of `distribute`. `nodes` counts the nodes that have partitions."""
 
     partitions: int
     nodes: int
@@ -168,7 +168,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Where the partitions of a distributed database are, and how its functions are called."""
+    """Where the partitions of a distributed database are, and which functions are delegated."""
 
     locations: tuple[citus.Location, ...]
     delegations: tuple[citus.Delegation, ...]
@@ -222,7 +222,7 @@ async def plan(
     partitions: int = DEFAULT_PARTITIONS,
     source: Source | None = None,
 ) -> str:
-    """Return the SQL of `distribute`, in its order, as a script for psql. Changes nothing."""
+    """Return the SQL that `distribute` would run, as a script for psql. Changes nothing."""
     _check_partitions(partitions)
     source = source or package_source()
     facts = await _checked(connection, partitions, source)
@@ -246,7 +246,7 @@ async def plan(
 
 
 async def look(connection: Connection, *, source: Source | None = None) -> Cluster:
-    """Read where the partitions of a distributed database are, and how its functions are called.
+    """Read where the partitions of a distributed database are, and which functions are delegated.
 
     Changes nothing.
     """
@@ -418,8 +418,8 @@ async def _stages(
 ) -> AsyncIterator[Stage]:
     """Yield the stages that are left to do.
 
-    Run each stage before you ask for the next one, which may depend on it. With `is_trial`, run
-    none of them.
+    The caller must run each stage before it asks for the next stage. With `is_trial`, the caller
+    runs no stage.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.
     for name, placing in citus.placing(facts.tables, shards=partitions):
@@ -456,7 +456,7 @@ async def _run(connection: Connection, stage: Stage, report: Report) -> None:
 
 
 async def _read_settings(connection: Connection) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Read the settings of all nodes, and which nodes did not answer."""
+    """Return the settings of all nodes, and the nodes that did not answer."""
     found, silent = [], []
     query = " || ' ' || ".join(
         f"coalesce(current_setting('{name}', true), '?')" for name in NODE_SETTINGS

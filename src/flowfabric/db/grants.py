@@ -93,12 +93,12 @@ def operator_functions(library: Library) -> frozenset[str]:
 
 
 def grant_all(library: Library) -> str:
-    """Return the statement that grants both roles their rights and revokes all others."""
+    """Return the statement that grants both roles their rights and revokes all other rights."""
     return _filled(_GRANTS, library)
 
 
 def are_missing(library: Library) -> str:
-    """Return a query that tells whether one of the roles lacks a right."""
+    """Return a query whose result says whether one of the roles lacks a right."""
     return _filled(_ARE_GRANTS_MISSING, library)
 
 

@@ -90,7 +90,7 @@ class HttpDatabase(Database):
         self._failure: tuple[type[Exception], ...] = (httpx2.HTTPError, OSError)
 
     async def open(self) -> Self:
-        """Ask the server who this caller is."""
+        """Read the namespace of the caller and the number of partitions from the server."""
         self._http = self._new(**self._settings)
         try:
             self.namespace = str((await self._send("GET", "/v1/capabilities"))["namespace"])

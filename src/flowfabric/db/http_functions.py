@@ -128,8 +128,8 @@ OFFERED: dict[str, tuple[Scope, Statement]] = {
     for statement in statements
 }
 
-# Functions that a client calls in the background: hints and passes of reconcilers. Over HTTP, the
-# client does not send these calls, because workers make them anyway.
+# Functions that a client calls in the background: hints and reconcilers. Over HTTP, the client
+# does not send these calls, because workers make them anyway.
 LEFT_TO_WORKERS = frozenset(
     {
         functions.HINT.name,

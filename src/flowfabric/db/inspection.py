@@ -94,7 +94,7 @@ class QueryFailed(Exception):
 
 @cache
 def text_of(path: str) -> str:
-    """Return a query of the package by its path below `sql/doctor`."""
+    """Return the text of a query, given its path below `sql/doctor`."""
     return (files("flowfabric") / "sql" / "doctor" / path).read_text(encoding="utf-8")
 
 
@@ -127,11 +127,10 @@ def narrowed(text: str) -> str:
 
 
 def in_partition(text: str) -> tuple[str, str]:
-    """Return two forms of a query, both limited to partition $1, for a cluster that cannot run the
-    query over all nodes.
+    """Return two forms of a query, both limited to partition $1.
 
-    The first form runs on the node of the partition. The second form runs on the coordinator, which
-    fetches the rows.
+    Use them if a cluster cannot run the query over all nodes. The first form runs on the node of
+    the partition. The second form runs on the coordinator, which fetches the rows.
     """
     names = sorted(set(_PARTITIONED.findall(text)))
     tables = ",\n".join(_ONE_PARTITION.format(name=name) for name in names)

@@ -52,8 +52,8 @@ class KeptConnections:
             self._waiting -= 1
 
     async def keep(self, connection: Connection) -> None:
-        """Keep a free connection for the next call. If a caller waits, return it to the pool
-        instead."""
+        """Keep a free connection for the next call. If a caller waits for a connection, return
+        this one to the pool instead."""
         if self._waiting or self._is_closed:
             await self.discard(connection)
             return
@@ -68,9 +68,9 @@ class KeptConnections:
             await self._pool.release(connection)
 
     async def replace_all(self) -> None:
-        """Let later calls open new connections instead of using the present ones.
+        """Close the kept connections, and let later calls open new connections.
 
-        One connection went dead, so the others are probably dead, too.
+        Call this when one connection is dead: the others are probably dead, too.
         """
         await self._pool.expire_connections()
         while self._kept:

@@ -1,8 +1,8 @@
 """Connections that know the array types of PostgreSQL, so that the driver need not look them up.
 
 The driver knows the built-in types, but not their arrays. It would look up the arrays before the
-first call on every new connection. This takes three queries and 10 ms of the server's processor
-time.
+first call on every new connection. Each look-up takes three queries and 10 ms of the server's
+processor time.
 """
 
 from __future__ import annotations

@@ -147,7 +147,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinedNames:
-    """Names in schema ff. A replaceable function, such as `ff.now`, is never dropped."""
+    """Names of functions and views in schema ff.
+
+    A replaceable function, such as `ff.now`, is never dropped.
+    """
 
     functions: frozenset[str]
     replaceable_functions: frozenset[str]

@@ -317,7 +317,7 @@ Labelled: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatus:
-    """A schema step: its state in this release and in the database."""
+    """A schema step, and whether it is applied, pending, edited or from a newer release."""
 
     number: int
     name: str
@@ -694,7 +694,7 @@ async def _place_tables(connection: Connection, report: Report) -> None:
 
 
 async def _register_again(connection: Connection, library: Library, report: Report) -> None:
-    """Restore the delegation of functions that have lost it, for example after a change by hand."""
+    """Delegate functions again that have lost their delegation, for example by a manual change."""
     if citus.lost_delegations(library, await citus.read_delegations(connection)):
         started = perf_counter()
         await in_transaction(connection, list(citus.registering(library)), report)
@@ -702,7 +702,7 @@ async def _register_again(connection: Connection, library: Library, report: Repo
 
 
 async def _begin_generations(connection: Connection, report: Report) -> None:
-    """Begin the generations of events that are missing, for example after a change by hand."""
+    """Begin generations of events that are missing, for example after a manual change."""
     partitions = await citus.count_partitions(connection)
     if await citus.count_generations(connection) < partitions:
         started = perf_counter()
@@ -721,8 +721,8 @@ async def _analyze_new_tables(connection: Connection, report: Report) -> None:
 def _interrupted(before: SchemaStatus) -> MigrationFailed:
     """Return the error for a database that is only partly distributed.
 
-    Such a database is not marked as distributed yet. So a migration would install the functions for
-    plain tables, which do not fit.
+    Such a database is not marked as distributed yet. So a migration would install functions for
+    plain tables, which would fail on its distributed tables.
     """
     release = "" if before.problem() is None else " and the release of flowfabric that began it"
     return MigrationFailed(
@@ -735,7 +735,10 @@ def _interrupted(before: SchemaStatus) -> MigrationFailed:
 async def one_by_one(
     connection: Connection, statements: Iterable[Labelled], report: Report, command: str
 ) -> None:
-    """Run and report each statement by itself. A label is a subject, a comma and an action."""
+    """Run and report each statement by itself. Its label has the form `subject, action`.
+
+    If a statement fails, the error tells the reader to type `command` again.
+    """
     for label, text in statements:
         started = perf_counter()
         subject, _, happened = label.partition(", ")
@@ -791,7 +794,7 @@ async def _outside_transaction(connection: Connection, label: str, step: Step) -
 
 
 async def read_settings(connection: Connection, names: Iterable[str]) -> dict[str, str]:
-    """Read those of the named settings that the server has."""
+    """Read settings by name. A setting that the server lacks is left out."""
     rows = await connection.fetch(_READ_SETTINGS, list(names))
     found = {row["name"]: row["setting"] for row in rows}
     return {name: found[name] for name in names if name in found}
@@ -801,7 +804,7 @@ async def read_settings(connection: Connection, names: Iterable[str]) -> dict[st
 async def changed_settings(
     connection: Connection, settings: Mapping[str, str]
 ) -> AsyncIterator[None]:
-    """Change settings of the session for a while. A setting that the server lacks is left out."""
+    """Change settings of the session for the block. A setting that the server lacks is left out."""
     before = await read_settings(connection, settings)
     try:
         for name in before:

@@ -14,7 +14,7 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 
 class Outage:
-    """Knows whether one database is lost. All its connections in this process share this object."""
+    """Tracks whether a database is lost. One object serves all connections to that database."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -28,14 +28,17 @@ MAX_REST_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The number of partitions: in total, for new ids (`minted`), and for keys (`keyed`)."""
+    """How many partitions exist.
+
+    `minted` of them are used for new ids, `keyed` of them for idempotency keys.
+    """
 
     partitions: int = 1
     minted: int = 1
     keyed: int = 1
 
 
-# Stands for the query over all partitions where a partition can be skipped for a while.
+# In a `Rest`, this number stands for the query over all partitions.
 ALL = -1
 
 
@@ -83,11 +86,11 @@ class KnownPartitions:
         self._read_at = monotonic()
 
     async def all(self) -> range:
-        """Return all partitions. The number is at most ten seconds old."""
+        """Return all partitions. Their number was read at most ten seconds ago."""
         return range((await self.current()).partitions)
 
     async def current(self) -> Numbers:
-        """Return the numbers of partitions. They are at most ten seconds old."""
+        """Return the numbers of partitions, read at most ten seconds ago."""
         if monotonic() - self._read_at > REFRESH_SECONDS:
             await self.refresh()
         return self.numbers

@@ -194,8 +194,7 @@ class Database:
         return _numbers((await self.call(functions.READ_PARTITIONS))[0])
 
     async def _hint_from_elsewhere(self, channel: str, payload: str) -> None:
-        """Send a hint on another connection, not on the connection of the session that waits for
-        it."""
+        """Send a hint on a connection other than the one that waits for the hint."""
         if self._pool is not None and self._pool.get_size():
             await self.call(HINT, channel=channel, payload=payload, patience=0.0)
             return
@@ -227,7 +226,7 @@ async def _reset_lent(connection: Any) -> None:
 
 
 class Session:
-    """One connection. After a loss it reconnects and listens again."""
+    """One connection. After it is lost, the next call reconnects and listens again."""
 
     def __init__(
         self,
@@ -331,7 +330,7 @@ class Session:
         return connection
 
     def _terminated(self, _connection: object) -> None:
-        """Notify all listeners that hints may be missed. Their next call reconnects."""
+        """Notify all listeners that hints may be missed. The next call reconnects."""
         for notify in list(self._channels.values()):
             notify(None)
 

@@ -40,7 +40,7 @@ _READERS: Mapping[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def encode(value: Any) -> Any:
-    """Return an argument or a value of a row as JSON data."""
+    """Convert an argument or a value of a row to JSON data."""
     match value:
         case None | bool() | int() | float() | str():
             return value

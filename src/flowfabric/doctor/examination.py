@@ -108,7 +108,7 @@ async def examine(
 
 
 async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict]:
-    """Check `scope` with the invariants that can be limited to some executions."""
+    """Check the executions in `scope` with all invariants that can be limited to them."""
     checks = {check.name: check for check in invariants() if check.reads is Reads.EXECUTIONS}
     text = at_most(narrowed(together(check.text for check in checks.values())), MOST_FINDINGS + 1)
     found: dict[str, list[Finding]] = {name: [] for name in checks}
@@ -141,8 +141,10 @@ async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict
 async def _judge(
     connection: Connection, check: Check, *args: object, partitions: range = range(0)
 ) -> Verdict:
-    """Run one invariant, for all executions or for the given ones. A query that a cluster cannot
-    run over all nodes is run in each of the partitions."""
+    """Check one invariant, for all executions or only for those in `args`.
+
+    If a cluster cannot run the query over all nodes, run it in each of `partitions`.
+    """
     began = perf_counter()
     text = at_most(narrowed(check.text) if args else check.text, MOST_FINDINGS + 1)
     try:
@@ -209,7 +211,7 @@ async def _scope(
             if error.facts.get("reason") == "trimmed" and error.resume_from is not None:
                 notes.append(f"The cursor has expired: continuing from {error.resume_from}.")
                 return await _scope(connection, error.resume_from, notes)
-            notes.append(f"Full pass, because the cursor has expired: {error}")
+            notes.append(f"All executions were checked, because the cursor has expired: {error}")
         except InvalidInput as error:
             raise InvalidInput(field="since", problem=error.problem) from error
     try:
@@ -224,7 +226,7 @@ async def _scope(
 
 
 async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
-    """Return a cursor for each partition. A partition added later is read from its start."""
+    """Return a cursor for each partition. A partition that `since` lacks is read from its start."""
     given = split_cursor(since, len(partitions)) if isinstance(since, str) else {}
     moment = _LONG_AGO if isinstance(since, str) else since
     return [

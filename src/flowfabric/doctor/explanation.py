@@ -1,4 +1,4 @@
-"""Explains one execution: shows all its rows and the verdict of every invariant."""
+"""Explains one execution: shows its rows, and the verdicts of the invariants about executions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The rows of an execution, as (part, columns), and the verdict of every invariant."""
+    """The rows of an execution, as (part, columns), and the verdicts of invariants about it."""
 
     id: ExecutionId
     rows: tuple[tuple[str, dict[str, Any]], ...]

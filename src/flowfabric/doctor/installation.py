@@ -28,7 +28,7 @@ CLOCK_TOLERANCE = timedelta(seconds=2)
 DURABILITY = "durability"
 BLIND = "blind"
 
-UNFINISHED = "the tables are distributed, but the command that did so has not finished"
+UNFINISHED = "the tables are distributed, but `flowfabric db distribute` has not finished"
 
 Found: TypeAlias = tuple[str, str]
 
@@ -41,7 +41,10 @@ _COMMENT = re.compile(r"--[^\n]*")
 
 
 class Installation:
-    """Runs the checks of the installation, and notes whether the role can read the tables."""
+    """Runs the checks of the installation.
+
+    `is_readable` says whether the role of the connection can read the tables.
+    """
 
     def __init__(self, connection: Connection, *, is_throwaway: bool) -> None:
         self._connection = connection
@@ -54,7 +57,7 @@ class Installation:
         self.is_readable = True
 
     async def examine(self, check: Check) -> list[Finding]:
-        """Run one check. Call this in the order of the names: each check relies on earlier ones."""
+        """Run one check. Run X01 first, then X02 and so on: later checks rely on earlier ones."""
         try:
             found = await _CHECKS[check.name](self, check)
         except QueryFailed as error:
@@ -118,7 +121,7 @@ class Installation:
         return found
 
     async def _cluster(self, check: Check) -> list[Found]:
-        """Check where the tables and functions are in a cluster, if any table was distributed."""
+        """Check that the tables and functions of a distributed database are on the right nodes."""
         if not self.has_schema or not await citus.has_citus(self._connection):
             return []
         if not any(table.placed for table in await citus.read_tables(self._connection)):

@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole examination.
+    """The result of an examination.
 
     If only the executions with recent events were checked, `executions` and `events` say how many
     there were. Otherwise they are None. `cluster` is None if the database is not distributed.

@@ -112,7 +112,7 @@ def why_facts(why: Why) -> dict[str, Any]:
 
 
 def why_lines(why: Why) -> list[str]:
-    """Return the reasons of a state as sentences, the most important first."""
+    """Return the reasons for a state as sentences, the most important first."""
     return [printable(why.sentence), *(f"  also: {printable(str(other))}" for other in why.others)]
 
 
@@ -278,9 +278,9 @@ class ExecutionDetails:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return the section of the newest children: a suffix for its title, then a table.
+        """Return a table of the newest children, or [] without children.
 
-        Without children, return [].
+        The first line is not a part of the table: it is text for the end of the section's title.
         """
         if not self.children:
             return []
@@ -335,9 +335,9 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """Return a section of the last records: a suffix for its title, then a table.
+    """Return a table of the last `number` records, or [] without records.
 
-    Without records, return [].
+    The first line is not a part of the table: it is text for the end of the section's title.
     """
     if not records:
         return []

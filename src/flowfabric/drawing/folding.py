@@ -1,7 +1,7 @@
 """Folds a picture: draws similar boxes as one box.
 
-First it folds wide fan-outs. While the picture is still too large, it folds parallel branches, then
-long chains, then whole stages.
+First, siblings in wide fan-outs are folded. If the picture is still too large, parallel branches
+are folded, then long chains, then whole stages.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def fold(
     most_boxes: int = MOST_BOXES,
     most_lines: int = MOST_LINES,
 ) -> Picture:
-    """Return the picture with similar boxes merged. If the result is not exact, its note says so.
+    """Return the picture with similar boxes merged.
 
     Siblings are boxes with the same task, upstreams and downstreams. If there are at least
     `siblings` of them, they become one box. If the picture then still has more than `most_boxes`
-    boxes or `most_lines` lines, it is folded further.
+    boxes or `most_lines` lines, it is folded further, and its note says how.
     """
     size = picture.size
     picture = _merged(picture, _siblings(picture), siblings)

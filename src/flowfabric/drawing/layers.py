@@ -82,8 +82,8 @@ class Segment:
 class Layout:
     """The positions of a drawing.
 
-    `boxes` holds the middle of the upper edge of each box. `layers` count from 0 within each
-    component.
+    `boxes` holds the middle of the upper edge of each box. `layers` holds the layer of each box,
+    counted from 0 in each connected component.
     """
 
     width: float
@@ -273,9 +273,9 @@ class _Component:
     def _segments(
         self, xs: list[float], tops: list[float], heads: list[float], heights: list[float]
     ) -> list[Segment]:
-        """Return the parts of all wires, each once.
+        """Return the segments of all wires. Wires with common bends share segments.
 
-        A part ends in the next layer: at a box, at its joint, or below the boxes of the layer.
+        A segment ends in the next layer: at a box, at its joint, or below the boxes of the layer.
         """
         carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
         for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
@@ -345,7 +345,7 @@ def _narrowed(
 ) -> list[int]:
     """Limit the boxes per layer: move surplus boxes down.
 
-    Of one layer, the boxes with the longest paths below them are placed first.
+    Each layer keeps the boxes with the longest paths below them.
     """
     most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
     filled: dict[int, int] = defaultdict(int)
@@ -431,9 +431,10 @@ def _number(row: Sequence[int], position: list[int]) -> None:
 def _by_medians(
     row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
 ) -> None:
-    """Sort the vertices of a layer by the median position of their links in `sides`.
+    """Sort the vertices of a layer by the median position of their neighbours in `sides`.
 
-    A vertex without links stays in its place.
+    A vertex without neighbours stays in its place. If `turn` is -1, vertices with equal medians are
+    reversed.
     """
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
@@ -456,7 +457,7 @@ def _swap(
     downs: Sequence[Sequence[int]],
     position: list[int],
 ) -> None:
-    """Swap neighbours as long as that removes crossings."""
+    """Swap vertices that are next to each other, if that removes crossings."""
     for _ in range(4):
         is_better = False
         for row in rows:
@@ -483,7 +484,7 @@ def _swap(
 
 
 def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
-    """Count the crossings between the lines of two neighbours, given their sorted ends."""
+    """Count the crossings between the lines of two vertices, given the sorted ends of the lines."""
     found = passed = 0
     for end in left:
         while passed < len(right) and right[passed] < end:
@@ -548,7 +549,7 @@ def _coordinates(
 def _conflicts(
     rows: Sequence[Sequence[int]], ups: Sequence[Sequence[int]], bends: int
 ) -> set[tuple[int, int]]:
-    """Return the links that cross a link between two bends. Ignoring them keeps trunks straight."""
+    """Return the links that cross a link between two bends. Alignments ignore these links."""
     found = set()
     for upper, lower in pairwise(rows):
         position = {vertex: at for at, vertex in enumerate(upper)}
@@ -631,7 +632,7 @@ def _compact(
 
 
 def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list[int]:
-    """Return the blocks, each after the blocks to its left."""
+    """Sort the blocks so that each comes after the blocks to its left."""
     order: list[int] = []
     seen: dict[int, bool] = {}
     for block in blocks:
@@ -665,7 +666,7 @@ def _relaxed(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return positions near the weighted mean of the neighbours: lines pull like springs."""
+    """Return a position for every vertex. The lines pull their vertices together like springs."""
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
     for row, offsets in zip(rows, packed, strict=True):
@@ -699,9 +700,9 @@ def _relaxed(
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the nearest numbers that never decrease.
+    """Change the values as little as possible so that they never decrease.
 
-    Numbers that would decrease are replaced by their weighted average.
+    Neighbouring values in the wrong order are replaced by their weighted average.
     """
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
@@ -785,10 +786,7 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return the total cost of the lines that are not straight.
-
-    Each has a fixed cost, and a cost that grows faster than its distance sideways.
-    """
+    """Return the total cost of the lines that are not straight. Long sideways moves cost most."""
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:
@@ -805,7 +803,7 @@ def _straightened(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Centre a vertex below its upstreams if it is almost there and there is room."""
+    """Centre vertices below their upstreams where that takes a move of at most _NUDGE."""
     xs = list(xs)
     for row in (*rows, rows[0]):
         for at, vertex in enumerate(row):

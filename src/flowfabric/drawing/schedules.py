@@ -1,4 +1,4 @@
-"""Writes the rule of a schedule in words: `0 9 * * 1-5` is at 09:00 on Monday to Friday."""
+"""Writes the rule of a schedule in words: `0 9 * * 1` becomes `at 09:00 on Monday, UTC`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PADDING = 12.0
 # The width of a sign and the gap after it.
 SIGN = 26.0
 HEIGHT, FOLDED_HEIGHT = 46.0, 60.0
-# If there are at least this many boxes, each box shows only its name and its sign.
+# If there are more boxes than this, each box shows only its name and its sign.
 COMPACT = 60
 COMPACT_HEIGHT, COMPACT_FOLDED_HEIGHT = 30.0, 42.0
 NARROWEST_COMPACT, WIDEST_COMPACT = 60.0, 150.0
@@ -165,8 +165,10 @@ def drawing_style() -> str:
 
 
 def _inside(selector: str) -> str:
-    """Make a selector apply only inside drawings. Selectors of signs stay as they are: a sign is
-    shown by `<use>`, and a selector does not see the drawing around it.
+    """Make a selector apply only inside drawings.
+
+    The selectors of signs stay unchanged: `<use>` copies a sign into the drawing, and a selector
+    for the drawing does not match inside the copy.
     """
     return selector if selector in _IN_SIGNS else f".drawing {selector}"
 
@@ -192,7 +194,7 @@ class Plan:
 
 
 def plan(picture: Picture) -> Plan:
-    """Compute the sizes and positions of all boxes of a picture, and fold none."""
+    """Compute the sizes and positions of all boxes of a picture."""
     ports = _ports(picture)
     is_compact = len(picture.boxes) > COMPACT
     sizes = [_size(box, its, is_compact) for box, its in zip(picture.boxes, ports, strict=True)]
@@ -374,7 +376,7 @@ class _Sheet:
     # The head
 
     def _head(self, inner: float) -> float:
-        """Draw title, state, counts and note. Return the height below which the drawing begins."""
+        """Draw title, state, counts and note, `inner` wide. Return where the drawing begins."""
         picture = self.picture
         chip = 0.0
         if picture.state:
@@ -402,7 +404,7 @@ class _Sheet:
         return y + 30
 
     def _counts(self, inner: float, y: float) -> float:
-        """Draw the number of nodes per state, which also explains the signs."""
+        """Draw the number of nodes per state, with its sign. Return the y of the last line."""
         x, end = MARGIN, MARGIN + inner
         total = _nodes(self.picture.size)
         self.parts.append(f'<text class="small" x="{_n(x)}" y="{_n(y)}">{escaped(total)}</text>')
@@ -497,7 +499,7 @@ class _Sheet:
             )
 
     def _joint(self, port: Port, x: float, y: float, kind: str) -> str:
-        """Draw a joint. Return the style of the line after it."""
+        """Draw a joint. Return the style of the line from the joint to its box."""
         joint = port.joint
         assert joint is not None
         colour, mark, shift = "waiting", "", 0.0
@@ -601,7 +603,7 @@ class _Sheet:
     def _bar(self, box: Box, x: float, y: float, room: float) -> None:
         """Draw the states of a folded box as a bar.
 
-        Failures are hatched. Members that ended without running are hollow.
+        Parts for the states in _HATCHED are hatched. Parts for the states in _HOLLOW are hollow.
         """
         for (state, _), width in zip(box.states, _shares(box, room), strict=True):
             inner = max(width - 1.5, 1.0)
@@ -655,7 +657,7 @@ def _classes(*names: str) -> str:
 
 
 def _path(segment: Segment, shortened: float) -> str:
-    """Return a path: straight down, a bend between the layers, straight down."""
+    """Return the path of a segment. Its end is moved up by `shortened`."""
     a, b = segment.start, Point(segment.end.x, segment.end.y - shortened)
     if abs(a.x - b.x) < 0.5:
         return f"M{_n(a.x)} {_n(a.y)}V{_n(b.y)}"
@@ -681,7 +683,7 @@ def _nodes(count: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape a text for XML, without control characters."""
+    """Escape a text for XML, and replace control characters."""
     kept = "".join(ch if _is_shown(ch) else "\ufffd" for ch in text)
     return (
         kept.replace("&", "&amp;")

@@ -91,7 +91,7 @@ def _least(columns: Sequence[Column[_Record]], natural: Sequence[int], shown: Se
 
 
 def _shrink(columns: Sequence[Column[_Record]], widths: dict[int, int], width: int) -> None:
-    """Narrow the widest column that may be cut, until the table fits or none is left."""
+    """Narrow the columns that may be cut, the widest first, until the table fits."""
     while sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
         candidates = [
             index

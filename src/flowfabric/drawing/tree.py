@@ -65,7 +65,7 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push boxes with their indents.
+        """Push the boxes below one box onto the stack, with their indents.
 
         Two kinds of boxes are not indented: a single box, and a last box with several upstreams and
         with boxes below it.
@@ -174,7 +174,7 @@ def _dominated(
 
 
 def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> dict[int, str]:
-    """For each box with several upstreams, return the upstreams as text, group by group."""
+    """Return the upstreams of each box as text, group by group. Omit boxes with one upstream."""
     joints = visible_joints(picture)
     groups: dict[int, dict[int, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
     for line in picture.lines:

@@ -64,7 +64,7 @@ class Account:
             raise
 
     def can_enter(self, folder: Path) -> bool:
-        """Return whether this user can enter `folder`. Tries it, because mode bits may mislead."""
+        """Return whether this user can enter `folder`. Try it, because mode bits may mislead."""
         if not self.switch:
             return os.access(folder, os.X_OK)
         return self.run([SHELL, "-c", 'cd "$1"', "sh", folder]).returncode == 0

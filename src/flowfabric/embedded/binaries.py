@@ -55,7 +55,10 @@ class Binaries:
 
 
 def find(account: Account, *, data: Path, major: int | None) -> Binaries:
-    """Return the newest programs that `account` can run. Existing data needs version `major`."""
+    """Return the newest programs of the system, or else of the wheel.
+
+    Existing data needs programs of the version `major`.
+    """
     choice = os.environ.get(VARIABLE) or "any"
     found: list[Binaries] = []
     for candidates in _sources(choice, account):
@@ -70,7 +73,7 @@ def find(account: Account, *, data: Path, major: int | None) -> Binaries:
 
 
 def find_psql() -> Path | None:
-    """Return psql from the PATH, or else from the folder of a server's programs."""
+    """Return psql from the PATH, or from the folders in which `find` looks for a server."""
     if found := shutil.which("psql"):
         return Path(found)
     for binaries in (*_system(caller()), *_wheel()):
@@ -158,7 +161,7 @@ def _inspected(folders: Iterable[Path], source: str, account: Account) -> list[B
 def _inspect(folder: Path, source: str, account: Account) -> Binaries | None:
     """Return the programs in `folder` with their version, or None if they do not run.
 
-    It runs them to find out, because a program may exist but lack its libraries.
+    Run the programs to find out, because a program may exist but lack its libraries.
     """
     versions = {_version(folder / program, account) for program in ("initdb", "postgres")}
     version = versions.pop()

@@ -31,7 +31,7 @@ USER = DATABASE = "flowfabric"
 
 
 class Server:
-    """One process's use of a project's server. Leaving the `with` block releases it."""
+    """The server of a project, as one process uses it. The end of a `with` block releases it."""
 
     def __init__(self, folder: Folder, user: users.User, *, started: bool) -> None:
         self.url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder.socket))}&port={PORT}"
@@ -45,7 +45,7 @@ class Server:
         _servers.add(self)
 
     def release(self) -> None:
-        """Stop using the server. The last process shuts it down."""
+        """Stop using the server. The last process that uses it shuts it down."""
         self._leave(regardless=False)
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class Server:
 
 
 def prepare(project: Path) -> None:
-    """Create the folder of the server of `project`. From now on, the project uses this server."""
+    """Create the `.flowfabric/` folder, so that `project` uses an embedded server from now on."""
     folder = Folder(project)
     with explained(folder.root):
         folder.make()
@@ -187,7 +187,7 @@ def _release_all() -> None:
 
 
 def _forget_all() -> None:
-    """Forget the servers in a forked child, because the parent stops them."""
+    """Forget all servers in a forked child. Only the parent releases them."""
     for server in list(_servers):
         server._forget()
     _servers.clear()

@@ -34,7 +34,7 @@ class MajorUnavailable(EmbeddedError):
 
 
 class AccountNotFound(EmbeddedError):
-    """The operating system has no user that could run the server."""
+    """No operating-system user was found that can run the server."""
 
 
 class FolderNotWritable(EmbeddedError):
@@ -46,7 +46,7 @@ class FolderNotReachable(EmbeddedError):
 
 
 class FolderNotTrusted(EmbeddedError):
-    """A folder exists that another user could have created."""
+    """A folder that the server needs already exists, and another user may have created it."""
 
 
 class DiskFull(EmbeddedError):
@@ -90,7 +90,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 
 def disk_full(folder: Path, detail: str) -> DiskFull:
-    """Return the error that names the full disk."""
+    """Return the error for a full disk."""
     return DiskFull(
         f"no space left for the embedded server's files in {folder}: {detail.strip()}. "
         f"Free some space (df -h {folder}) and start again; nothing was lost."

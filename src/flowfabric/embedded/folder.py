@@ -1,6 +1,6 @@
 """The `.flowfabric/` folder of a project: the server's data, socket, programs and log.
 
-A process holds the lock while it changes them.
+A process locks the file `lock` while it changes them.
 
     .flowfabric/
     ├── lock            locked while a process looks for, creates, starts or stops the server
@@ -100,7 +100,7 @@ class Folder:
 
     @property
     def home(self) -> Path:
-        """The folder that holds the server's folders."""
+        """The folder above `postgres/` and `binaries/`. It is usually `.flowfabric/`."""
         return Path(self.record.home) if self.record.home else self.root
 
     @property
@@ -160,7 +160,7 @@ class Folder:
         return descriptor
 
     def open_log(self) -> int:
-        """Open the log at its end. Rename a long log first."""
+        """Open the log for appending. If the log is too long, rename it and begin a new one."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > _LARGEST_LOG:
                 self.log.replace(self._old_log)
@@ -245,7 +245,7 @@ class Folder:
         )
 
     def _give_to_owner(self, target: int | Path) -> None:
-        """Make the folder's owner the owner of a file, if this process is root."""
+        """If this process is root, give a file to the owner of the folder."""
         if os.geteuid() == 0:
             owner = self.root.stat()
             os.chown(target, owner.st_uid, owner.st_gid)
@@ -261,7 +261,7 @@ def sync(folder: Path) -> None:
 
 
 def _close_to_others(file: Path) -> None:
-    """Remove the permissions of other users, which an open umask may have given."""
+    """Remove the permissions of other users on a file. A lax umask may have given them."""
     try:
         # Do not follow a link: root may be working in another user's folder.
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -281,14 +281,14 @@ def _close_to_others(file: Path) -> None:
 def is_usable_socket(folder: Path) -> bool:
     """Return whether clients can connect to a socket in `folder`.
 
-    The path must be short and must not contain a comma, which separates two hosts.
+    The path must be short and must not contain a comma: in a database URL, a comma separates hosts.
     """
     path = os.fsencode(folder / SOCKET)
     return len(path) <= _LONGEST_SOCKET and b"," not in path
 
 
 def _make_own(folder: Path) -> None:
-    """Create a folder in a place where others can write. Refuse a folder that is not ours."""
+    """Create a folder in a shared place. Refuse an existing folder that is not ours."""
     try:
         folder.mkdir()
         folder.chmod(0o711)

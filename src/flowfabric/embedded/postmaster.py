@@ -91,8 +91,8 @@ def clear_leftovers(folder: Folder) -> bool:
     If the server is alive after all, remove nothing and return False. This happens if the process
     that started the server was killed, but the server was not.
 
-    PostgreSQL itself does not remove a leftover lock file if another process has the same id by
-    now, which is common after a container restarts.
+    PostgreSQL itself does not remove a leftover lock file if its process id now belongs to another
+    process. This is common after a container restarts.
     """
     if not _can_see_processes():
         return True

@@ -1,6 +1,6 @@
-"""The processes that use the server. Each process keeps a file locked.
+"""The processes that use the server. Each process keeps a file of its own locked.
 
-When a process dies, the kernel drops its lock.
+When a process dies, the kernel unlocks its file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 class User:
-    """This process as a user of the server. Lock the folder to create a User, and to `leave`."""
+    """This process as a user of the server.
+
+    Lock the folder before you create a User, and before you call `leave`.
+    """
 
     def __init__(self, users: Path) -> None:
         self._path = users / f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -34,7 +37,7 @@ class User:
         self.forget()
 
     def forget(self) -> None:
-        """Close a forked child's copy of the descriptor. The parent keeps its own."""
+        """Close the file without unlocking it. After a fork, the parent keeps the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

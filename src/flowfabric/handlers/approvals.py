@@ -49,7 +49,7 @@ Ask: TypeAlias = Callable[[ApprovalRequest], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The decision of the approvers. It is true if they approved."""
+    """The decision of the approvers. `bool(approval)` is True if they approved."""
 
     is_approved: bool
     answers: tuple[ApprovalAnswer, ...]
@@ -64,17 +64,17 @@ class Approval:
 
     @property
     def denied_by(self) -> tuple[str, ...]:
-        """The approvers who denied, in the order of their answers."""
+        """The approvers who rejected, in the order of their answers."""
         return tuple(one.approver for one in self.answers if not one.is_approved)
 
     @property
     def comments(self) -> dict[str, str]:
-        """The comments by the name of the approver, without approvers who made none."""
+        """The comments of the approvers, by approver. Approvers without a comment are omitted."""
         return {one.approver: one.comment for one in self.answers if one.comment is not None}
 
 
 class ApprovalCondition(Condition[Approval]):
-    """The condition of an approval: its waitpoints got `need` approvals or `deny` rejections."""
+    """A condition that is satisfied by `need` approvals or by `deny` rejections."""
 
     depth = 1
 
@@ -119,7 +119,7 @@ class OpenedApproval:
         details: Any,
         public_url: str | None,
     ) -> OpenedApproval:
-        """Read the record of an approval."""
+        """Build an OpenedApproval from `stored`, the recorded value of its step."""
         made = json.loads(stored or b"{}")
         requests = [
             ApprovalRequest(one["approver"], question, details, one["token"], public_url)

@@ -31,17 +31,16 @@ class Condition(ABC, Generic[T]):
         """Return the condition as the engine stores it."""
 
     def ones(self) -> Sequence[One[Any]]:
-        """Return the signals and waitpoints of the condition."""
+        """Return the signals and waitpoints that the condition is made of."""
         return ()
 
     @abstractmethod
     def read(self, signals: Sequence[SignalRecord]) -> T:
-        """Return the values of the signals that satisfied the condition, in the shape of the
-        condition."""
+        """Return the values of the signals that satisfied the condition, nested like it."""
 
 
 class One(Condition[T]):
-    """A signal by name, or the answer of a waitpoint."""
+    """A condition on one signal, given by its name, or on the answer of one waitpoint."""
 
     def __init__(self, key: str, hint: Any, waitpoint: Waitpoint | None = None) -> None:
         self._key = key
@@ -82,7 +81,7 @@ class One(Condition[T]):
 
 
 class Every(Condition[tuple[Any, ...]]):
-    """All of several conditions. One signal may satisfy several of them."""
+    """A condition that needs all its members. One signal may satisfy several members."""
 
     def __init__(self, members: Sequence[Condition[Any]]) -> None:
         self._members = _checked("every", members)
@@ -99,7 +98,7 @@ class Every(Condition[tuple[Any, ...]]):
 
 
 class AtLeast(Condition[list[Any]]):
-    """At least `n` signals for the member conditions."""
+    """A condition that needs at least `n` signals for its members."""
 
     depth = 1
 

@@ -208,7 +208,7 @@ class Context(HandlerContext):
 
     @property
     def generation(self) -> int:
-        """The number of this generation: 0, and one more after each `continue_as` or restart."""
+        """The number of this generation: 0 at first. Each `continue_as` or restart adds 1."""
         return self._run.claimed.generation
 
     @property
@@ -220,8 +220,8 @@ class Context(HandlerContext):
     def cancelled(self) -> bool:
         """True once the lease is lost or released. From then on, results do not count.
 
-        A worker that stops releases the lease if the handler does not finish in time. flowfabric
-        itself cancels an `async def` handler. A `def` handler must check this attribute.
+        When a worker stops, it releases the lease of a handler that does not finish in time.
+        flowfabric cancels an `async def` handler. A `def` handler must check this attribute.
         """
         return self._run.is_cancelled
 
@@ -303,8 +303,8 @@ class Context(HandlerContext):
     ) -> Any:
         """Call a function once and record its value. A later run returns the recorded value.
 
-        A plain function runs in a thread. The value is stored as JSON by the function's return
-        type. Give different names to steps that run concurrently.
+        A plain function runs in a thread. The value is stored as JSON and read as the return type
+        of the function. Give different names to steps that run concurrently.
 
         If the function raises, its error is raised here. With `retry`, a function that raises is
         called again, as often as `retry` allows, before its error is raised here. A call that takes
@@ -421,7 +421,7 @@ class Context(HandlerContext):
         """Run a step whose writes commit together with its record, so they happen exactly once.
 
         `await ctx.transaction(function, ...)` calls `function(connection, ...)` in a transaction,
-        records the value as the last statement, and commits. The step is named after the
+        records the returned value in the same transaction, and commits. The step is named after the
         function; to choose another name, pass it as the first argument.
 
         The connection must lead to the database that stores the execution. `App(connect=...)` opens
@@ -586,7 +586,7 @@ class Context(HandlerContext):
         timeout: timedelta | float | None = None,
         default: Any = NO_DEFAULT,
     ) -> Any:
-        """Wait for a signal with this name and return its value, checked by `type`.
+        """Wait for a signal with this name, and return its value, which must fit `type`.
 
         The wait takes no slot of the worker. Signals are kept until they are taken, so a signal
         that came before this call counts. Signals are taken in the order in which they came, each
@@ -686,14 +686,14 @@ class Context(HandlerContext):
         timeout: timedelta | float | None = None,
         default: Any = NO_DEFAULT,
     ) -> Any:
-        """Wait until a condition of signals is satisfied, and return its values.
+        """Wait until a condition is satisfied, and return the values of its signals.
 
         `await ctx.wait_for(every(signal("a", int), at_least(1, signal("b"), signal("c"))))` returns
         a tuple of the value of `a` and a list of one value. The call takes the signals that
         satisfied the condition, and leaves the others.
 
-        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default. It
-        does so at once if closed waitpoints make the condition impossible.
+        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default. If
+        closed waitpoints make the condition impossible, this happens at once.
         """
         _check_loop(self._run, "ctx.wait_for(...)", "ctx.wait_for_sync")
         return self._wait_for(condition, timeout, default)
@@ -764,7 +764,7 @@ class Context(HandlerContext):
     ) -> Waitpoint:
         """Make an address for one answer. Send its token now, `await waitpoint.wait(...)` later.
 
-        Anyone with the token may answer, by `app.signal(token, value)` or by its link. A signal
+        Anyone with the token may answer, with `app.signal(token, value)` or with its link. A signal
         with the name `key` answers, too. A later run of the handler gets the same waitpoint. If the
         handler does not begin to wait within `expires_in` after the waitpoint was made, the
         waitpoint is closed.
@@ -844,9 +844,9 @@ class Context(HandlerContext):
 
         The approval is granted after `need` approvals (default: one from each approver). It is
         denied after `deny` rejections. Without `deny`, it is denied as soon as it can no longer be
-        granted. Each approver answers once, with their own token. The token decides which approver
-        answers, never the text of the answer. `ask` is called for each approver, as a step, to send
-        the token. An operator can answer for an approver with `flowfabric approvals approve`.
+        granted. Each approver answers once, with their own token. The token alone says who answers.
+        `ask` is called for each approver, as a step, to send the token. An operator can answer for
+        an approver with `flowfabric approvals approve`.
 
         After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
         """
@@ -1041,7 +1041,7 @@ class Context(HandlerContext):
 
     @_awaited
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Report the progress of the execution. An omitted argument keeps its value."""
+        """Report the progress of the execution. An omitted argument keeps its last value."""
         await self._run.make_durable().report_progress(percent, message)
 
     def progress_sync(self, percent: int | None = None, message: str | None = None) -> None:
@@ -1066,8 +1066,8 @@ class Context(HandlerContext):
 
         A report is recorded like a step: a later run of the handler does not count it again. The
         reports of concurrent branches are told apart by their amounts. If the amounts may differ in
-        a later run, give each report a `name`. Inside the function of a step a report is not
-        recorded: each call of the function is counted, because each call spends again.
+        a later run, give each report a `name`. A report inside the function of a step is not
+        recorded: it counts at every call of the function, because each call spends again.
         """
         _check_loop(self._run, "ctx.usage(...)", "ctx.usage_sync", in_steps=True)
         usage = dimensions("usage", tokens=tokens, usd=usd, **amounts)
@@ -1131,8 +1131,8 @@ class Context(HandlerContext):
         """End this run, and start the handler again with other arguments and a fresh journal.
 
         The execution keeps its id, its history, its children and its deadline; `ctx.generation`
-        increases by one. Use it in a handler that never ends, before its journal grows long. Pass
-        the arguments of the task; they are checked here. Code after this call does not run.
+        increases by one. A handler that never ends should call this before its journal grows long.
+        The arguments must fit the task. Code after this call does not run.
         """
         durable = self._run.begin("continue_as")
         payload = self._run.spec.encode(args, kwargs)

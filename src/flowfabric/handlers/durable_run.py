@@ -118,7 +118,8 @@ class DurableRun:
     sleep or a child.
 
     `root` is the asyncio task of an async handler. It is None for a plain handler, which runs in a
-    thread.
+    thread. The argument `is_own` of a method is True if the handler itself makes the call, and
+    False if a branch makes it.
     """
 
     frames_class = RunFrames
@@ -190,7 +191,7 @@ class DurableRun:
 
     @property
     def has_failures(self) -> bool:
-        """Whether a step has failed and its failure is not recorded."""
+        """Whether a step has failed, and its failure is not recorded yet."""
         return bool(self._failures)
 
     def now(self) -> datetime:
@@ -249,7 +250,7 @@ class DurableRun:
             )
 
     def _begin_anything_new(self, name: str) -> None:
-        """Prepare for an operation that no earlier run has recorded."""
+        """Do nothing. A dry run overrides this to stop before an operation without a record."""
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
@@ -347,7 +348,7 @@ class DurableRun:
         task: asyncio.Task[Any] | None = None,
         caller: asyncio.Task[Any] | None = None,
     ) -> None:
-        """Keep the failure of a step. It is recorded if the handler catches it."""
+        """Remember that a step has failed. The failure is recorded if the handler catches it."""
         self._failures.append(StepFailure(entry, value, task, caller))
 
     def end_step(self) -> None:
@@ -456,7 +457,7 @@ class DurableRun:
     async def _place_keyed(self, child: Submission) -> ExecutionId:
         """Put a child with a key into the partition of the key, where its duplicates are found.
 
-        If that is not the partition of its parent, the child has no parent.
+        If its parent is in another partition, the child is stored without a parent.
         """
         await self.query(self._worker.client.executions.assign_partitions([child]))
         return child.id
@@ -467,10 +468,10 @@ class DurableRun:
     async def once(
         self, name: str, work: Callable[[OnceCall], Awaitable[Any]], *, is_own: bool
     ) -> Any:
-        """Call `work` in every run.
+        """Call `work` in every run, and return its value.
 
-        The JSON value that it returns in the first run is recorded, and later runs give that value
-        to `work`. After a replay of the execution, `work` gets no recorded value.
+        The first run records the value as JSON. Later runs pass the recorded value to `work`. After
+        a replay of the execution, `work` gets no recorded value.
         """
         step = f"{RESERVED_PREFIX}{name}"
         check_step_name(step)
@@ -524,8 +525,7 @@ class DurableRun:
         """Hold an execution that took the old path of a patch, because that code was removed.
 
         Such an execution recorded the old path, or passed this point before the patch existed. An
-        execution that comes to this point for the first time records that only the new path was
-        left.
+        execution that comes to this point for the first time records that there is no old path.
         """
         journal, entry = await self._begin_patch(name, is_own)
         if entry.record is not None:
@@ -556,7 +556,7 @@ class DurableRun:
             raise self._hold_at(error) from None
 
     async def query(self, question: Awaitable[T]) -> T:
-        """Wait for an answer of the database. Until it comes, the handler does not pause."""
+        """Wait for an answer from the database. Until it comes, the handler does not pause."""
         self._waits.begin_query()
         try:
             return await question
@@ -564,7 +564,7 @@ class DurableRun:
             self._waits.end_query()
 
     def can_pause_for(self, id: ExecutionId) -> bool:
-        """Tell whether the handler can pause and free its slot while it waits for a run."""
+        """Return whether the handler can pause and free its slot while it waits for a run."""
         return in_step.get() is None and not self.is_over and not self.ends.is_unrecorded(id)
 
     async def wait_for_ends(
@@ -650,7 +650,7 @@ class DurableRun:
             self._waits.unwind(HandlerPaused)
 
     def end(self) -> None:
-        """End the run. Stop the waits of tasks and threads of the handler that still run."""
+        """End the run, and stop the waits of branches that still run."""
         self.is_over = True
         if self.frames.is_used:
             self.frames.close(is_lost=False)
@@ -688,7 +688,10 @@ class DurableRun:
                 self.check_running()
 
     def refused(self, error: Exception) -> BaseException:
-        """Return the exception for a refused record. Stop the handler if its lease is lost."""
+        """Return the exception to raise after the engine has refused a record.
+
+        If the lease is lost, the exception stops the handler.
+        """
         if isinstance(error, LeaseLost | ExecutionNotActive):
             self._worker.on_lease_lost(self._claimed, error)
             return self.interruption()
@@ -736,7 +739,7 @@ class DurableRun:
 
 
 def _fingerprint(payload: bytes) -> str:
-    """Hash arguments and ignore the order in lists, because a list may come from a set."""
+    """Hash arguments. The order in lists does not matter, because a list may come from a set."""
     try:
         return _digest(json.loads(payload))
     except (ValueError, RecursionError):

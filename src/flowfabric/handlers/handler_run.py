@@ -81,14 +81,14 @@ class HandlerRun:
     def is_restarted_on_change(self) -> bool:
         """Whether the execution starts over if the code does not fit its journal.
 
-        The number of restarts is limited, because a handler that takes other steps in every run
-        would never end.
+        The number of restarts is limited. Otherwise a handler whose steps are different in every
+        run would never end.
         """
         return self.spec.on_change == "restart" and self.claimed.generation < MAX_RESTARTS
 
     @property
     def has_step_failures(self) -> bool:
-        """Whether there are step failures to record if the handler returns now."""
+        """Whether a step has failed and its failure is not recorded."""
         return self.durable is not None and self.durable.has_failures
 
     @property
@@ -124,7 +124,10 @@ class HandlerRun:
         return durable
 
     def begin(self, what: str) -> DurableRun:
-        """Return the durable part of the run; refuse the call `what` inside a step."""
+        """Return the durable part of the run, for the call that `what` names.
+
+        Refuse the call inside a step, and after the handler has ended.
+        """
         durable = self.make_durable()
         durable.check_allowed(what)
         return durable
@@ -179,12 +182,18 @@ class HandlerRun:
     # The methods below serve objects of the app that a handler uses, such as runs and flows.
 
     def is_durable_with(self, client: FlowFabric) -> bool:
-        """Tell whether a call made here with this client belongs in the handler's journal."""
+        """Tell whether calls of `client` belong in the handler's journal.
+
+        Only calls of the worker's own client do, and only outside of steps.
+        """
         worker = self._worker
         return worker is not None and worker.client is client and in_step.get() is None
 
     async def wait_for_end(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
-        """Wait until a run has ended. The handler may pause; if it cannot, return None at once."""
+        """Wait until a run has ended, and return its ending.
+
+        The handler may pause to wait. Return None at once if it cannot pause.
+        """
         if self._worker is None or self._worker.client is not client:
             return None
         durable = self.make_durable()
@@ -207,12 +216,15 @@ class HandlerRun:
         return await durable.wait_for_ends(ids, needed, is_own=self.is_own_flow())
 
     async def once(self, name: str, work: Callable[[OnceCall], Awaitable[Any]]) -> Any:
-        """Call `work` in every run; record the value that it returns in the first run."""
+        """Call `work` in every run, and return its value.
+
+        The value of the first run is recorded, and later runs give it to `work`.
+        """
         durable = self.begin(name)
         return await durable.once(name, work, is_own=self.is_own_flow())
 
     async def query(self, question: Awaitable[T]) -> T:
-        """Wait for an answer of the database. Until it comes, the handler does not pause."""
+        """Wait for an answer from the database. Until it comes, the handler does not pause."""
         return await self.make_durable().query(question)
 
     async def keep_slot(self, awaited: Awaitable[T], client: FlowFabric) -> T:

@@ -1,4 +1,4 @@
-"""The journal of an execution: it compares the steps of a run with the steps of earlier runs."""
+"""The journal of an execution, which compares the steps of a run with those of earlier runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from flowfabric.handlers.steps import PATCH_PREFIX, USAGE
 
 
 class Mismatch(Exception):
-    """The code does not match the journal at a step. `is_older`: newer code recorded that step."""
+    """The code does not match the journal at a step.
+
+    `is_older` means that this code is older than the code that recorded the step.
+    """
 
     def __init__(self, step: str, problem: str, *, is_older: bool = False) -> None:
         super().__init__(f"{step}: {problem}")
@@ -57,8 +60,7 @@ class Entry:
 class Unbegun:
     """Recorded steps that this run has not begun, in the order of their positions.
 
-    `first` stays fast after many steps were taken out; in a plain dict, reading the first item
-    would get slow.
+    `first` is fast even after many steps were taken out. In a plain dict, it would get slow.
     """
 
     __slots__ = ("_left", "_order")
@@ -149,7 +151,8 @@ class Journal:
         """Begin the decision about a patch.
 
         The decision has no position of its own, because newer code may add it between two recorded
-        steps. With `may_precede`, it may also come before a patch that an earlier run took.
+        steps. With `may_precede`, newer code may also have added it directly before a patch that an
+        earlier run took.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
@@ -162,7 +165,7 @@ class Journal:
         return Entry(name, occurrence, position, is_sequential, StepKind.STEP, record, self._last)
 
     def begin_child(self, *, is_own: bool) -> None:
-        """Refuse a child if this run skipped a patch that an earlier run took before this point."""
+        """Refuse a child if this run skipped a patch that an earlier run took before the child."""
         if is_own:
             self._check_patches(self._next + self._is_beside)
 
@@ -190,8 +193,7 @@ class Journal:
         return self._unreached.first is not None or self._sequential.first is not None
 
     def recorded(self, entry: Entry) -> None:
-        """Remember that a step of this run was recorded. The decision about a patch takes no
-        position."""
+        """Remember that a step of this run was recorded."""
         if not entry.is_recorded:
             entry.is_recorded = True
             self.recorded_count += 1
@@ -209,7 +211,9 @@ class Journal:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")
 
     def _check_patches(self, position: int) -> None:
-        """Refuse anything new after a patch that an earlier run took and this run skipped."""
+        """Refuse to begin a step, a child or a patch at `position` if this run skipped a patch that
+        an earlier run took there or before.
+        """
         patch = self._patched.first
         if patch is not None and self.takes_patch_at(position):
             raise _older(patch)
@@ -222,8 +226,9 @@ class Journal:
         return Mismatch(record.name, problem)
 
     def _check_order(self, name: str, position: int) -> None:
-        """Refuse a new step at or after the position of a recorded step that this run has not
-        reached."""
+        """Refuse a new step if an earlier run recorded a step at or before this position that this
+        run has not begun.
+        """
         first = self._sequential.first
         if first is not None and first.position <= position:
             raise self._mismatch(first, f"the code runs {_short(name)} where this was recorded")

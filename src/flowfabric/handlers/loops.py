@@ -1,4 +1,4 @@
-"""Checks whether code runs on an event loop or in a thread, and refuses the wrong call."""
+"""Refuses blocking calls on an event loop and async calls in a thread; calls code in threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def check_no_loop(instead: str, how: str = "await") -> None:
-    """Refuse a blocking call on a thread that runs an event loop. The error names `instead`."""
+    """Refuse a blocking call on a thread that runs an event loop.
+
+    The error names the async call to use: `how` (`await` or `async for`) and `instead`.
+    """
     if running_loop() is not None:
         raise RuntimeError(f"This would block the event loop. In async code use: {how} {instead}")
 
@@ -54,8 +57,9 @@ async def call_and_await(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def call_for_future(call: Callable[[], T], what: str) -> T:
-    """Call a function whose outcome goes into a future. Raise RuntimeError instead of
-    StopIteration, which a future cannot hold.
+    """Call a function. If it raises StopIteration, which a future cannot hold, raise RuntimeError.
+
+    `what` is the name of the function in that error.
     """
     try:
         return call()
@@ -66,7 +70,7 @@ def call_for_future(call: Callable[[], T], what: str) -> T:
 async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
     """Call a plain function in its own new thread. If the caller is cancelled, the thread runs on.
 
-    It does not use the worker's threads: a call that never ends would block one of them.
+    It does not use the worker's threads, because a call that never ends would block one of them.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Lets a handler wait for the ends of other runs, in its slot or in a pause."""
+"""Lets a handler wait until other runs have ended. Meanwhile it keeps its slot or pauses."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _LAST_POLL = timedelta(seconds=30)
 
 
 class Looks:
-    """Counts how many times an execution of this process has looked for the end of a run in another
-    partition.
+    """Counts the looks of a waiting execution at a run in another partition.
 
-    Only the latest counts are kept. A count starts again at 0 if it was dropped, or if another
-    process claims the execution.
+    A look checks whether the run has ended. Only the latest counts are kept. A count starts again
+    at 0 if it was dropped, or if another process claims the execution.
     """
 
     most = 10_000
@@ -81,8 +80,10 @@ class RunEnds:
         self._existing.update(id.uuid for id in ids)
 
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
-        """Remember runs that the handler cannot pause for: its next run would submit new runs
-        instead."""
+        """Remember runs for which the handler cannot pause.
+
+        After a pause, the next run of the handler would submit other runs in their place.
+        """
         self._unrecorded.update(id.uuid for id in ids)
 
     def is_unrecorded(self, id: ExecutionId) -> bool:
@@ -171,8 +172,8 @@ class RunEnds:
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
         """Tell whether one of the runs has ended since `_read_ending` returned None for it.
 
-        Runs that are known to exist are not checked. Raise ExecutionNotFound if one of the other
-        runs does not exist.
+        Check only runs that are not known to exist, and raise ExecutionNotFound if one of them does
+        not exist.
         """
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowfabric.core.execution import Claimed
     from flowfabric.handlers.journal import Journal
 
-# How many log lines wait until the journal is read.
+# At most this many log lines wait until the journal is read.
 _EARLY_FRAMES = 1_000
 
 
@@ -124,7 +124,7 @@ class RunFrames:
         try:
             await self._open()
         except (FlowFabricError, asyncio.CancelledError):
-            # Drop the lines. The run is over: its next call of the database raises.
+            # Drop the lines. The run is over, and its next database call raises the error.
             self._early.clear()
 
     async def _open(self) -> tuple[FrameQueue, Journal]:

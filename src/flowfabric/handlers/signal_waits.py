@@ -1,4 +1,4 @@
-"""Waits of a handler for signals, in its slot or suspended."""
+"""Lets a handler wait for signals. Meanwhile it keeps its slot or is suspended."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register the type of a value. Return the condition for the signal or waitpoint `address`,
-        with this type.
+        """Register the type of a signal's value. Return `address`, the condition of the wait, with
+        the id of that type added.
         """
         schema = signal_schema(codec)
         if schema is None:

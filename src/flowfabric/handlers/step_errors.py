@@ -1,4 +1,4 @@
-"""Stores the exceptions of failed steps that a handler has caught, and restores them."""
+"""Stores the exceptions that steps raised and the handler caught, and restores them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ def error_of(record: StepRecord) -> Exception:
 
 
 def _size(value: object) -> int:
-    """Return the length of a value as JSON, or 0 if it is too long or cannot be read back
-    unchanged."""
+    """Return the length of a value as JSON. Return 0 if the value must be left out, because it is
+    too long or cannot be read back unchanged.
+    """
     try:
         text = json.dumps(value, allow_nan=False)
         return len(text) if len(text) <= _VALUE_BYTES and json.loads(text) == value else 0

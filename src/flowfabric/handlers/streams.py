@@ -62,8 +62,9 @@ class HandlerStream:
     ) -> None:
         """Send a frame that is kept only for a while.
 
-        The stream keeps about twice the number of frames that are sent within `ttl`. Use it for
-        data that is soon outdated, such as the position of a cursor.
+        Use it for data that is soon outdated, such as the position of a cursor. The stream keeps
+        only the newest frames: about twice as many as the handler sends within `ttl` (seconds, or a
+        timedelta).
         """
         await self._put("best_effort", self._fleeting(value, kind, correlation_id, ttl))
 
@@ -203,7 +204,7 @@ class _LogLines:
             self._dropped += 1
 
     def _put(self, value: Mapping[str, Any]) -> bool:
-        # Do not escape characters: a line of emoji would then be too large for a frame.
+        # Do not escape characters: otherwise a line of emoji could be too large for a frame.
         payload = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         frame = OutgoingFrame(payload, FrameEncoding.JSON, "log")
         return self._durable.frames.put_soon(frame)

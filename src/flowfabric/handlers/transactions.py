@@ -206,9 +206,11 @@ class TransactionalStep(StepCall):
         return attempt.value, None if answer.is_new else answer.record
 
     async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
-        """Handle an error of the record or the commit. Return None if the transaction must rerun.
+        """Return the outcome of a step whose transaction failed, or None if it must run again.
 
-        After a lost connection, check in the journal whether the commit took effect.
+        After a conflict, the transaction runs again. `is_ours` says that the function had already
+        returned. If the connection was lost after that, the journal shows whether the commit took
+        effect. If it did not, the transaction runs again. Every other error is raised.
         """
         state = sqlstate_of(cause_of(error))
         if state not in _CONFLICTS:

@@ -45,7 +45,7 @@ def usage_step(name: str | None, usage: Mapping[str, int], *, is_own: bool) -> s
 
     Without `name`, all reports of the handler itself (`is_own`) have the same name, because their
     order is fixed. Tasks and threads that the handler started report in any order. So the names of
-    their reports contain the amounts. It does not matter which of two equal reports was counted.
+    their reports contain the amounts: reports with equal amounts are interchangeable.
     """
     if name is not None:
         check_name(name)

@@ -33,7 +33,10 @@ class Waitpoint:
 
     @property
     def url(self) -> str:
-        """The link to the page for the answer: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
+        """The link to the page where the waitpoint is answered.
+
+        It consists of FLOWFABRIC_PUBLIC_URL, `/w/` and the token.
+        """
         return link_of(self.public_url, self.token)
 
     @overload

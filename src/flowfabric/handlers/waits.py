@@ -133,7 +133,7 @@ class PauseToContinue:
 
 @dataclass(frozen=True, slots=True)
 class PauseToRestart:
-    """Start the execution over with the same arguments: the code no longer fits its journal."""
+    """Start the execution over with the same arguments. The code does not fit its journal."""
 
     step: str
     problem: str
@@ -168,8 +168,8 @@ class SleepWait:
 class RunWait:
     """A branch of a handler waits for one run. `watch` resolves a future when the run ends.
 
-    If the run cannot wake the execution, the handler pauses for at most the time `poll`, and
-    then checks again whether the run has ended.
+    A run in another partition cannot wake the execution. For such a run, `poll` limits the pause,
+    and after the pause the handler checks whether the run has ended.
     """
 
     target: ExecutionId
@@ -181,8 +181,8 @@ class RunWait:
 class RunsWait:
     """A branch of a handler waits until `needed` of several runs have ended.
 
-    If some of the runs cannot wake the execution, the handler pauses for at most the time `poll`,
-    and then checks again which runs have ended.
+    Runs in other partitions cannot wake the execution. If there are such runs, `poll` limits the
+    pause, and after the pause the handler checks which runs have ended.
     """
 
     targets: tuple[ExecutionId, ...]
@@ -193,10 +193,10 @@ class RunsWait:
 
 @dataclass(frozen=True, slots=True)
 class EndedWait:
-    """A branch of a handler waits for something that has already ended, at the time `at`.
+    """A wait that ended at the time `at`. Its branch of the handler continues when it is its turn.
 
-    If several branches wait like this, they continue in the order of `at`. So a race between
-    branches has the same winner in every run of the handler.
+    Branches take turns in the order of `at`. So a race between branches has the same winner in
+    every run of the handler.
     """
 
     at: datetime
@@ -204,7 +204,7 @@ class EndedWait:
 
 @dataclass(frozen=True, slots=True)
 class SignalWait:
-    """A branch of a handler waits for a signal; `watch` resolves a future when it has come."""
+    """A branch of a handler waits for a signal. `watch` resolves a future when the signal comes."""
 
     name: str
     occurrence: int
@@ -312,9 +312,10 @@ class Waits:
         return bool(self._queries if self._ended else self.in_flight)
 
     def _check(self, turns: int) -> None:
-        """After `turns` quiet turns of the event loop, continue one branch or pause the handler.
+        """Continue the branch whose wait ended first. If no wait has ended, pause the handler.
 
-        The branch whose wait ended first continues. If no wait has ended, the handler pauses.
+        First wait for `turns` turns of the event loop, because a branch that has just continued
+        needs some turns to start its next step.
         """
         if self._is_busy or not self._waits:
             self._is_checking = False

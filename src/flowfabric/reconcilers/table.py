@@ -35,7 +35,7 @@ class Reconciler:
 
 
 async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
-    """Drop the time until the next row is due, so that the reconciler waits for its cadence."""
+    """Drop the time of the next pass from an answer: the reconciler waits for its cadence."""
     handled, _ = await answer
     return handled, None
 
@@ -47,8 +47,11 @@ async def _balance(client: FlowFabric, batch: int) -> Pass:
 
 
 async def _roll_up(client: FlowFabric, batch: int) -> Pass:
-    """Count a batch of events, then pause for as long as that took. So counting uses at most half
-    the time of one connection."""
+    """Count a batch of events.
+
+    The next batch waits at least as long as this one took. So counting uses at most half the time
+    of one connection.
+    """
     begun = monotonic()
     handled, due_in = await client.minutes.roll_up(limit=batch)
     took = timedelta(seconds=monotonic() - begun)

@@ -1,4 +1,4 @@
-"""HTTP for every language: `server(app)` is an ASGI application with all operations of the engine.
+"""The HTTP API: `server(app)` is an ASGI application with all operations of the engine.
 
 Only this package and the programs of users import FastAPI. A route validates the request, calls the
 client once, and renders the answer. Each route declares the scope that it needs, or None for no

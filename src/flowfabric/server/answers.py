@@ -35,7 +35,7 @@ class Verbatim:
 
 
 def shown(value: Any) -> Any:
-    """Return a value as JSON data, without leases and without the nulls of records."""
+    """Return a value as JSON data. Leases and null fields of records are left out."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -71,7 +71,7 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _data(value: Any) -> Any:
-    """Return a document inside a record as JSON data. Its nulls stay."""
+    """Return a JSON document that is a field of a record, with its nulls and without leases."""
     if isinstance(value, Mapping):
         return {str(name): _data(one) for name, one in value.items() if name not in SECRET}
     if isinstance(value, list | tuple):

@@ -150,7 +150,7 @@ class Backend:
 
 
 class Server(FastAPI):
-    """The application. Middleware is built once, around all routes."""
+    """The ASGI application: it adds all routes, and a `Guard` around every request."""
 
     def __init__(self, backend: Backend, guard: dict[str, Any], *, closes_app: bool) -> None:
         @asynccontextmanager
@@ -207,9 +207,9 @@ def server(
 ) -> Server:
     """Return the HTTP server of an app, as an ASGI application that can be mounted.
 
-    `auth="tokens"` requires a token of `flowfabric token new`. `auth="none"` accepts every request
-    from this machine and refuses all others. If `auth` is a function, it gets the request and
-    returns its `Principal`.
+    `auth="tokens"` requires a token that `flowfabric token new` made. `auth="none"` accepts every
+    request from this machine and refuses all others. If `auth` is an async function, it gets the
+    request and returns its `Principal`.
 
     With `hosts`, the server accepts only requests with one of these Host headers. `cors_origins`
     are the origins whose pages may call the server. `closes_app` closes the app when the server

@@ -39,7 +39,7 @@ Verb = Literal["cancel", "replay", "retry", "revoke-lease"]
 class Bulk(Reason):
     """The executions to change, and whether the request is a dry run."""
 
-    where: str = Field(description="The filter language of lists, with at least one condition.")
+    where: str = Field(description="A filter with at least one condition, as for lists.")
     dry_run: bool = True
     limit: int = Field(default=1000, ge=1, le=10_000, description="Change at most this many.")
 
@@ -61,7 +61,7 @@ class RefusedOne(TypedDict):
 
 
 class Handled(TypedDict):
-    """The executions that were handled. If `next` is true, more executions match."""
+    """The number of executions that were handled, by outcome. `next` says that more match."""
 
     dry_run: bool
     handled: int
@@ -90,9 +90,9 @@ async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
 
 
 def bulk_where(verb: str, text: str) -> Where:
-    """Return the conditions of a bulk act.
+    """Return the filter for a bulk act.
 
-    Conditions without states get the states that allow the act.
+    If `text` does not name states, the filter finds the states that allow the act.
     """
     where = where_of([text])
     if where.is_everything:

@@ -45,8 +45,11 @@ _MOST_WAITS = 1000
 
 
 class Arguments(Body):
-    """The arguments of a function by name. UUIDs, times, durations and bytes are objects with one
-    field: uuid, at, us or base64."""
+    """The arguments of a function by name.
+
+    Some values are objects with one field: a UUID has `uuid`, a time `at`, a duration `us`
+    (microseconds), and bytes `base64`.
+    """
 
     arguments: dict[str, Any] = Field(default_factory=dict)
 
@@ -147,8 +150,8 @@ def _set_sender(found: dict[str, Any], who: str) -> None:
 
 
 def _name_gates(found: dict[str, Any], who: str) -> None:
-    """Keep only the kind, name and key of each gate. Only workers and operators may set the numbers
-    of a limit.
+    """Remove everything but the kind, name and key of each gate: callers of this route must not
+    set the numbers of a limit.
     """
     found["gates"] = json.dumps(
         [

@@ -85,7 +85,7 @@ class Feed:
                         else:
                             queue.put_nowait(one)
         except FlowFabricError as error:
-            LOGGER.warning("the streams of events end: %s", error)
+            LOGGER.warning("event streams closed: %s", error)
         finally:
             for queue in tuple(self.queues):
                 if not queue.full():
@@ -134,7 +134,7 @@ async def _stream(
     one: EventPage,
     wanted: Callable[[Event], bool],
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the page `one`, the events after it, and new events, while the token is valid."""
+    """Yield the page `one` and all later events, as they come, while the token is valid."""
     queue = feed.join(one.cursor)
     seen: set[tuple[str, int]] = set()
     try:

@@ -30,7 +30,7 @@ class NewNode(Submit):
 
     name: str = Field(description="Unique in the flow.")
     after: list[str | Join] = Field(
-        default_factory=list, description="Names of nodes that must succeed first, or joins."
+        default_factory=list, description="Names of nodes, or joins, that must succeed first."
     )
     inputs: dict[str, str] = Field(
         default_factory=dict,

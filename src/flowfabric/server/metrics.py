@@ -89,10 +89,7 @@ NAMES = {
 
 
 class CallMetrics:
-    """Counts the calls of database functions that this process makes.
-
-    The meter of a database reports each call to this object.
-    """
+    """Counts the calls of database functions that this process makes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
@@ -172,8 +169,10 @@ class ServerMetrics:
         self._server.server_close()
 
     async def text(self, client: FlowFabric, *, with_totals: bool = False) -> bytes:
-        """Return the metrics of the database for the namespace of the client, and on request the
-        totals of this process."""
+        """Return the metrics of the database for the namespace of the client.
+
+        `with_totals` adds the totals of this process.
+        """
         self.calls.listen(client.database)
         found = CollectorRegistry()
         found.register(_Gauges([*await _work(client), *await _history(client)]))
@@ -299,7 +298,7 @@ class WorkerMetrics:
 
 
 class _Gauges(Collector):
-    """Values that were read just now."""
+    """Gauges for Prometheus, made from values that were just read."""
 
     def __init__(self, families: list[Family]) -> None:
         self._families = families

@@ -73,7 +73,7 @@ class NewBudget(Body):
 
     name: str
     key: str = ""
-    usd: str | None = Field(default=None, description="Money is text, never a float.")
+    usd: str | None = Field(default=None, description="The limit in US dollars, as text.")
     tokens: int | None = None
     amounts: dict[str, int] = Field(default_factory=dict)
     period: Literal["hour", "day", "week", "month"] | None = None

@@ -66,7 +66,7 @@ def bearer(request: Request) -> str:
 
 
 def cookie_of(request: Request) -> str:
-    """Return the name of the cookie of a visitor."""
+    """Return the name of the cookie that holds the token of a visitor."""
     return HOST_COOKIE if request.url.scheme == "https" else COOKIE
 
 

@@ -111,13 +111,13 @@ class Call:
     def polling(self) -> Iterator[None]:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        The server lets a fixed number of claims wait. A claim is refused if its caller has at least
-        as many waiting claims as further claims may wait. So one caller can have half of the
-        waiting claims, and the next caller a quarter.
+        The server has LONG_POLLS places, one for each waiting claim. A claim is refused if its
+        caller already has as many places as are free. So one caller can take half of all places,
+        and the next caller a quarter.
 
-        A claim is also refused if its namespace has at least three times as many waiting claims as
-        further claims may wait. So one namespace can have three quarters. Without this limit, an
-        administrator of a namespace could make tokens until no further claim may wait.
+        A claim is also refused if its namespace already has three times as many places as are free.
+        So one namespace can take three quarters. Without this limit, an administrator of a
+        namespace could make tokens until no place is free.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
@@ -127,7 +127,7 @@ class Call:
                 429,
                 "too_many_polls",
                 f"{polls[who]} claims of this token and {together} of its namespace are already "
-                "waiting for work. Wait with fewer.",
+                "waiting for work. Let fewer claims wait.",
                 waiting=polls[who],
             )
         polls[who] += 1
@@ -230,8 +230,11 @@ class Routes:
         refuses: tuple[int, ...] = (),
         include_in_schema: bool = True,
     ) -> Callable[[_Endpoint], _Endpoint]:
-        """Declare a route. `answers` is the shape of its usual answer, with `status_code`. `also`
-        has the shapes of its other answers by status."""
+        """Declare a route.
+
+        `answers` is the shape of its usual answer, which has the status `status_code`. `also` has
+        the shapes of its other answers by status. `refuses` lists further statuses of refusals.
+        """
         if include_in_schema and answers is None:
             raise TypeError(f"{method} {path} does not declare what it answers")
         shapes = {status_code: answers, **also}
@@ -254,7 +257,7 @@ class Routes:
 
 
 async def _read_body(request: Request, access: Access) -> None:
-    """Read the body before the framework does. Refuse one that is too large, or of a wrong media
+    """Read the body before the framework does. Refuse a body that is too large or has a wrong media
     type.
     """
     limit = access.limit
@@ -313,19 +316,20 @@ def too_large(limit: int) -> Problem:
 
 
 async def check_still_allowed(request: Request) -> None:
-    """Raise a Problem if a caller who has waited may no longer get the answer. Its token may have
-    expired, or may have been revoked, since the request began.
+    """Raise a Problem if the token of a request no longer allows the request.
+
+    The token may have expired, or may have been revoked, while the request waited.
     """
     call = cast(Call, request.state.call)
     principal = await call.backend.authenticate(request)
     if request.state.scope not in principal.scopes or (
         principal.namespace != call.principal.namespace
     ):
-        raise unauthorized("The token has other rights now than when the request began.")
+        raise unauthorized("The rights of the token have changed since the request began.")
 
 
 async def may_still_read(request: Request) -> bool:
-    """Return whether a caller may still read a stream."""
+    """Return whether the token of a request still allows the request."""
     try:
         await check_still_allowed(request)
     except Problem:

@@ -1,4 +1,4 @@
-"""Streams of executions as pages and as server-sent events; summaries, approvals, subscriptions."""
+"""The routes of streams, summaries, approvals and subscriptions."""
 
 from __future__ import annotations
 

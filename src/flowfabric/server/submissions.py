@@ -1,7 +1,7 @@
 """Turn a JSON object into a submission.
 
-If the app of the server has the task, the app defines the submission. Otherwise the registry of
-tasks does: other apps and workers over HTTP have registered their tasks there.
+If the app of the server has the task, the app defines the submission. Otherwise the registration
+of the task defines it: another app, or a worker over HTTP, has registered the task.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def submission(call: Call, body: Submit) -> Submission:
 
 
 async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
-    """Check edited arguments like the arguments of a submit, and return them as a payload."""
+    """Return edited arguments (JSON) as a payload. They are checked as in a submit."""
     try:
         arguments = read_json(text)
     except (ValueError, RecursionError) as error:
@@ -261,7 +261,7 @@ def duration(given: str | float | None, field: str) -> timedelta | None:
 
 
 def moment_of(given: str | float | None, field: str) -> When | None:
-    """Turn seconds or text into a duration, or into a time if the text is a time."""
+    """Turn seconds, text such as 10m, or an RFC 3339 time into a duration or a time."""
     if isinstance(given, str):
         return when(given, field)
     return duration(given, field)

@@ -42,8 +42,12 @@ class NewTask(Body):
     """A task that a worker runs."""
 
     name: str
-    arguments: dict[str, Any] | None = Field(default=None, description="JSON Schema.")
-    result: dict[str, Any] | None = Field(default=None, description="JSON Schema.")
+    arguments: dict[str, Any] | None = Field(
+        default=None, description="The JSON Schema of the arguments."
+    )
+    result: dict[str, Any] | None = Field(
+        default=None, description="The JSON Schema of the result."
+    )
 
 
 class Register(Body):
@@ -104,7 +108,7 @@ class Fail(Held):
     reason: str = Field(min_length=1)
     kind: Literal["transient", "permanent"] = "transient"
     category: str | None = None
-    detail: str | None = Field(default=None, description="For example a stack trace.")
+    detail: str | None = Field(default=None, description="Details, such as a stack trace.")
     retry_after: Duration | None = None
 
 
@@ -169,7 +173,7 @@ class Frames(Held):
 
 
 class Registered(TypedDict):
-    """What the registration did."""
+    """Whether the worker is new (`registered`) or was registered before (`refreshed`)."""
 
     outcome: str
 
@@ -218,7 +222,7 @@ class Renewed(TypedDict):
 
 
 class Settled(TypedDict):
-    """The outcome of the call."""
+    """The execution, and what the call did with it."""
 
     id: ExecutionId
     outcome: Literal["completed", "delayed", "released", "reported"]

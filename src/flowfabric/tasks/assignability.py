@@ -40,10 +40,10 @@ def is_assignable(source: Any, target: Any) -> bool:
 
 
 def round_trips(source: Any, target: Any) -> bool:
-    """Tell whether an assignable value of `source` stays the same when it is read as `target`.
+    """Tell whether values of `source` stay the same when they are stored and read as `target`.
 
-    For example, a Circle that is read as a Shape changes, and so does a date that is read as Any.
-    For unknown hints, the answer is True.
+    `source` must be assignable to `target`. For example, a Circle that is read as a Shape changes,
+    and so does a date that is read as Any. For unknown hints, the answer is True.
     """
     source, target = plain(source), plain(target)
     if source is target or _is_open(source) or get_origin(source) is Literal:

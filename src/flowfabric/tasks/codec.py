@@ -37,7 +37,7 @@ class Codec:
     """Writes the values of one type as JSON, and reads them back."""
 
     def __init__(self, hint: Any, *, is_call: bool = False) -> None:
-        """Make a codec. `is_call` says that the hint is a TypedDict of arguments by name."""
+        """Make a codec. If `is_call` is true, the hint is a TypedDict of a call's arguments."""
         self._type: TypeAdapter[Any] = TypeAdapter(hint)
         schema: Any = self._type.core_schema
         plan = CodecPlan(schema, is_call=is_call)
@@ -64,7 +64,9 @@ class Codec:
 
     @cached_property
     def has_secrets(self) -> bool:
-        """Whether values of this type may contain a pydantic secret, which is stored in clear."""
+        """Whether values of this type may contain pydantic secrets, which are stored as plain
+        text.
+        """
         hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
         return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
 
@@ -91,7 +93,7 @@ class Codec:
             try:
                 stored = self._written_strictly(value)
             except ValueError:
-                # The value has another type than the hint, but may read back equal, as 0 does for a
+                # The value is not of the type of the hint, but may read back equal, as 0 does for a
                 # Decimal.
                 is_safe = False
                 stored = self._forced(value)
@@ -175,8 +177,8 @@ def codec_for(hint: Any) -> Codec:
 def _cached(hint: Any, shown: str) -> Codec:
     """Return a cached codec.
 
-    The key of the cache includes the text of the hint: unions with the same members are equal, but
-    their order changes how a value is read.
+    The key of the cache includes the text of the hint. Two unions are equal even if their members
+    differ in order, but this order changes how a value is read.
     """
     return Codec(hint)
 
@@ -207,9 +209,9 @@ def _unreadable(problem: str) -> str:
 
 
 def _writable(schema: Any) -> Any:
-    """Change a schema so that all its output can be read back.
+    """Return a copy of a schema that writes values so that they can be read back.
 
-    Secrets are written in clear text, and NaN as text.
+    It writes secrets as plain text, and NaN as text.
     """
     found = mapped(schema, _writable)
     if found.get("type") in ("model", "dataclass"):

@@ -50,7 +50,7 @@ class CodecPlan:
     """The checks for the values of one type."""
 
     def __init__(self, schema: Schema, *, is_call: bool = False) -> None:
-        """Make a plan. `is_call` says that the schema is a TypedDict of arguments by name."""
+        """Make a plan. If `is_call` is true, the schema is a TypedDict of a call's arguments."""
         # Whether every value that passes the check reads back equal.
         self.is_safe = True
         # Whether there is an Any that the check does not reach.
@@ -102,7 +102,7 @@ class CodecPlan:
                 self.enums.add(node["cls"])
 
     def _allow(self, schema: Schema, known: frozenset[str]) -> None:
-        """Mark the plan unsafe if the schema has unknown keys, such as constraints."""
+        """Mark the plan unsafe if the schema has keys outside `known`, such as constraints."""
         if not schema.keys() <= known or not (schema.get("config") or {}).keys() <= _CONFIG:
             self.is_safe = False
 
@@ -283,7 +283,7 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
 
 
 def _are_floats(check: Check, values: Iterable[Any]) -> bool:
-    """Tell whether all values are floats by type, so that none needs its own check."""
+    """Tell whether `check` is `_check_float` and all values are floats, which always pass it."""
     return check is _check_float and set(map(type, values)) <= {float}
 
 

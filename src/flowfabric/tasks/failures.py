@@ -29,8 +29,8 @@ def failure_of(
 
     If the rules of `retry` exclude the error, the failure is permanent. `attempt` counts from 1.
 
-    This function never raises, and its result always fits the limits of the database. Otherwise an
-    execution whose failure cannot be stored would neither end nor be released.
+    This function never raises, and its result always fits the limits of the database. An execution
+    whose failure cannot be stored would neither end nor be released.
     """
     decision = YES
     if kind is FailureClass.TRANSIENT:

@@ -72,8 +72,8 @@ def make_template(
 ) -> ArgumentTemplate:
     """Check the arguments of a node, and encode all values that are known already.
 
-    Raises `InvalidInput`, which names the parameter. If the argument is the result of another node,
-    the error also names its type and the expected type.
+    Raises `InvalidInput` if an argument does not match its parameter. The error names the
+    parameter. If the argument is the result of another node, the error also names both types.
     """
     arguments: dict[str, Any] = {}
     gaps: list[Gap] = []
@@ -84,8 +84,8 @@ def make_template(
 
 
 def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
-    """Encode an argument that contains no result of a node. Raises `InvalidInput` if it does not
-    fit.
+    """Encode an argument that contains no result of a node. Raises `InvalidInput` if the value does
+    not match the type of the parameter.
     """
     return _TemplateBuilder(spec).build(value, spec.argument_hint(name), (name,), [])
 

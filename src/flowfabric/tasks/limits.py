@@ -75,11 +75,11 @@ class Limits:
         numbers: Mapping[str, Limit],
         amounts: Mapping[str, Budget],
     ) -> dict[str, Any]:
-        """Return the fields of a submission that name its limits, with the keys for these
-        arguments.
+        """Return the fields of a submission that hold its quotas, its budgets and its fair key.
 
-        `arguments` holds the arguments by name. `numbers` and `amounts` hold the limits and budgets
-        of the app by name: a task may name a limit without its numbers.
+        `arguments` holds the arguments by name; the keys are computed from them. `numbers` and
+        `amounts` hold the limits and budgets that the app declares, by name. They replace limits of
+        the task with the same name, which may lack the numbers.
         """
         if self.is_empty:
             return {}

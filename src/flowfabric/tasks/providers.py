@@ -71,7 +71,7 @@ def type_name(wanted: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Provider:
-    """One registered factory."""
+    """One registered provider: the factory that makes the values of a type."""
 
     type: Any
     factory: Factory
@@ -98,7 +98,7 @@ class Provider:
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
-        """The parameters without a default, with their types."""
+        """The parameters of the factory that have no default, with their types."""
         try:
             parameters = inspect.signature(self.factory).parameters.values()
         except ValueError:  # a class written in C has no signature

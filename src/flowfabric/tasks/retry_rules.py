@@ -124,7 +124,7 @@ def _header_of(error: BaseException) -> Decision:
 
 
 def _header_text(error: BaseException) -> str | None:
-    """Read the header of `error.response` (httpx, requests) or of `error` (aiohttp, urllib)."""
+    """Read Retry-After from `error.response` (httpx, requests) or `error` (aiohttp, urllib)."""
     try:
         for holder in (getattr(error, "response", None), error):
             headers = getattr(holder, "headers", None)

@@ -214,7 +214,7 @@ class TaskSpec:
         _ = self._arguments, self._result
 
     def reset(self) -> None:
-        """Clear all cached facts about the parameters, because other types are provided now."""
+        """Clear all cached facts about the parameters. They change when a provider is added."""
         for name in set(vars(self)) - set(self.__dataclass_fields__):
             del self.__dict__[name]
 
@@ -307,7 +307,7 @@ class TaskSpec:
 
     @cached_property
     def _plain_names(self) -> tuple[str, ...]:
-        """The parameters, if all of them can be passed both by position and by name."""
+        """The parameters if all can be passed both by position and by name; otherwise empty."""
         parameters = self.signature.parameters.values()
         is_plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         return tuple(p.name for p in parameters) if is_plain else ()

@@ -62,8 +62,8 @@ class _Session:
     workers: dict[App, Worker] = field(default_factory=dict)
     scheduled: set[App] = field(default_factory=set)
     breakpoint: Breakpoint = field(default_factory=Breakpoint)
-    # Whether timers may have become due since the last pass of the reconcilers, and whether old
-    # rows may exist.
+    # Whether timers may have become due since the reconcilers last ran, and whether old rows may
+    # exist.
     is_due: bool = True
     is_old: bool = False
     due_in: timedelta | None = None
@@ -319,7 +319,7 @@ class Harness:
     ) -> list[Submitted]:
         """Fail unless a task was submitted `times` times with these arguments. Return the matches.
 
-        Omitted arguments and options match anything; give options by
+        Omitted arguments and options match anything. To give options, pass
         `task.using(lane=..., priority=..., key=..., tags=..., delay=...)`. `times=None` means at
         least once, `times=0` means never. This is not a coroutine: do not await it.
         """
@@ -362,7 +362,7 @@ class Harness:
         return self._runner.run(work)
 
     async def close(self) -> None:
-        """Stop everything that runs, and leave the event loop.
+        """Stop everything that runs, and close all connections.
 
         The harness can be used again afterwards.
         """
@@ -377,9 +377,9 @@ class Harness:
             await session.client.close()
 
     def rest(self) -> None:
-        """Close the harness from plain code, on each event loop that it used.
+        """Close the harness on each event loop that it used. Call this outside of coroutines.
 
-        Skip event loops that are running or closed.
+        Event loops that are running or closed are skipped.
         """
         loops = {loop for app in self._redirect.used() for loop in app.loops}
         if self._session is not None:
@@ -389,7 +389,7 @@ class Harness:
                 loop.run_until_complete(self.close())
 
     def end(self) -> None:
-        """Close what is still open, and point the apps back to their own databases."""
+        """Close the harness for good, and point the apps back to their own databases."""
         try:
             self.rest()
             if self._runner is not None:
@@ -530,7 +530,7 @@ _HINTS: dict[type, str] = {
 
 
 def _check(given: object, kind: type) -> None:
-    """Refuse an argument of another type, with a hint."""
+    """Refuse an argument that is not of the type `kind`. The error contains a hint."""
     if not isinstance(given, kind):
         name = kind.__name__ if kind is timedelta else kind.__name__.lower()
         raise InvalidInput(

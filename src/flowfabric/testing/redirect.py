@@ -9,12 +9,12 @@ from dataclasses import replace
 from flowfabric.app.app import App, apps
 from flowfabric.config import DATABASE_URL_VARIABLES, Settings
 
-# Change only the variable that overrides the others. Other programs may read the others.
+# The variable that overrides all others. Other programs may read the others, so they stay.
 _VARIABLE = DATABASE_URL_VARIABLES[0]
 
 
 class Redirect:
-    """While it exists, all apps use the test's database, never their own databases.
+    """Makes all apps use the test's database, never their own databases, while it exists.
 
     It also sets FLOWFABRIC_DATABASE_URL, because apps that are created during the test read it.
     """

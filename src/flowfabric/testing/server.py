@@ -54,7 +54,8 @@ def shared_server() -> Iterator[Server]:
     """Start or join the server of this test run.
 
     To use another server, set FLOWFABRIC_TEST_DATABASE_URL to any of its databases, with a user who
-    may create databases. No other variable is read, because tests drop databases.
+    may create databases. No other variable is read, so that tests never create or drop databases on
+    the server of an app.
     """
     mark = f"{_RUN}_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     if url := os.environ.get(VARIABLE):

@@ -159,16 +159,15 @@ class Claimer:
         return claimed
 
     def start_waiting(self) -> None:
-        """Start the executions that wait here, as long as slots are free."""
+        """Start the executions that wait for a slot, while slots are free."""
         if not self._driver.is_running and self._start_suspending():
             self._driver.start()
 
     def _start_suspending(self) -> bool:
-        """Start executions from the front of `waiting`, each in its own asyncio task, as long as
-        their coroutines will probably suspend.
+        """Start waiting executions, each in its own asyncio task. Stop before the first execution
+        whose coroutine will probably not suspend.
 
-        Return True if a slot is free and the coroutine of the next execution will probably not
-        suspend.
+        Return True if there is such an execution and a slot is free for it.
         """
         while self.waiting and self._runner.slots.free > 0:
             if not self._runner.suspends(self.waiting[0]):
@@ -178,7 +177,10 @@ class Claimer:
         return False
 
     def _begin_next(self, task: asyncio.Task[None]) -> tuple[Context, Step] | None:
-        """Begin the next execution whose coroutine will probably not suspend, if a slot is free."""
+        """Begin the next execution whose coroutine will probably not suspend.
+
+        Return its contextvars and its coroutine; None if nothing can begin.
+        """
         if self._stopping.is_set() or not self._start_suspending():
             return None
         if monotonic() - self._accepted_at > AHEAD_SECONDS:
@@ -208,10 +210,10 @@ class Claimer:
         return waiting
 
     async def recover_last_claim(self) -> list[Claimed]:
-        """Return the executions of the last claim if its answer was not received.
+        """Return the executions of the last claim in each partition if its answer was not received.
 
-        It repeats the claim with the same id and no tasks. The engine then returns the leases of
-        the first claim and adds none.
+        The worker repeats such a claim with the same id and no tasks. The engine then returns the
+        executions of the first claim and claims nothing new.
         """
         recovered: list[Claimed] = []
         for turn in self._rotation.pending:
@@ -371,7 +373,7 @@ class Claimer:
         return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
 
     def _is_short(self, claimed: Claimed) -> bool:
-        """Tell whether the timeout of an attempt is too short to wait for a slot."""
+        """Tell whether an attempt has too little time to wait for a slot."""
         end = claimed.attempt_deadline_at
         return end is not None and end - claimed.lease_expires_at + self._ttl < SHORT_ATTEMPT
 

@@ -61,7 +61,7 @@ class Drain:
             await self._settlement.settle_all()
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Wait until the tasks have ended, the drain timeout is over, or the worker must hurry."""
+        """Wait until the tasks have ended, the drain timeout is over, or `_hurrying` is set."""
         ended = asyncio.ensure_future(asyncio.wait(tasks))
         hurried = asyncio.ensure_future(self._hurrying.wait())
         try:

@@ -1,4 +1,4 @@
-"""Runs coroutines one after another in one asyncio task, as long as they do not suspend.
+"""Runs coroutines one after another in one asyncio task, until one of them suspends.
 
 Here, a coroutine suspends when it has to wait on the event loop. This does not suspend its
 execution.
@@ -50,7 +50,7 @@ class Driver:
 
     @property
     def is_running(self) -> bool:
-        """Whether a task is running that will begin the next coroutines."""
+        """Whether a running task will begin the next coroutines."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
@@ -100,8 +100,8 @@ class Driver:
 class _Task(asyncio.Task[None]):
     """A task that counts how often it was asked to cancel.
 
-    `cancelling()` does not tell: after `uncancel()` it is 0 again, but before Python 3.13 the next
-    await is still cancelled.
+    `cancelling()` is not enough. After `uncancel()` it returns 0 again, but before Python 3.13 the
+    next await is still cancelled.
     """
 
     cancels = 0

@@ -81,7 +81,7 @@ class JournalCheck:
         self._loop = asyncio.get_running_loop()
 
     async def check_all(self) -> AsyncIterator[JournalVerdict]:
-        """Check all unfinished executions of the given tasks that have recorded a step."""
+        """Check every unfinished execution of these tasks, if it has recorded a step."""
         wanted = ExecutionFilter(states=_UNFINISHED, tasks=list(self._tasks))
         cursor: str | None = None
         while True:

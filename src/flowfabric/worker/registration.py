@@ -107,7 +107,7 @@ class Registry(Protocol):
 
 
 class Registrations:
-    """Registers the workers of this process, and signs them off when they end."""
+    """Registers the workers of this process, and removes them from the registry when they end."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Registrations:
         self._workers[registration.worker_instance_id] = registration
 
     def remove(self, worker_instance_id: str) -> None:
-        """Sign a worker off with the next beat. Any thread may call this."""
+        """Remove a worker from the registry with the next beat. Any thread may call this."""
         if self._workers.pop(worker_instance_id, None) is not None:
             self._removed.append(worker_instance_id)
 
@@ -152,13 +152,13 @@ class Registrations:
         return False
 
     async def end(self, caller: Caller) -> None:
-        """Sign off every worker of this process."""
+        """Remove every worker of this process from the registry."""
         for name in list(self._workers):
             self.remove(name)
         try:
             await self._sign_off(caller)
         except Exception as error:
-            WORKER_LOGGER.warning("workers not signed off, they will expire: %s", error)
+            WORKER_LOGGER.warning("workers not unregistered, they will expire: %s", error)
 
     async def _beat_if_due(self, caller: Caller) -> None:
         beating = {

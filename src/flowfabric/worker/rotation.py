@@ -36,9 +36,7 @@ VAIN_SECONDS = (0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
 
 
 class ClaimFloor:
-    """The position where the next claim starts. After a full claim, for a short time, it is the
-    position where that claim stopped.
-    """
+    """The position where the last full claim stopped. For a short time, claims continue there."""
 
     def __init__(self) -> None:
         self._floor: Floor | None = None
@@ -113,7 +111,7 @@ class PartitionRotation:
 
     @property
     def retry_in(self) -> float | None:
-        """The time until a skipped partition is asked again, if there is one."""
+        """The seconds until a skipped partition is asked again; None if no partition is skipped."""
         times = [turn.not_before for turn in self._turns if turn.vain or turn.pending]
         return max(min(times) - monotonic(), 0.01) if times else None
 

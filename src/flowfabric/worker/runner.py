@@ -230,7 +230,7 @@ class Runner:
             raise
 
     def _settle(self, run: HandlerRun, result: bytes) -> None:
-        """Complete an execution whose handler returned, unless it was asked to pause."""
+        """Complete an execution whose handler returned, unless the handler was asked to pause."""
         if not run.is_pausing:
             self._settlement.complete(run.claimed, result)
 
@@ -328,7 +328,7 @@ class Runner:
                 self.slots.lose(claimed)
 
     def _pause(self, run: HandlerRun) -> None:
-        """Pause an execution once, unless its lease is gone."""
+        """Pause an execution once, unless its handler was cancelled."""
         if (timer := self._pause_timers.pop(run.claimed, None)) is not None:
             timer.cancel()
         durable = run.durable

@@ -79,7 +79,7 @@ class Settlement:
             self._completing += 1
 
     def fail(self, claimed: Claimed, failure: Failure, error: BaseException) -> None:
-        """Fail an attempt with its error. The stored retry policy decides about a retry."""
+        """Fail an attempt with its error. The stored retry policy decides whether to retry."""
         self._settle(
             self._fail(claimed, failure, error),
             functools.partial(self._on_failed, claimed, failure, error),

@@ -1,4 +1,4 @@
-"""Runs suspects: executions during which two workers in a row crashed.
+"""Runs suspects: executions that two workers in a row had leased when they crashed.
 
 A worker runs a suspect alone, so that a crash interrupts no other execution.
 """

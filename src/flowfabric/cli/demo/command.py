@@ -209,7 +209,7 @@ async def _watch(
 
 
 async def read_endings(scene: Scene, client: FlowFabric) -> None:
-    """Read the endings of the executions that had not ended yet, in all partitions."""
+    """Update the scene with the endings of executions that have ended since the last call."""
     unended = defaultdict(list)
     for run in scene.runs:
         if run.id.uuid not in scene.endings:

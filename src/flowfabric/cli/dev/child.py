@@ -154,7 +154,7 @@ class LogCompleted:
 
 
 async def _watch(send: Callable[..., None]) -> None:
-    """Once a second, look for newly imported modules, and send their files to the command."""
+    """Once a second, look for newly imported modules. If there are any, send the list of files."""
     number = len(sys.modules)
     while True:
         await asyncio.sleep(LOOK_SECONDS)

@@ -98,7 +98,7 @@ async def executions(
 
 
 async def _around_list(call: Call, where: str) -> tuple[dict[str, Any], Sequence[LaneTraffic]]:
-    """Return what the page of executions shows around its list, and the lanes."""
+    """Return the filter, acts, suggestions and counts above a list of executions, and the lanes."""
     known, lanes, tasks = await _now(call)
     return {
         "where": where,
@@ -135,8 +135,10 @@ def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
 def _views(
     where: str, known: Mapping[PublicState, ExecutionCount]
 ) -> list[tuple[PublicState, str, ExecutionCount | None]]:
-    """Return a filter and a count for each state. The filter has that state and the conditions of
-    `where` that are not about the state. The count is None if `known` lacks the state."""
+    """Return each state with a filter and a count.
+
+    The filter is `where` with its state replaced. The count is None if `known` lacks the state.
+    """
     others = " ".join(quoted for quoted, is_state in _words(where) if not is_state)
     return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
 
@@ -155,8 +157,10 @@ def _verbs_for(where: str) -> dict[str, str]:
 
 
 def _is_only_state(where: str) -> bool:
-    """Return whether a filter has only conditions on the state. If so, the counts by state apply to
-    it."""
+    """Return whether a filter has only conditions on the state.
+
+    If so, the page shows how many executions are in each state.
+    """
     return all(is_state for _, is_state in _words(where))
 
 
@@ -409,8 +413,11 @@ def acts_on(state: PublicState, *, is_held: bool) -> Sequence[tuple[str, str]]:
 async def _matching(
     call: Call, verb: str, where: str, now: datetime
 ) -> tuple[ExecutionFilter, int | None]:
-    """Return the filter for an act: only states that allow the act, and no execution newer than
-    `now`."""
+    """Return the filter for an act, and the partition to search (None: all partitions).
+
+    The filter finds no execution newer than `now`. If `where` does not name states, the filter
+    finds the states that allow the act.
+    """
     if verb not in VERBS:
         raise InvalidInput(field="verb", problem=f"must be one of {', '.join(VERBS)}")
     filter, partition = await located(call.client, bulk_where(verb, where).resolved(now), None)

@@ -70,7 +70,7 @@ async def flow(
 def _facts_of(
     members: Sequence[FlowMember], edges: Sequence[EdgeInfo], now: datetime
 ) -> dict[str, Any]:
-    """Return the facts about members that the page of a flow shows."""
+    """Return the members, the critical path and the end of a flow, for its page."""
     path = critical_path(members, edges, now)
     return {
         "members": members[:MEMBERS_SHOWN],

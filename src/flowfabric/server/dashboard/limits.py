@@ -136,7 +136,7 @@ async def change_budget(call: CurrentCall, request: Request, act: Id) -> Respons
 
 
 def _raised_in(form: Mapping[str, str], budget: BudgetInfo) -> dict[str, Any]:
-    """Return the new limit that a form sets, by its dimension."""
+    """Return the dimension whose limit a form sets, with the new limit."""
     dimension = form.get("dimension", "")
     if dimension not in budget.hard_limits:
         raise InvalidInput(field="dimension", problem="is not a dimension of this budget")

@@ -2,8 +2,8 @@
 
 A page names its topics, and loads its content again when one of them changes. The topics are
 `execution:ID`, `flow:ID`, `lane:NAME`, and `overview`, which changes with every event. The event
-log is read once for all pages of a namespace. A topic carries no data, so a page shows only what
-its visitor may read.
+log is read once for all pages of a namespace. The server sends only the names of changed topics. To
+get data, a page must load its content with the rights of its visitor.
 """
 
 from __future__ import annotations

@@ -40,21 +40,20 @@ COUNTED = (PublicState.WAITING_CHILDREN, PublicState.SUSPENDED, PublicState.FAIL
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """One thing that needs attention, and a link to the page that helps."""
+    """A problem in words, and a link to the page that helps to solve it."""
 
     words: str
     link: str
     label: str
-    # A filter that finds the executions that are concerned.
+    # A filter that finds the executions with this problem.
     where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Things of one kind that need attention: executions that a filter selects, or links to other
-    pages.
+    """Problems of one kind, with advice. The problems are executions or leads.
 
-    `verb` is the action that helps all executions that the filter selects.
+    `where` is the filter that finds the executions, and `verb` is the act that helps all of them.
     """
 
     title: str
@@ -266,4 +265,4 @@ def _doctor(call: Call) -> Attention:
     if number:
         words = f"The doctor found {count_of(number, 'error')} when it last ran."
         leads.append(Lead(words, "/system", "See them"))
-    return Attention("Findings of the doctor", "The data contradict themselves.", leads=leads)
+    return Attention("Findings of the doctor", "The data is inconsistent.", leads=leads)

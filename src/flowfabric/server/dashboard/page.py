@@ -38,7 +38,7 @@ HEADERS = {
 }
 Id = Annotated[str, Path(max_length=64)]
 Name = Annotated[str, Path(max_length=256)]
-# The menu entry of each page that does not have the name of its menu entry.
+# The menu entry of each page whose own name is not a menu entry.
 _HERE = {"execution": "executions", "flow": "flows", "bulk": "executions", "task": "tasks"}
 _HERE |= {"schedule": "schedules", "audit": "events"}
 
@@ -69,8 +69,10 @@ class Listed:
 def listed(
     executions: Sequence[ExecutionSummary], now: datetime, lanes: Sequence[LaneTraffic] = ()
 ) -> list[Listed]:
-    """Return executions for a list. An execution in a stopped lane waits for its lane, not for a
-    worker."""
+    """Return executions with the words that a list shows about each.
+
+    For an execution in a stopped lane, the words say that the lane is paused or disabled.
+    """
     stopped = {one.lane: one.state for one in lanes if one.state in ("paused", "disabled")}
 
     def words(one: ExecutionSummary) -> str:

@@ -106,7 +106,7 @@ async def _results(call: Call, one: ScheduleInfo) -> Sequence[tuple[datetime, St
 
 
 def _last_times(one: ScheduleInfo) -> list[datetime]:
-    """Return the last times of the rule up to the last firing, the newest first."""
+    """Return the latest due times of a schedule, up to its last firing, newest first."""
     assert one.last_at is not None
     last, window = one.last_at, timedelta(minutes=10)
     while True:

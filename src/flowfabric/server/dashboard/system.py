@@ -24,7 +24,7 @@ from flowfabric.server.routing import Call, CurrentCall, Routes
 
 routes = Routes("dashboard")
 FINDINGS_SHOWN = 100
-# The largest tables are shown.
+# The page shows this many tables, the largest ones.
 TABLES_SHOWN = 20
 HIDDEN_PROBLEM = (
     "It names no execution. An operator of the database sees it with: flowfabric doctor"
@@ -130,10 +130,11 @@ async def _is_heard(client: FlowFabric) -> bool:
 
 
 async def _ours(call: Call, report: Report) -> Sequence[Finding]:
-    """Return the findings that this visitor may see: none about executions of other namespaces.
+    """Return the findings that this visitor may see.
 
-    A finding without an execution may name a budget, a key or a worker of any namespace. If
-    visitors sign in with tokens, the page shows only the check that made such a finding.
+    Findings about executions of other namespaces are left out. A finding without an execution may
+    name a budget, a key or a worker of another namespace. If visitors need a token, the page shows
+    only the check that made that finding, not its text.
     """
     is_alone = isinstance(call.backend.authenticate, NoAuth)
     return [

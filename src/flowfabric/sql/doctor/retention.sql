@@ -1,6 +1,6 @@
--- Read how long the lanes of a namespace keep ended executions. There is one row for each lane that
--- has its own retention. The first row has no lane. Its oldest_at is the time at which the oldest
--- stored execution of all namespaces was created.
+-- Read how long the lanes of a namespace keep ended executions. Each lane with a retention of its
+-- own has a row. One more row, the first, has no lane: its oldest_at is when the oldest stored
+-- execution of all namespaces was created.
 select null::text as lane, null::interval as retention, min(o.created_at) as oldest_at
 from ff.partition k
 cross join lateral (

@@ -2,10 +2,10 @@
 -- and begin at index 1, because functions find an item by its index. p_wait is allowed only with a
 -- single item.
 --
--- p_size is the number of ids. p_sizes holds the lengths of the other arrays. p_firsts holds the
--- lower bound and the number of dimensions of each array that the function reads by index; both
--- must be 1. A null entry stands for an array that was not given, and is not compared. Some callers
--- add the upper bound of the ids to p_sizes: it equals p_size only if the ids begin at index 1.
+-- p_size is the number of ids. Every entry of p_sizes must equal p_size: these are the lengths of
+-- the other arrays, and in some calls the upper bound of the ids. Every entry of p_firsts must be
+-- 1: these are the lower bounds and the numbers of dimensions of arrays. Null entries are ignored;
+-- they stand for arrays that were not given.
 drop function if exists ff._check_batch;
 create function ff._check_batch(
   p_size   integer,

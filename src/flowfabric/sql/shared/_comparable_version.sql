@@ -1,5 +1,5 @@
--- Return the version of an app, filled up to 8 numbers, so that it can be compared. Missing numbers
--- count as 0, so 1 and 1.0 are equal.
+-- Return the version of an app with zeros added, up to 8 numbers. Versions can then be compared: 1
+-- and 1.0 are equal.
 drop function if exists ff._comparable_version;
 create function ff._comparable_version(p_version integer[])
 returns integer[]

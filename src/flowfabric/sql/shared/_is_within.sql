@@ -1,10 +1,10 @@
 -- Tell whether a duration lies between two others or equals one of them. Returns null if an
 -- argument is null.
 --
--- A duration with months is never accepted, because comparisons count a month as 30 days. For
--- example, '100 years -35999 days' compares as one day, but moves a time by more than a year. A
--- duration of more than 36525 days is not accepted either, even if negative hours make it short
--- enough. A time plus these days could be beyond the last date of the calendar.
+-- The answer is false for a duration with months, because comparisons count a month as 30 days. For
+-- example, '100 years -35999 days' compares as one day, but moves a time by more than a year. The
+-- answer is also false if the days alone, without the hours, are more than 36525. PostgreSQL adds
+-- the days first, and could thus reach a date beyond the end of the calendar.
 drop function if exists ff._is_within;
 create function ff._is_within(
   p_span  interval,

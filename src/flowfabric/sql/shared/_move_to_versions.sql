@@ -1,7 +1,7 @@
 -- Move executions to the routes with their new code versions. p_versions has one entry for each
--- execution. An entry that is not null moves an execution only if the execution has steps. A null
--- entry moves an execution to the route without a code version, and only if the execution has no
--- steps. The caller holds the row locks.
+-- execution. An execution with steps moves only to a code version. An execution without steps moves
+-- only to the route without a code version, for which the entry is null. All other executions stay
+-- on their routes. The caller holds the row locks.
 drop function if exists ff._move_to_versions;
 create function ff._move_to_versions(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Read the executions that an earlier claim leased and still holds, as the answer to a repeated
--- claim.
+-- Return the given executions that are still leased under the lease id p_claim_id. They are the
+-- answer to a repeated claim.
 drop function if exists ff._read_claimed;
 create function ff._read_claimed(
   p_partition_key smallint,

@@ -1,4 +1,4 @@
--- Read the engine's clock. Tests replace this function by a settable clock, so a migration never
+-- Read the engine's clock. Tests replace this function with a settable clock, so a migration never
 -- drops it. It has no search_path, because Postgres never inlines a function that has one.
 create or replace function ff.now()
 returns timestamptz

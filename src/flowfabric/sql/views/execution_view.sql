@@ -1,6 +1,6 @@
 -- Executions with all their data. The failure belongs to the latest attempt. It is hidden after a
--- replay, until the next attempt starts. An execution that expired at its deadline has the category
--- execution_deadline.
+-- replay, until the next attempt starts. An execution that expired at its deadline has the failure
+-- category execution_deadline.
 create or replace view ff.execution_view as
 select e.partition_key, e.execution_id, e.namespace, r.lane, r.task, r.capabilities,
        9000 - e.rank as priority,

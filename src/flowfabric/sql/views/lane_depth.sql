@@ -1,6 +1,6 @@
 -- Lanes with two numbers. `waiting` counts the eligible executions, and `in_line` counts the
 -- executions in the lines of quotas and budgets. Both cover all partitions. Both are exact up to
--- 10 000; 10 001 means more.
+-- 10 000; 10 001 means more than 10 000.
 create or replace view ff.lane_depth as
 select l.namespace, l.lane, l.state::text, l.resumes_at, l.registered_at,
        coalesce(least(sum(d.waiting), 10001), 0)::integer as waiting,

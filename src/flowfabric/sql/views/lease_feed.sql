@@ -1,7 +1,7 @@
 -- The events of leases, as `acquired`, `reclaimed`, `expired` or `revoked`. A lease that ends
--- because its execution expires is shown as `expired`, too. Every other end is shown as `revoked`,
--- even a completion. If an execution fails after too many reclaims, this is shown as `revoked` for
--- its last lease, which had ended before.
+-- because its execution expires is shown as `expired`, too. Every other end of a lease is shown as
+-- `revoked`, even a completion. If an execution fails after too many reclaims, its last lease is
+-- shown as `revoked`, although that lease had ended before.
 create or replace view ff.lease_feed as
 select v.partition_key, v.event_id, v.execution_id, v.version,
        case

@@ -1,9 +1,9 @@
 -- No subscription has lost events or keeps events from being trimmed, and no webhook is disabled.
 --
--- If a subscription has not acknowledged an event, the event stays after it is due to be trimmed,
--- for the time that the subscription sets (`keep`). After that time the event is trimmed,
--- acknowledged or not. The consumer of the subscription then raises CursorExpired or continues
--- with later events, as its policy says.
+-- An event that is due to be trimmed stays while a subscription has not acknowledged it, but at
+-- most for the time that the subscription sets (`keep`). Then the event is trimmed, and the
+-- subscription has lost it. Its consumer raises CursorExpired or continues with later events, as
+-- its policy says.
 --
 -- Remedy:  Start the consumer of the subscription, or make it faster. If nobody needs the
 --          subscription: flowfabric subscription rm NAME. If events are lost: flowfabric

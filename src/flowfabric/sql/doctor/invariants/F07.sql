@@ -1,9 +1,9 @@
 -- An edge group is decided as soon as its policy allows a decision, and not before.
 --
 -- A decided group is satisfied or impossible. It is satisfied when enough edges have a success:
--- all edges for all_of, one edge for any_of, k edges for a quorum. It is impossible when so many
--- upstreams have ended without success that enough successes can no longer be reached. A decided
--- group stores when it was decided, how many successes it needed, and how many edges it had.
+-- all edges for all_of, one edge for any_of, k edges for a quorum. It is impossible when too few
+-- upstreams are left to reach that number. A decided group stores when it was decided, how many
+-- successes it needed, and how many edges it had.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,9 +1,9 @@
 -- An execution that lost its lease is soon reclaimed.
 --
--- A lease is lost when it expires or is revoked. An execution without its lease is reported if its
--- lane is active and a live worker covers its route. It may stay unclaimed for a while if all
--- workers are busy with higher priorities. Executions that must wait before the reclaim are not
--- reported.
+-- A lease is lost when it expires or is revoked. The execution is reported if nobody has reclaimed
+-- it in time, its lane is active, and a live worker covers its route. The cause may be that all
+-- workers are busy with higher priorities. An execution that crashed several times must wait before
+-- its reclaim, and is not reported while it waits.
 --
 -- Holds:   soon, within 10 min; never an error
 -- Reads:   the database

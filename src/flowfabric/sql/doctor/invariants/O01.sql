@@ -1,8 +1,9 @@
--- Every end has exactly one event, and the last event of a terminal execution has its outcome.
+-- Every end has exactly one event, and the row of a terminal execution has the same outcome as its
+-- last event.
 --
 -- Each replay follows an end. So an execution has had one end for each replay, and one more if it
--- is terminal now. Replays that an upstream caused count too. The outcome of each end's event fits
--- its kind, for example success and `completed`.
+-- is terminal now. Replays that an upstream caused count too. In every event of an end, the outcome
+-- fits the kind, for example success and `completed`.
 --
 -- Holds:   always
 -- Reads:   executions

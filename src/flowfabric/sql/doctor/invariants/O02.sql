@@ -1,12 +1,12 @@
--- The leases of an execution follow one another, and its events and its row agree about them.
+-- The events of an execution show one lease after another, and agree with its row.
 --
--- A lease begins once and ends once. If the holder ended the lease, or the lease expired, the
--- event of its end has the same epoch as the event of its beginning. If somebody else ended the
--- lease, the epoch of the event of its end may be higher by one. An execution that has lost its
--- lease may end or be scheduled for a retry. The event of that change names the lost lease again.
--- While the execution is leased, the last event that names a lease is the beginning of the present
--- lease. At other times, the last event that names a lease is not the beginning of a lease. No
--- event has a higher epoch than the execution. Otherwise the next lease could repeat an epoch.
+-- One event begins a lease, and one event ends it. If the holder ended the lease, or the lease
+-- expired, both events have the same epoch. If somebody else ended the lease, the second event may
+-- have the next epoch. An execution that has lost its lease may end or be scheduled for a retry.
+-- The event of this end or retry names the lost lease again. If the execution is leased, the last
+-- event that names a lease began this lease. Otherwise the last event that names a lease did not
+-- begin one. No event has a higher epoch than the row, so that a new lease never gets an epoch that
+-- was used before.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
--- Every transition that is not quiet has exactly one event: versions count 1, 2, 3 without a gap.
+-- The events of an execution have the versions 1, 2, 3 and so on, without a gap.
 --
--- The version of an execution is the version of its last event. Quiet transitions have no event and
--- do not raise the version.
+-- Every transition that is not quiet raises the version of the execution and writes one event with
+-- this version. So the version of an execution is the version of its last event.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,9 +1,8 @@
--- Every replay and every cancellation of a flow has its event.
+-- Every replay of an execution and every cancellation of a flow has an event.
 --
--- The replay count of an execution equals the number of its events `replayed`. Replays that an
--- upstream caused are left out of both numbers. Each cancellation of a flow writes an event, and a
--- flow may be cancelled again with a stricter policy. So a cancelled flow has at least one such
--- event, and any other flow has none.
+-- The replay count of an execution equals the number of its `replayed` events. Replays that an
+-- upstream caused are left out of both numbers. A cancelled flow has at least one event of its
+-- cancellation, and more if it was cancelled again with a stricter policy. Any other flow has none.
 --
 -- Holds:   always
 -- Reads:   executions

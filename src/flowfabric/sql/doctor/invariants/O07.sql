@@ -5,8 +5,8 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  A reader may have seen an event of another namespace, or have missed one: let the
---          subscribers of both namespaces read their executions again. Find out who wrote the
+-- Remedy:  A reader may have seen an event of another namespace, or missed an event of its own: let
+--          the subscribers of both namespaces read their executions again. Find out who wrote the
 --          event.
 select 'O07' as name, v.partition_key, v.execution_id,
        format('%s events are in namespace %s, the last with version %s, but belong to %s',

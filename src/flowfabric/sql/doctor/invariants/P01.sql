@@ -1,10 +1,9 @@
--- A schedule is consistent.
+-- The fields of a schedule agree with one another, and its route and its app exist.
 --
--- A schedule has one rule, a cron rule or an interval, and a route in its own namespace. Its app
--- is known. The schedule has a next time if and only if it is neither paused nor orphaned, and a
--- last time if and only if it has fired. The next time is before the year 9999. If the execution
--- that the schedule submitted last still exists, that execution is in the namespace of the
--- schedule.
+-- A schedule has one rule: a cron rule or an interval. Its route is in its own namespace. It has a
+-- next time if and only if it is neither paused nor orphaned. It has a last time if and only if it
+-- has fired. The next time is before the year 9999. If the execution that the schedule submitted
+-- last still exists, this execution is in the namespace of the schedule.
 --
 -- Holds:   always
 -- Reads:   the database

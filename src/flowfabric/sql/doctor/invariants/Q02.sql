@@ -1,8 +1,9 @@
 -- Each gate of a quota has the limits in force, or a share of them.
 --
--- If an operator has set limits for the key, these are in force; else the limits that an operator
--- has set for all keys; else the limits of the quota. With several partitions each gate has its
--- share of the limits, and all shares together are at most the limits.
+-- The limits that an operator has set for the key are in force. Without them, the limits that an
+-- operator has set for all keys are in force. Without both, the limits of the quota are in force.
+-- With several partitions, each gate has a share of the limits in force. All shares together are at
+-- most these limits.
 --
 -- Holds:   always
 -- Reads:   everything

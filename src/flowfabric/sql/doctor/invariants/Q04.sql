@@ -1,10 +1,10 @@
 -- A line is closed only while its gate or budget gives a reason.
 --
--- Any one of five reasons is enough. (1) The gate has no room for another running execution; a
--- slot that is reserved for an execution in line takes room too. (2) The rate of the gate has no
--- room until a known time, and no execution in the line could resume its attempt; a resumed
--- attempt needs no start. (3) A start is reserved for an execution in line. (4) The gate has a
--- release that no claim has counted yet. (5) The budget is shut.
+-- One of five reasons is enough. (1) All slots of the gate are taken. A slot that is reserved for
+-- an execution in line counts as taken. (2) The rate of the gate has no room until a known time,
+-- and no execution in the line could resume an attempt. (A resumed attempt does not count as a
+-- start.) (3) A start is reserved for an execution in line. (4) A slot was given back to the gate,
+-- and no claim has counted it yet. (5) The budget is shut.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   everything

@@ -1,13 +1,13 @@
--- No counter of a gate is negative, and a gate has either no counters of starts or 62.
+-- No counter of a gate is negative, and `slices` is null or has 62 counters.
 --
--- `running`, less the releases that no claim has counted yet, is the number of leases and tickets.
--- If a gate has counted starts, `slices` has 62 counters, each for the starts in a sixtieth of the
--- window. A gate has a rate if and only if it has a window.
+-- `slices` counts the starts in each sixtieth of the window; it is null before the first start.
+-- Slots that were given back, and that no claim has counted yet, are subtracted from `running`
+-- before the check. A gate has a rate if and only if it has a window.
 --
 -- Holds:   always
 -- Reads:   the database
--- Remedy:  Correct the columns `running` and `slices` of the gate; Q01 tells how many leases there
---          are.
+-- Remedy:  Correct the columns `running` and `slices` of the gate. The finding of Q01 says how many
+--          leases and tickets there are.
 select 'Q06' as name, g.partition_key, null::uuid as execution_id,
        format('quota %s, key %s runs %s, slices %s', g.quota, coalesce(nullif(g.key, ''), 'none'),
               g.running, g.slices) as problem

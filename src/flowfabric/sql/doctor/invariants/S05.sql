@@ -6,7 +6,8 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric retry ID` makes a delayed execution due now; cancel and replay any other.
+-- Remedy:  `flowfabric retry ID` makes a delayed execution due now. Cancel and replay an execution
+--          in any other state.
 select 'S05' as name, e.partition_key, e.execution_id,
        format('%s, delayed until %s, due_at %s', e.eligibility,
               coalesce(e.delayed_until::text, 'no time'),

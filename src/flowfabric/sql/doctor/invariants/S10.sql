@@ -1,7 +1,7 @@
 -- Numbers, sizes, tags and policies are within their limits.
 --
--- This repeats the CHECKs of the tables and the engine's checks of its input. A constraint that was
--- added `not valid`, without a check of the old rows, is reported too.
+-- This check repeats the CHECKs of the tables and the engine's checks of its input. It also reports
+-- a constraint that was added `not valid`, that is without a check of the old rows.
 --
 -- Holds:   always
 -- Reads:   executions

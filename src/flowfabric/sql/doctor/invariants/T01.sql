@@ -1,7 +1,8 @@
 -- A due timer is soon handled.
 --
--- The reconcilers of any worker act within seconds. They make delayed executions eligible, end the
--- wait before a reclaim, and end attempts and executions whose time is over.
+-- The reconcilers of any worker act within seconds. They make delayed executions eligible. They let
+-- workers reclaim an execution whose wait after a lost lease is over. They end attempts and
+-- executions whose time is over.
 --
 -- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
 -- Reads:   the database

@@ -1,6 +1,7 @@
 -- An open suspension names only open waits of its execution, and belongs to the latest attempt.
 --
--- A wait that does not exist, is not open or was taken would never wake the execution.
+-- A wait cannot wake the execution if it does not exist, if it is not open, or if its answer was
+-- taken.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
 -- The two blocks that an hmac key stores were made from the same secret.
 --
 -- Each block is the secret, XORed with a constant of its own. So the XOR of the two blocks is the
--- same for every key. A key with other blocks signs tokens that no other database with the same
--- secret accepts.
+-- same for every key. If it differs, a block is damaged, and no other database with the same secret
+-- accepts the tokens that the key signs.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,9 +1,9 @@
 -- Every suspension and every waitpoint has its execution.
 --
--- Both are written under the lock of their execution and deleted with it. If a waitpoint is left
--- over, its token is still accepted; a suspension that is left over has no effect. Signals are not
--- checked. A sender stores a signal without the lock of the execution, so the execution may be
--- trimmed before the sender commits.
+-- The engine writes both under the lock of the execution, and deletes them together with the
+-- execution. The token of a waitpoint that is left over is still accepted. A suspension that is
+-- left over has no effect. Signals are not checked: a sender stores a signal without the lock of
+-- the execution, so the execution may be trimmed before the sender commits.
 --
 -- Holds:   always
 -- Reads:   everything

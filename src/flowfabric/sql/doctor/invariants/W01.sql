@@ -1,4 +1,4 @@
--- The registry of workers is consistent.
+-- Every registration of a worker instance is valid.
 --
 -- A worker was registered no later than its last heartbeat, and has a positive liveness_ttl.
 -- worker_id and worker_instance_id are not empty. The lanes, tasks and capabilities of the worker

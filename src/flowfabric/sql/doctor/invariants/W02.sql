@@ -1,12 +1,12 @@
--- A silent worker is soon removed from the registry and renews no lease.
+-- A dead worker is soon removed from the registry and renews no lease.
 --
--- A worker is silent if its last heartbeat is older than its liveness_ttl. A healthy worker sends
+-- A worker is dead if its last heartbeat is older than its liveness_ttl. A healthy worker sends
 -- heartbeats and renews its leases. A worker that renews leases but sends no heartbeats is partly
--- broken; this is only a warning.
+-- broken. This is reported as a warning only.
 --
 -- Holds:   soon, within 95 s; an error after 16 min while another worker is alive
 -- Reads:   the database
--- Remedy:  Read the log of the silent worker. To remove it from the registry, start another
+-- Remedy:  Read the log of the worker. To remove the worker from the registry, start another
 --          worker: every worker sweeps the registry.
 select 'W02' as name, null::smallint as partition_key, null::uuid as execution_id,
        format('worker %s has been silent since %s', w.worker_instance_id,

@@ -1,8 +1,8 @@
--- Store a new token of the HTTP server.
+-- Store a new API token.
 --
--- The caller makes the token and sends its SHA-256, so that the token reaches neither this database
--- nor its log. p_prefix is the beginning of the token, which lists show. If p_ttl is null, the
--- token never expires.
+-- The caller makes the token and sends only its SHA-256, so that the token reaches neither this
+-- database nor its log. p_prefix is the beginning of the token. Lists of tokens show it. If p_ttl
+-- is null, the token never expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

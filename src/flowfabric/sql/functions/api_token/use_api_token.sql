@@ -1,16 +1,18 @@
--- Find a token by its SHA-256, record that it was used, and return its id, name, prefix, scopes and
--- namespace. expires_in is the time until it expires, or null if it never expires.
+-- Find an API token by its SHA-256, record that it was used, and return its id, name, prefix,
+-- scopes and namespace. expires_in is the time until the token expires, or null if the token never
+-- expires.
 --
--- The call returns no row if the token is unknown, expired or revoked. It also returns no row if a
--- namespace grant binds the login of the caller to another namespace than that of the token.
+-- The call returns no row if the token is unknown, expired or revoked. It also returns no row if
+-- the login of the caller is bound to one namespace and the token belongs to another.
 --
--- The time of the last use is written at most once a minute, and not while another transaction has
--- locked the row.
+-- The time of the last use is written at most once a minute. It is not written if another
+-- transaction has locked the row of the token.
 --
 -- Moves:    nothing
 -- Refuses:  (nothing)
 -- Locks:    the row of the token, if the time of use is written; a locked row is skipped
--- Repeat:   the same answer with a shorter expires_in, while the token is valid; then no row
+-- Repeat:   the same answer with a shorter expires_in; no row once the token has expired or was
+--           revoked
 -- Rights:   app
 drop function if exists ff.use_api_token;
 create function ff.use_api_token(p_token_hash bytea)

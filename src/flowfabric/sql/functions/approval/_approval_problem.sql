@@ -1,5 +1,5 @@
--- Check the arguments of a new approval request. Return an array of the name of the field and the
--- text of the first problem, or null if there is no problem.
+-- Check the arguments of a new approval request. Return the first problem as an array of two texts,
+-- the field and what is wrong with it. Return null if there is no problem.
 drop function if exists ff._approval_problem;
 create function ff._approval_problem(
   p_approval_id      uuid,

@@ -12,8 +12,8 @@
 -- Refuses:  WF001 invalid_input · WF246 no_signing_key · as outcome: not_found · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   the same tokens, as long as the holder has its lease; the question and the details of
---           the first call stay
+-- Repeat:   the same tokens while the holder has its lease; the question and the details of the
+--           first call are kept
 -- Rights:   app
 drop function if exists ff.create_approval;
 create function ff.create_approval(

@@ -1,13 +1,13 @@
 -- Answer an approval without a token. p_decision is approved or rejected. p_actor is the person who
--- answers; the caller has authenticated this person.
+-- answers. The caller must have authenticated this person.
 --
 -- The answer counts for the approver p_approver. If p_approver is null, the answer counts for the
 -- approver who has the actor's name. Each approver answers once. In one approval, an actor answers
 -- for one approver only.
 --
--- p_approval_id may be null if exactly one open approval of the execution asks that approver. If no
--- open approval asks that approver, the call is refused with approval_not_found, and the detail
--- lists the approvers of the open approvals.
+-- p_approval_id may be null if only one open approval of the execution asks the approver. If
+-- several do, the call is refused with invalid_input. If none does, the call is refused with
+-- approval_not_found, and the detail lists the approvers of the open approvals.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · WF245 already_answered (approver, decision, actor) · WF301

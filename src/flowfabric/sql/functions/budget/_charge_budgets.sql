@@ -9,9 +9,9 @@
 -- outcome of the earlier report as `first`.
 --
 -- Usage that equals a limit is not a breach. If a budget only warns, its hard limits count as soft
--- limits. A hard breach adds the refused amount to `refused` of the dimension. If p_execution_id is
--- given, the applied amounts are also written into the ledger, so that ff.release_budget can take
--- them back.
+-- limits. After a hard breach, the amount is added to `refused` of the breached dimension. If
+-- p_execution_id is given, the applied amounts are also written into the ledger, so that
+-- ff.release_budget can take them back.
 --
 -- The caller has locked the budgets and checked the usage.
 drop function if exists ff._charge_budgets;

@@ -1,6 +1,5 @@
--- Correct the time of the next reset of budgets after the clock went back. If the stored time is
--- later than the end of the present period, the end of the present period replaces the stored time.
--- The caller has locked the budgets.
+-- Correct next_reset_at of budgets after the clock went back. If it is later than the end of the
+-- present period, set it to that end. The caller has locked the budgets.
 drop function if exists ff._correct_resets;
 create function ff._correct_resets(p_budget_ids bigint[], p_now timestamptz)
 returns void

@@ -1,7 +1,6 @@
--- Return when a budget is reset next, or null if it has no period. If the period is an hour, day,
--- week or month, the budget is reset at the end of the present one, in p_period_zone (null means
--- UTC). If the period is an interval, the budget is reset at the next multiple of the interval,
--- counted from p_phase_at.
+-- Return when a budget is reset next, or null if it has no period. An hour, a day, a week or a
+-- month ends by the calendar of p_period_zone (null means UTC). A period of the kind `interval`
+-- ends at the next multiple of p_period_length, counted from p_phase_at.
 drop function if exists ff._next_reset;
 create function ff._next_reset(
   p_period        ff.budget_period,

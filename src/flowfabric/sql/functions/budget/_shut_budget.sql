@@ -2,7 +2,7 @@
 -- budget.
 --
 -- A budget is shut if the used and refused amounts of a dimension together reach its hard limit. If
--- the refused amounts did not count, the usage could stay just below the limit. New runs would
+-- the refused amounts did not count, the usage could stay just below the limit: executions would
 -- still start, and the usage of each would be refused. A budget with on_exceed `warn` is never
 -- shut.
 drop function if exists ff._shut_budget;

@@ -1,11 +1,10 @@
 -- Take back the usage that ff.record_spend added for one execution in the current period.
 --
--- Usage of earlier periods is not taken back, because the budget no longer counts it.
--- ff.reset_due_budgets deletes a ledger entry 30 days after the last spend of its execution and
--- dimension. After that, the usage of the entry cannot be taken back.
+-- Usage of earlier periods is not taken back, because the budget no longer counts it. Usage also
+-- cannot be taken back once ff.reset_due_budgets has deleted its ledger entry. An entry adds up the
+-- spend of one execution in one dimension, and is deleted 30 days after the last spend.
 --
--- In each dimension whose usage falls, the amount that hard breaches have refused (`refused`)
--- becomes 0, because it may fit now.
+-- In each dimension whose usage falls, `refused` becomes 0, because a refused amount may fit now.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

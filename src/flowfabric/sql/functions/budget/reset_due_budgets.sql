@@ -1,12 +1,12 @@
 -- Reset budgets whose period has ended. This is a reconciler.
 --
--- The call also corrects the next reset of shut budgets after the clock went back. It deletes the
--- dedup keys of reports 24 hours after the report, ledger entries of past periods, and ledger
--- entries whose last spend was 30 days ago.
+-- The call also corrects next_reset_at of shut budgets if the clock went back. It deletes the dedup
+-- key of a report after 24 hours. It deletes ledger entries of past periods, and ledger entries
+-- whose last spend was 30 days ago.
 --
 -- If the login is bound to a namespace, the call handles only the budgets of that namespace. A call
--- handles up to p_limit budgets, and up to ten times as many rows of each other kind. If handled is
--- p_limit, more may be left. due_in is the time until the next period ends.
+-- resets at most p_limit budgets, and deletes at most ten times p_limit rows of each kind. If
+-- handled is p_limit, more may be left. due_in is the time until the next period ends.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

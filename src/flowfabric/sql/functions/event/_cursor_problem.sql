@@ -1,6 +1,6 @@
--- Check the form of the cursor of a subscription: the cursors of all partitions, joined by `/`.
--- Return the text of the problem, or null. The call does not check whether a cursor has expired;
--- the next read does.
+-- Check the form of the cursor of a subscription. This cursor consists of one cursor for each
+-- partition, joined by `/`. Return what is wrong with it, or null. The call does not check whether
+-- a cursor has expired.
 drop function if exists ff._cursor_problem;
 create function ff._cursor_problem(p_cursor text)
 returns text

@@ -5,9 +5,10 @@
 --     : unfinished transactions : id of the last event : its time : its execution : trim mark
 --     : checksum
 --
--- The unfinished transactions have an xid below the last xid. They are stored as distances from the
--- last xid, so that the text stays short even with hundreds of them. For a cursor in an older
--- generation, p_snapshot is null, and the text lists no unfinished transactions.
+-- The last xid is the highest transaction that was delivered. The unfinished transactions have a
+-- lower xid. They are stored as distances from the last xid, so that the text stays short even with
+-- hundreds of them. For a cursor in an older generation, p_snapshot is null, and the text lists no
+-- unfinished transactions.
 --
 -- The last event is the event just before the position of the reader. The id of its execution is
 -- stored as a hash, because that execution may belong to another namespace. The trim mark comes

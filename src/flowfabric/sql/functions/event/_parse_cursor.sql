@@ -6,10 +6,10 @@
 -- trimmed. If p_refuses is true, a lost cursor is refused. If p_refuses is false, a lost cursor is
 -- returned with is_lost true.
 --
--- The last event is the event just before the position of the reader. The cursor has its id and its
--- time, and a hash of its execution. If the last event is missing but was not trimmed, the database
--- has lost commits that the reader has seen. This happens after a failover, or after
--- an older copy of the data was restored.
+-- The last event is the event just before the position of the reader. The cursor has the id and the
+-- time of this event, and a hash of its execution. If the last event is missing but was not
+-- trimmed, the database has lost commits that the reader has seen. This happens after a failover,
+-- or after an older copy of the data was restored.
 --
 -- Transaction numbers have a meaning on one server only. So a cursor in the present generation must
 -- come from this server.

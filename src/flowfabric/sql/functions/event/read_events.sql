@@ -1,13 +1,14 @@
 -- Read the next events after a cursor, and return the cursor that follows these events.
 --
--- A cursor is a snapshot: the highest transaction delivered, and the unfinished transactions below
--- it. A page holds events that are visible now and were not visible to the cursor, in order of
--- event id. The last row of a page has no event. This row has the next cursor, and has_more says
--- whether more events can be read now.
+-- A cursor stores the highest transaction that was delivered, and the lower transactions that were
+-- unfinished at that time. A page holds the events of later transactions, and of unfinished
+-- transactions that have committed since, in order of event id. The last row of a page has no
+-- event. This row has the next cursor, and has_more says whether more events can be read now.
 --
--- A page holds whole transactions. It is extended if that is needed to keep the events of an
--- execution in order. So a page may be longer than p_limit. The cursor advances only to delivered
--- transactions. So it never skips a transaction number that the server uses again after a crash.
+-- A page holds whole transactions. It grows until no event comes before an earlier event of the
+-- same execution. So a page may be longer than p_limit. The cursor never advances beyond the
+-- transactions that were delivered, because the server may use higher transaction numbers a second
+-- time after a crash.
 --
 -- Filters hide rows, but the cursor still moves past the hidden rows. In p_tasks, * stands for any
 -- text and ? for any character.

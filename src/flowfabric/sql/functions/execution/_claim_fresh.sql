@@ -5,12 +5,12 @@
 --           has locked nothing
 -- is_empty  true if nothing is ready
 -- locked    the executions that this call has locked, in claim order
--- locked_gates  the gates that this call has locked, if they had no room for all executions, else
---           null
+-- locked_gates  null if every execution got its slots; otherwise the gates that this call has
+--           locked
 --
 -- If execution_ids is null, nothing was leased, and the rows in `locked` stay locked. The caller
 -- may then call ff._claim_in_rounds, which begins with these rows and continues after them in claim
--- order. If it also read the rows before them, one claim could lock three times its limit.
+-- order.
 --
 -- For each first route, only one call of this function runs at a time, because several calls would
 -- lock and skip the same rows. A call that finds another call under way does not wait: it returns
@@ -121,8 +121,8 @@ begin
     if cardinality(v_ids) = p_limit then
       null;
     else
-      -- If there are that many rows, other claims have locked some of them, and more rows may
-      -- follow: leave them to ff._claim_in_rounds.
+      -- If this query finds 2 * p_limit rows, other claims have locked some of them, and more rows
+      -- may follow. ff._claim_in_rounds then makes the claim.
       select count(*) into v_seen
       from (
         select from ff.execution x

@@ -4,26 +4,25 @@
 --
 -- 1. If the claim is a repeat, return the executions that the first call leased and that still have
 --    that lease.
--- 2. Read once whether anything is to be reclaimed and whether there are grants.
--- 3. Each round reads the next candidates without locks, in claim order (see
---    ff._read_candidates). Then it locks them in that order and skips locked rows. The next round
---    starts after the last row tried.
--- 4. Under the lock each row is checked again. A row is picked, capped (the claim must end it), or
---    locked in vain (the claim cannot use it). A row with a grant for another worker is neither
---    picked nor capped.
--- 5. Rows locked in vain stay locked until the transaction ends. A round that could raise their
---    number above p_limit locks its candidates one by one. So the call leaves at most twice p_limit
---    rows locked, not counting the rows that it puts into line.
--- 6. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
---    picked rows under quotas or budgets are admitted, or put into line (_admit_to_gates).
---    When a gate refuses a row, up to 1 000 more rows of this gate and of other full gates are put
---    into line (_park_more), and later rounds skip the rows of these gates. If a gate has free
---    slots and only its rate has no room, rows that resume their attempt are not skipped.
---    If the gate of a lane refuses a row, later rounds skip the routes of that lane.
--- 7. Capped rows end. They expire if they are past their deadline (T24). They fail if they are over
---    the limit of reclaims or crashes (T22).
--- 8. Picked rows are leased, their events are written, and their grants are deleted.
--- 9. The claim slot of the worker instance is written, so that a repeat finds the answer.
+-- 2. Check once whether any execution can be reclaimed, and whether there are grants.
+-- 3. Read the next candidates in claim order, without locks (ff._read_candidates). Lock them in
+--    this order, and skip locked rows. Check each row again under its lock. A row is picked (the
+--    claim may lease it), capped (the claim must end it), or locked in vain (the claim cannot use
+--    it, for example because it is granted to another worker).
+-- 4. Rows locked in vain stay locked until the transaction ends. If a round could raise their
+--    number above p_limit, it locks its candidates one by one (ff._pick_one_by_one). So the call
+--    locks at most twice p_limit rows, not counting the rows that it puts into line.
+-- 5. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
+--    picked rows under quotas or budgets are admitted, or put into line (ff._admit_to_gates).
+-- 6. If a gate has refused a row, put up to 1 000 more rows into line (ff._park_more). Later rounds
+--    skip rows that this gate would refuse. If it is the gate of a lane, they skip all routes of
+--    the lane.
+-- 7. Repeat steps 3 to 6 until p_limit rows are picked, twice p_limit rows are locked, or no
+--    candidate is left. Each round starts after the last row of the round before.
+-- 8. End the capped rows. A row past its deadline expires (T24). A row over the limit of reclaims
+--    or crashes fails (T22).
+-- 9. Lease the picked rows, write their events, and delete their grants.
+-- 10. Write the claim slot of the worker instance, so that a repeat finds the answer.
 --
 -- If p_has_lines is true, candidates also come from open lines. p_locked_gates lists the gates that
 -- the caller has locked, or is null. p_locked lists the executions that the caller has locked, or

@@ -1,6 +1,6 @@
 -- Delete steps of an execution. p_fresh deletes all of them. p_from_step deletes that step and
 -- every step started after it. If neither is given, nothing is deleted. The call is refused if
--- p_from_step does not exist. Returns what was deleted, for the detail of the caller's event. The
+-- p_from_step does not exist. Returns a description of the deletion for the detail of an event. The
 -- caller holds the row lock.
 --
 -- A signal that a deleted wait had taken is spent: no wait gets it again.

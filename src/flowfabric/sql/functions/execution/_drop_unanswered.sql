@@ -1,9 +1,10 @@
--- Reset the waits that no signal has answered, because a retry or a replay opens these waits again.
--- The caller has locked the executions.
+-- Reset the waits that no signal has answered. Such a wait is still open, or a timeout or an
+-- operator has ended it. The next run of the handler opens the wait again. The caller has locked
+-- the executions.
 --
--- The rows of these waits stay, because later steps follow them in the journal. Waitpoints that a
--- timeout or an operator has closed are opened again, because the handler still uses the tokens in
--- the journal.
+-- The rows of these waits stay, because each has a position in the journal. Waitpoints that were
+-- closed with these waits are opened again, because the handler still uses the tokens in the
+-- journal.
 drop function if exists ff._drop_unanswered;
 create function ff._drop_unanswered(p_partition_key smallint, p_execution_ids uuid[])
 returns void

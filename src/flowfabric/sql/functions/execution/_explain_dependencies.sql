@@ -2,8 +2,9 @@
 -- with up to 5 upstreams whose edge is not resolved. If there is no undecided group, one row says
 -- that the execution waits for children.
 --
--- A replay of the execution may have reopened an edge whose upstream has ended. Such an edge waits
--- until the upstream is replayed and ends again. These upstreams come first, then active upstreams.
+-- Ended upstreams are listed first, then active upstreams, then all others. If an upstream has
+-- ended, a replay of the execution has reopened the edge from it. The execution then waits until
+-- the upstream is replayed and ends again.
 drop function if exists ff._explain_dependencies;
 create function ff._explain_dependencies(
   p_partition_key smallint,

@@ -1,6 +1,7 @@
--- Explain why no live worker covers a route. A worker must meet these conditions in order: it is
--- alive, serves the namespace, knows the task, serves the lane, has the capabilities. The answer
--- names the first condition after which no worker is left. The call reads at most 1 000 workers.
+-- Explain why no live worker covers a route. The call checks five conditions in this order: a
+-- worker is alive, serves the namespace, knows the task, serves the lane, has the capabilities. The
+-- answer names the first condition that excludes all remaining workers. At most 1 000 workers are
+-- read.
 drop function if exists ff._explain_missing_worker;
 create function ff._explain_missing_worker(
   p_namespace text,

@@ -1,5 +1,7 @@
--- Lock one candidate of a claim, and return what the claim must know about the row now. Returns
--- null if another transaction has locked the row, or if the row is gone.
+-- Lock one candidate of a claim, and check it under the lock. Returns whether it can still be
+-- claimed (is_open), must be ended (is_over), had an attempt before (has_past), and is under a
+-- quota or a budget (is_gated). Returns null if another transaction has locked the row, or if the
+-- row is gone.
 drop function if exists ff._lock_candidate;
 create function ff._lock_candidate(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Return the lowest id that can have been made at an instant. An id that carries its time of
--- creation has it in the first 48 bits, in milliseconds.
+-- Return the lowest id that can have been made at an instant. Most ids begin with their time of
+-- creation, which is 48 bits long and counts milliseconds.
 drop function if exists ff._lowest_id_at;
 create function ff._lowest_id_at(p_at timestamptz)
 returns uuid

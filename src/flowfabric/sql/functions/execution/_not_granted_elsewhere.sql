@@ -1,5 +1,5 @@
--- Return the executions that are not granted to a worker other than p_worker_id, in the given
--- order. Expired grants do not count. Grants to p_worker_id stay; the claim deletes them later.
+-- Remove the executions that are granted to another worker from a list, and return the rest in the
+-- same order. Expired grants and grants to p_worker_id do not count.
 --
 -- The caller holds the locks of the executions, so nobody can issue a grant meanwhile.
 drop function if exists ff._not_granted_elsewhere;

@@ -1,25 +1,24 @@
--- Put waiting executions that this claim has not judged into the lines of gates and budgets without
--- room. Neither the later rounds of this claim nor later claims then read these executions. Budgets
--- are not locked.
---
--- The call reads at most 1 000 executions of each route, in claim order, and puts at most 1 000 of
--- all these executions into lines. It skips executions that are locked, that are past their
--- deadline, or that were refused four times or more. The claim itself judges an execution after
--- four refusals, because the execution may then make a reservation.
---
--- A resumed attempt does not count as a start, so a gate without room for a start may still admit
--- it. Therefore executions that resume are put only into the lines of p_filled.
+-- Put waiting executions into the lines of gates and budgets without room, after a gate or a budget
+-- has refused a candidate of the claim. Neither the later rounds of this claim nor later claims
+-- then read these executions. Budgets are not locked.
 --
 -- p_picked are the executions that the claim has admitted and will lease. p_closed are the gates
 -- and budgets that refused a candidate. p_filled are the entries of p_closed that also refuse
--- executions that resume (ff._admit_to_gates). p_locked are the gates that this transaction has
--- locked, or null.
+-- executions that resume their attempt (ff._admit_to_gates). p_locked are the gates that this
+-- transaction has locked, or null.
 --
--- The executions that are read may have other gates without a free slot. The call locks these
--- gates, adds them to `locked`, closes their lines, and adds them to `closed` and `filled`. It
--- skips gates that another transaction has locked. A gate to which slots were given back may have
--- room, so it is only added to `locked`. Without these locks, a claim that meets thousands of full
--- gates would judge their executions a few at a time.
+-- The call reads at most 1 000 executions of each route, in claim order, and puts at most 1 000
+-- executions into lines. It skips executions that are locked, that are past their deadline, or that
+-- were refused four times or more. The claim itself judges an execution after four refusals,
+-- because the next refusal may make a reservation.
+--
+-- An execution that resumes its attempt needs no start, so a gate without room for a start may
+-- still admit it. It is put only into the lines of `filled`.
+--
+-- The executions that are read may have other full gates. The call locks these gates, closes their
+-- lines, and adds them to `closed`, `filled` and `locked`. It skips gates that another transaction
+-- has locked. A gate to which slots were given back may have room, so its line stays open, and the
+-- gate is only added to `locked`.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;

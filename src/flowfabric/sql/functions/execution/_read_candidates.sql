@@ -161,8 +161,8 @@ begin
     where p_reclaiming
     union all
     -- If there are many lines, begin with the lines that were served longest ago. If the rate of a
-    -- gate has no room, read only executions that resume. The two branches differ only in that.
-    -- With one condition for both, the index could not filter by attempt_state.
+    -- gate has no room, read only executions that resume. This has a branch of its own: with one
+    -- condition for all lines, the index could not filter by attempt_state.
     select m.rank, r.turn, m.order_at, m.execution_id
     from route r
     cross join lateral (

@@ -1,11 +1,11 @@
--- Return the time since which workers have passed an execution on, as an object {since}. A worker
--- passes an execution on if the code of the worker is older than the journal: it delays the
--- execution, so that a worker with newer code can claim the execution (p_newer_step of
+-- Return since when workers have done nothing with an execution but pass it on, as an object
+-- {since}. A worker passes an execution on if its code is older than the journal. It then delays
+-- the execution, so that a worker with newer code can claim it (p_newer_step of
 -- ff.delay_execution).
 --
--- Returns null if no worker with newer code can be expected. This is the case if, for at least 10
--- minutes, workers have done nothing with the execution but pass it on, and every live worker that
--- could take it is one of these workers. The caller holds the row lock.
+-- Returns null if this time is at least 10 minutes ago and every live worker that could take the
+-- execution has passed it on since. In that case no worker with newer code can be expected. The
+-- caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

@@ -1,7 +1,6 @@
--- Read which members the replay of a member may reach, including the member itself. The search
--- follows edges downstream, but only edges whose resolution is `impossible` (the upstream ended
--- without success). It goes on from skipped members only. Other members that it reaches are
--- returned, too.
+-- Return the members that the replay of a member may reach, and the member itself. The search
+-- follows impossible edges downstream, that is edges whose upstream ended without success. It
+-- continues beyond a member only if that member was skipped.
 drop function if exists ff._read_reopened_members;
 create function ff._read_reopened_members(p_partition_key smallint, p_execution_id uuid)
 returns uuid[]

@@ -1,9 +1,9 @@
 -- Recount edge groups after some of their edges were reopened. The caller holds the row locks of
 -- the downstreams.
 --
--- A satisfied group stays satisfied. If an impossible group is no longer impossible, it becomes
--- pending, and the list of its siblings to cancel is emptied. If a group stays decided, the
--- upstreams in p_replayed_ids are removed from its list.
+-- A satisfied group stays satisfied. If an impossible group can be satisfied again, it becomes
+-- pending and has no siblings to cancel any more. If a group stays decided, the members in
+-- p_replayed_ids are removed from its siblings to cancel.
 drop function if exists ff._recount_groups;
 create function ff._recount_groups(
   p_partition_key  smallint,

@@ -129,8 +129,7 @@ begin
                  jsonb_build_object('field', 'key', 'key', v_item.key))::ff.verdict end;
       continue;
     end if;
-    -- If the id is taken, the item will not be created. The execution that has this id, possibly in
-    -- another namespace, did not ask for this key.
+    -- If the id is taken, the item is not created, so its key is not stored either.
     if v_item.is_kept
        and not exists (
          select from ff.execution e

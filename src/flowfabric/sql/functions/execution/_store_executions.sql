@@ -1,5 +1,6 @@
--- Store judged executions: their rows, events and bodies. No other function writes new executions.
--- submit_executions (also for submit_json and schedules), submit_flow and _submit_hooks call it.
+-- Store new executions: their rows, events and bodies. The caller has checked all items. No other
+-- function writes new executions. submit_executions (also for submit_json and schedules),
+-- submit_flow and _submit_hooks call this function.
 --
 -- The arrays and options are the same as in submit_executions. An array of one value applies to all
 -- items. Items in p_skip are left out. p_has_large says whether a payload may be too large for the
@@ -90,8 +91,8 @@ begin
     return;
   end if;
   v_max_reclaims := (v_shared ->> 'max_reclaims')::numeric;
-  -- Most submissions share no other option, and then these lines are skipped: in a small batch,
-  -- each of them costs measurable time.
+  -- Most calls have no other shared option. They skip these lines, each of which costs measurable
+  -- time in a small batch.
   if v_shared - 'max_reclaims' <> '{}' then
     v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
     v_deadline_at := coalesce(
@@ -276,8 +277,8 @@ begin
         instance_tag, occurred_at, detail)
       select p_partition_key, v_generation, v_xid, s.execution_id, 1, 'submitted', s.route_id,
              p_flow_id, p_namespace, s.instance_tag, v_now,
-             -- The event contains the priority unless it is the default. Doctor compares later
-             -- changes of the priority with it.
+             -- The event contains the priority unless it is the default. Check O08 of doctor reads
+             -- it.
              case when s.rank <> 9000 then jsonb_build_object('priority', 9000 - s.rank) end
       from stored s
       returning execution_id
@@ -384,8 +385,8 @@ begin
     return;
   end if;
   v_max_reclaims := (v_shared ->> 'max_reclaims')::numeric;
-  -- Most submissions share no other option, and then these lines are skipped: in a small batch,
-  -- each of them costs measurable time.
+  -- Most calls have no other shared option. They skip these lines, each of which costs measurable
+  -- time in a small batch.
   if v_shared - 'max_reclaims' <> '{}' then
     v_delayed_until := (v_shared ->> 'delayed_until')::timestamptz;
     v_deadline_at := coalesce(
@@ -495,8 +496,7 @@ begin
     instance_tag, occurred_at, detail)
   select p_partition_key, v_generation, v_xid, u.id, 1, 'submitted', u.route_id, p_flow_id,
          p_namespace, u.instance_tag, v_now,
-         -- The event contains the priority unless it is the default. Doctor compares later changes
-         -- of the priority with it.
+         -- The event contains the priority unless it is the default. Check O08 of doctor reads it.
          case when u.rank <> 9000 then jsonb_build_object('priority', 9000 - u.rank) end
   from unnest(created, v_routes, v_tags_stored, v_ranks) u(id, route_id, instance_tag, rank);
 

@@ -1,8 +1,8 @@
--- Take slots of gates for executions that start their first attempt. Return null if all executions
--- got their slots. Otherwise take no slot, and return p_gate_ids, or an empty array if this call
--- has locked no gate.
+-- Take slots of gates for executions that start their first attempt: all slots or none. Return null
+-- if the call took all slots. Otherwise return the gates that it has locked: p_gate_ids, or an
+-- empty array if a budget is shut or does not exist.
 --
--- The call takes no slot if a gate has not enough room for all executions, if a gate has a
+-- The call takes no slot if a gate does not have enough room for all executions, if a gate has a
 -- reservation, if a budget is shut, or if a gate or a budget does not exist. p_gate_ids must be in
 -- ascending order. Budgets come last, because they have the highest ids. Budgets are read and not
 -- locked. p_asked says how many executions need each gate.

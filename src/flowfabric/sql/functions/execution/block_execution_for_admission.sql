@@ -10,7 +10,7 @@
 -- Moves:    runnable eligible or blocked -> runnable blocked (T6)
 -- Refuses:  WF001 invalid_input · WF201 not_active · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   `blocked`, and nothing changes, as long as the execution is blocked for this reason
+-- Repeat:   `blocked`, and nothing changes, while the execution is blocked for this reason
 -- Rights:   app
 drop function if exists ff.block_execution_for_admission;
 create function ff.block_execution_for_admission(

@@ -2,7 +2,7 @@
 --
 -- p_source says who cancels. The source operator_override needs no fence. The source lease_holder
 -- must always show the fence. Any other source must show the fence if the execution is active. A
--- wrong fence is an outcome and not an error, because an error would undo the mark of an expired
+-- wrong fence is answered with an outcome, because an error would undo the mark of an expired
 -- lease.
 --
 -- If p_if_version is given and differs from the version of the execution, nothing happens, and the
@@ -19,9 +19,9 @@
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s; then the executions that its end affects, skipping
 --           locked ones
--- Repeat:   `cancelled`, and nothing changes, as long as the execution is cancelled; after a
---           replay, `already_applied` if p_if_version is given; without p_if_version, the call may
---           cancel the replayed execution
+-- Repeat:   `cancelled`, and nothing changes, while the execution is cancelled; after a replay,
+--           `already_applied` if p_if_version is given; without p_if_version, the call may cancel
+--           the replayed execution
 -- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(

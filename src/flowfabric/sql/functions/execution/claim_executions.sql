@@ -17,9 +17,9 @@
 -- An execution past its deadline is not leased, but ended as by ff.expire_executions.
 --
 -- crash_count is the number of workers in a row that vanished while they had a lease on the
--- execution. From 2 on, the worker must run it alone. If p_reports_starts is true, the worker must
--- call ff.start_executions before it runs an execution whose crash_count is not 0. A further crash
--- then counts only against executions whose start the worker has reported.
+-- execution. If it is 2 or more, the worker must run the execution alone. If p_reports_starts is
+-- true, the worker must call ff.start_executions before it runs an execution whose crash_count is
+-- not 0. A further crash then counts only against executions whose start the worker has reported.
 --
 -- Claims of the same routes at the same time hinder each other. If p_gives_way is true and another
 -- claim of these routes is under way, this claim may lease nothing. In that case it returns one row

@@ -2,10 +2,11 @@
 -- the answer says so.
 --
 -- Each row is one obstacle or one remark. The first row is the answer. The rows are in the order of
--- the engine's checks: ended, past its deadline, running, blocked or delayed, granted to a worker,
--- lane open, capable worker alive, code version served, lease lost, executions ahead. Remarks come
--- last. changes_at is the time at which the answer may change by itself; null if that is unknown.
--- An execution that was trimmed is explained as long as its events are stored.
+-- the engine's checks: the end of the execution, its deadline, its lease, a block or a delay, a
+-- grant to a worker, the state of its lane, live workers, its code version, a lost lease,
+-- executions ahead of it. Remarks come last. changes_at is the time at which the answer may change
+-- by itself; null if that is unknown. An execution that was trimmed is explained while its events
+-- are stored.
 --
 -- Moves:    nothing
 -- Refuses:  WF301 not_found

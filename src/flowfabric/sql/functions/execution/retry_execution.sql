@@ -1,5 +1,5 @@
--- Make an execution run now. An ended execution is replayed as by ff.replay_execution. A delayed
--- execution, or one in back-off, becomes eligible. If the execution sleeps, its sleep ends. An
+-- Make an execution run now. An ended execution is replayed as by ff.replay_execution. An execution
+-- that is delayed or in back-off becomes eligible. If the execution sleeps, its sleep ends. An
 -- execution that is held, paused, or blocked by a budget, a quota or a missing worker is unblocked.
 --
 -- The call is refused if the execution is already eligible, active or suspended, or if it waits for

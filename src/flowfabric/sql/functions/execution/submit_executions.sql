@@ -142,8 +142,8 @@ begin
     v_refused := ff._judge_submits(p_namespace, p_execution_ids, p_route_ids, v_closed, p_payloads,
                                    p_payload_encodings, p_delays, p_options);
   end if;
-  -- A late repeat must not run a trimmed execution again. Its id is known as long as its events are
-  -- kept. Events outlive their execution only if it was trimmed early.
+  -- A late repeat must not run a trimmed execution again. The id of the execution is known while
+  -- its events are kept. Events outlive their execution only if it was trimmed early.
   if exists (select from ff.event_trim t where t.partition_key = p_partition_key) then
     -- An item that was refused before is not judged again, unless only its lane was closed.
     v_trimmed := ff._judge_trimmed(p_partition_key, p_namespace, p_execution_ids, array(

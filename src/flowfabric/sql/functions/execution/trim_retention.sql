@@ -1,15 +1,15 @@
 -- Delete executions whose retention is over, with all their rows. A filter selects the executions
--- of a namespace, of a lane or with certain tags. Without a filter, the call handles all
--- executions.
+-- of a namespace, of a lane or with certain tags. Without a filter, all executions are selected.
 --
--- The retention comes from the policy of the execution, else from its lane, else it is p_retention.
--- Events stay for p_event_floor after the end of their execution, and longer if a subscription
--- needs them. A child stays while its parent is unfinished, and a member of a flow until all
--- members have ended.
+-- The policy of an execution may set its retention. Otherwise the retention of its lane applies,
+-- or p_retention if the lane has none. Events stay for p_event_floor after the end of their
+-- execution, and longer if a subscription needs them. A child stays while its parent is
+-- unfinished. A member of a flow stays until all members have ended.
 --
--- With a filter, a call reads 2 000 executions after p_after. next_after is where it stopped, and
--- null at the end. Without a filter, a call continues the scan of ff.trim_executions, and due_in is
--- the time after which the next call is worthwhile.
+-- With a filter, a call scans at most 2 000 executions in id order, starting after the id p_after.
+-- Pass next_after as p_after of the next call; null means that the scan has reached the end.
+-- Without a filter, the call scans like ff.trim_executions, and due_in is the time after which the
+-- next call is worthwhile.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input

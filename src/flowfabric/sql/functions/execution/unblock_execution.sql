@@ -7,8 +7,9 @@
 -- Moves:    runnable blocked -> runnable eligible (T7)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   `already_applied` if p_if_version is given and the version has changed; otherwise
---           `unblocked`, and nothing changes, as long as the execution has not moved
+-- Repeat:   `already_applied` if p_if_version is given and the version has changed. Otherwise
+--           `unblocked`, and nothing changes, until the execution makes another transition; then
+--           WF205
 -- Rights:   app
 drop function if exists ff.unblock_execution;
 create function ff.unblock_execution(

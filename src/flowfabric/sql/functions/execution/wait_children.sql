@@ -5,8 +5,8 @@
 -- there is no such group, the execution is eligible at once.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
---           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
---           T4, T18)
+--           marked as expired (T19); an overdue execution is settled as by ff.expire_executions
+--           (T24, T23, T5, T4, T18)
 -- Refuses:  as outcome: not_found · not_active · lease_revoked · lease_expired · stale_lease
 --           · invalid
 -- Locks:    the execution, waiting up to 2 s

@@ -9,8 +9,8 @@
 -- of their routes therefore get a hint to claim again.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
---           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,
---           T4, T18)
+--           marked as expired (T19); an overdue execution is settled as by ff.expire_executions
+--           (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · as outcome: not_found (also if an execution to wait for does
 --           not exist) · not_active · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    the execution and the executions it waits for, in id order, waiting up to 2 s for each

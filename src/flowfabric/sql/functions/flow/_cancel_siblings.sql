@@ -1,13 +1,13 @@
--- Cancel upstreams that a decided group no longer needs (T23), and store in the group which of them
--- are left to cancel.
+-- Cancel the upstreams in p_members, which a decided group no longer needs (T23). The group stores
+-- a list of the upstreams that are left to cancel.
 --
--- If another group still waits for an upstream, the upstream is not cancelled, and is removed from
--- the list of this group. This is checked under the lock of the upstream, so that two groups that
--- are decided at the same time see each other. The call handles at most p_limit upstreams. The
--- other upstreams, and locked ones, stay on the list for later.
+-- At most p_limit upstreams are locked and checked. An upstream that another group still waits for
+-- is not cancelled, and leaves the list. The check is made under the lock of the upstream, so that
+-- two groups that are decided at the same time see each other. Locked upstreams, and upstreams
+-- over p_limit, stay on the list.
 --
--- If the edge of an upstream is resolved but the upstream is unfinished, the upstream had ended and
--- was then replayed. Such an upstream is not cancelled.
+-- An unfinished upstream with a resolved edge had ended and was then replayed. It is not
+-- cancelled.
 --
 -- The caller holds the row lock of the group's downstream.
 drop function if exists ff._cancel_siblings;

@@ -9,8 +9,8 @@
 -- blocked    a member waits for something other than a worker
 -- open       none of the above applies
 --
--- A member was not needed if other members depend on it and all their groups with an edge from it
--- were satisfied without it. The counts include members that were not needed.
+-- A member is needed if no other member depends on it, or if a group with an edge from it was not
+-- satisfied. The counts include all members.
 drop function if exists ff._count_members;
 create function ff._count_members(
   p_partition_key smallint,

@@ -1,10 +1,13 @@
--- Judge whether the flow of a submit was stored before. The verdict is `duplicate` if it was, null
--- if it was not, and `invalid` if another flow has the submitted id.
+-- Judge whether a submitted flow is already stored. The verdict is `duplicate` if it is, `invalid`
+-- if another flow has its id, and null otherwise.
 --
--- A stored flow with the submitted id and namespace is the submitted flow if the first submitted
--- node is one of its members, or if some of its members were trimmed. If all members were trimmed,
--- the flow is gone. If the events of the first submitted node still name the flow, the verdict is
--- `duplicate`, so that a late repeat does not run the flow again.
+-- A stored flow with the same id is the same flow if the namespace is the same and the first
+-- submitted node is one of its members. If members of the stored flow were trimmed, the namespace
+-- alone decides.
+--
+-- If the stored flow is gone because all its members were trimmed, the events of the first node
+-- decide. If they name the flow, the verdict is `duplicate`, so that a late repeat does not run
+-- the flow again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Pause the waiting members of a cancelled flow, so that no claim sees them until they are
--- cancelled (T6, quiet). Locked rows are skipped.
+-- Pause the waiting members of a cancelled flow, so that no claim takes them (T6, quiet). Another
+-- call cancels them later. Locked rows are skipped.
 --
 -- A member that waits for runs is not paused. No claim can take it, and its row counts the runs
 -- that it waits for.

@@ -1,6 +1,6 @@
 -- Read the edges of a flow that is given as JSON. Returns the two nodes of each edge, or the first
--- problem. A node is returned as its position in the list of nodes, counted from 0. It must come
--- before the nodes that depend on it, so there can be no cycle.
+-- problem. A node is given by its position in the list of nodes, counted from 0. The upstream of
+-- an edge must come before the downstream, so there can be no cycle.
 drop function if exists ff._read_edges;
 create function ff._read_edges(
   p_edges         jsonb,

@@ -1,6 +1,6 @@
 -- Pass new results to the downstreams of members that have succeeded again after a replay. A
 -- downstream that has started keeps the earlier result. Returns how many downstreams were
--- refreshed, and which members have more results to pass on.
+-- refreshed, and which members still have downstreams to refresh.
 --
 -- A result that was copied into a payload is copied again. The call waits for no lock. A locked
 -- downstream is refreshed later, unless it has started by then. At most p_limit downstreams are

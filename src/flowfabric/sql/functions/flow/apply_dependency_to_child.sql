@@ -1,16 +1,16 @@
 -- Apply a staged edge, so that it blocks its downstream. If the upstream has ended, the edge is
 -- resolved at once, with all consequences. An edge of a decided group blocks nothing.
 --
--- The downstream must be claimable now, or wait for dependencies already. Blocking it in any other
--- state would lose a delay or a pause. There is one exception: the lease holder of a running
--- downstream may apply edges into it by showing the lease. The edges take effect when the holder
--- calls ff.wait_children.
+-- A runnable downstream must be eligible, or already wait for dependencies. Otherwise it is
+-- refused, because blocking it would lose a delay or a pause. A running downstream is accepted
+-- only if its holder presents the fence. The edge then takes effect when the holder calls
+-- ff.wait_children.
 --
 -- `unsatisfied` is the number of applied, unresolved edges into the downstream.
 --
--- Moves:    runnable eligible -> runnable blocked (T3, quiet); an ended upstream is propagated (T4,
---           T5, T18, T23); an expired lease is marked (T19); an overdue execution is settled as by
---           ff.expire_executions (T24)
+-- Moves:    runnable eligible -> runnable blocked (T3, quiet); an ended upstream is propagated
+--           (T4, T5, T18, T23); an expired lease is marked as expired (T19); an overdue execution
+--           is settled as by ff.expire_executions (T24)
 -- Refuses:  WF003 invalid_dependency · WF301 not_found · WF215 flow_already_terminal
 --           · WF217 not_runnable · as outcome: not_active · lease_revoked · lease_expired
 --           · stale_lease · invalid

@@ -1,33 +1,33 @@
--- Cancel a flow: record the cancellation and the members that must still end. ff.cancel_members
--- then ends them, each under its own lock. When p_grace is over, ff.cancel_backlog ends the members
--- that are left.
+-- Cancel a flow. The call records the cancellation, and writes the members to cancel to the
+-- backlog of the flow. ff.cancel_members then cancels them, each under its own lock. When p_grace
+-- is over, ff.cancel_backlog cancels the members that are left.
 --
--- The cancel policy decides which members end. cancel_all ends every unfinished member.
--- cancel_pending ends members that are not running. flow_only ends none, and makes no backlog.
--- Ended members never change.
+-- The cancel policy decides which members are cancelled. With cancel_all, these are all unfinished
+-- members. With cancel_pending, running members may finish. With flow_only, no member is
+-- cancelled, and there is no backlog. Ended members never change.
 --
 -- After this call no member can be added. With cancel_all or cancel_pending, no member can be
 -- claimed either: the call blocks the waiting members, so that claims do not see them. A member
 -- that is locked now is not blocked, but a claim that finds it sees that its flow is cancelled.
 --
--- A flow may be cancelled again with a stricter cancel policy while members are unfinished. From
--- mild to strict, the policies are flow_only, cancel_pending, cancel_all. The later call replaces
--- the policy and the time. It replaces the actor and the reason if it gives them.
+-- A flow with unfinished members may be cancelled again with a stricter cancel policy. From mild
+-- to strict, the policies are flow_only, cancel_pending, cancel_all. The second call replaces the
+-- policy and the time of the first. A given actor or reason replaces the earlier one, too.
 --
 -- If the new cancel policy is not stricter, or if all members have ended, nothing changes, and the
 -- answer is `already_terminal`. The answer has the policy and the reason of the earlier
 -- cancellation, or nulls if the flow was never cancelled.
 --
--- member_count is the number of unfinished members. `members` lists them, at most 1000 if the
--- answer is `already_terminal`. open_count is the number of unfinished members on the backlog.
+-- member_count is the number of unfinished members, and `members` lists them. If the answer is
+-- `already_terminal`, `members` has at most 1000 of them. open_count is the number of members on
+-- the backlog.
 --
 -- Moves:    runnable -> runnable blocked (T6, quiet)
 -- Refuses:  WF001 invalid_input · WF305 flow_not_found
 -- Locks:    the flow and its backlog, waiting up to 2 s for each; then its waiting members,
 --           skipping locked ones
 -- Repeat:   with the same p_call_id, the answer is `cancelled` again, with the members that are
---           unfinished by then. With another p_call_id, it is `already_terminal`, unless the policy
---           is stricter
+--           unfinished by then. Without p_call_id, the answer is `already_terminal`
 -- Rights:   app
 drop function if exists ff.cancel_flow_header;
 create function ff.cancel_flow_header(

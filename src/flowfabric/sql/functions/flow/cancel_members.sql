@@ -1,10 +1,10 @@
 -- Cancel the next members on the backlog of a cancelled flow.
 --
--- Each member is checked again under its lock: a member that has ended keeps its outcome.
--- `remaining` is the number of members left to cancel. Under the policy cancel_pending, members
--- with a live lease may finish, and `draining` is their number. If this call handled no member,
--- usually because all are locked, remaining_ids names up to 1000 of the remaining members. If
--- wakes_pending is true, call ff.resolve_wakes.
+-- A member that has ended by now keeps its outcome. Under the policy cancel_pending, members with
+-- a live lease may finish; `draining` is their number. `remaining` is the number of other members
+-- on the backlog. If the call removed no member from the backlog, usually because all are locked,
+-- remaining_ids lists up to 1000 of the remaining members. If wakes_pending is true, call
+-- ff.resolve_wakes.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)

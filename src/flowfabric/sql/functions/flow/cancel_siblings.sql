@@ -1,9 +1,8 @@
--- Cancel the siblings of decided groups: upstreams that the group no longer needs. This call
--- handles siblings that could not be cancelled at once, because they were locked or too many. The
--- group that has waited longest comes first.
+-- Cancel siblings: upstreams that a decided group no longer needs. This call cancels the siblings
+-- that could not be cancelled when the group was decided, because they were locked or too many.
 --
 -- An upstream that another group still waits for is not cancelled. due_in is the time after which
--- the next call is worthwhile; null when no group has siblings left.
+-- the next call is worthwhile. It is null if no group has siblings left to cancel.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal skipped (T5)

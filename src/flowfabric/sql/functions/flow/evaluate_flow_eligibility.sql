@@ -27,7 +27,7 @@ as $$
 begin
   perform ff._check_namespace(p_namespace);
   select case
-           -- The schema's constraints exclude `owned` and `terminal` for a runnable execution.
+           -- Constraints of the schema exclude `owned` and `terminal` here.
            when e.phase <> 'runnable' then 'not_runnable'
            when e.ownership <> 'unowned' then 'owned'
            when e.outcome <> 'none' then 'terminal'

@@ -1,6 +1,6 @@
--- List the edges of a flow after p_after, in id order. p_upstream_id limits the list to edges out
--- of one member, p_downstream_id to edges into one member. Returns no rows if the flow does not
--- exist.
+-- List the edges of a flow in id order. The list begins after the edge p_after. p_upstream_id
+-- limits the list to edges out of one member, p_downstream_id to edges into one member. Returns no
+-- rows if the flow does not exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

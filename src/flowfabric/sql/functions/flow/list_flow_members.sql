@@ -1,5 +1,6 @@
--- List the members of a flow after p_after, in id order: all members, or only members in one of
--- p_states. Returns no rows if the flow does not exist.
+-- List the members of a flow in id order. The list begins after the member p_after. If p_states is
+-- given, only members in one of these states are listed. Returns no rows if the flow does not
+-- exist.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

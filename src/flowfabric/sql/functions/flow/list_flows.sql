@@ -1,9 +1,10 @@
--- List flows after p_after with their progress, in id order or newest first.
+-- List flows with their progress, in id order or newest first. The list begins after the flow
+-- p_after.
 --
 -- A call reads at most 10 000 flows and counts at most about 100 000 members. So a page may be
--- short or empty although more pages follow. The last row has no id. Its next_after is the p_after
--- of the next page; null means that nothing is left. As far as possible, next_after does not reveal
--- the id of a flow of another namespace.
+-- short or empty although more pages follow. The last row has no flow, only next_after: pass it as
+-- p_after to get the next page. Null means that there is no next page. next_after need not be the
+-- id of a listed flow.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

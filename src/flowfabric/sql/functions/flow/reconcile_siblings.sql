@@ -1,6 +1,6 @@
--- Clean up decided groups. Such a group may list siblings that are still to be cancelled. If all
--- siblings on the list have ended or are gone, this call empties the list. It never cancels an
--- execution; ff.cancel_siblings does.
+-- Clear finished lists of siblings to cancel. A decided group has such a list. A list is finished
+-- when all siblings on it have ended or are gone. This call cancels nothing; ff.cancel_siblings
+-- cancels the siblings.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

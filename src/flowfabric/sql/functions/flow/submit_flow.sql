@@ -5,18 +5,21 @@
 -- creator, and parent_id. The parent is the execution whose handler stores the flow. While the
 -- parent is unfinished, no member is trimmed.
 --
--- A node is an object with a name, unique in the flow, and the fields of an item of submit_json
--- except keys and parents. An edge has `from` and `to`, the positions of its nodes counted from 0.
--- It may have `group`, the number of its edge group (default 0). If it has a `ref`, the result of
--- the upstream may become the payload of the downstream. Upstream nodes come before downstream
--- nodes.
+-- A node is an object with a name, unique in the flow, and the fields of an item of submit_json,
+-- except the fields of a key and of a parent. Upstream nodes come before downstream nodes.
+--
+-- An edge has `from` and `to`, the positions of its nodes counted from 0. It may have `group`, the
+-- number of its edge group (default 0). It may also have `ref`, a text; then the result of the
+-- upstream can become the payload of the downstream.
 --
 -- A group has `node` (the position of the downstream node), `group` (its number) and `policy`
 -- (all_of, any_of or quorum). A quorum has `k`, the number of successes that it needs. For any_of
 -- and quorum, on_satisfied says what happens to siblings: cancel_remaining (the default) or
 -- let_run. The policy of a group that is not listed is all_of.
 --
--- Returns {"database", "flow_id", "outcome", "detail"}. p_database is the same as in submit_json.
+-- Returns {"database", "flow_id", "outcome", "detail"}. `database` identifies this database.
+-- p_database is the `database` of an earlier answer. If it names another database, the outcome is
+-- `invalid`.
 --
 -- Moves:    (new) -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed

@@ -1,7 +1,7 @@
 -- Consume a claim grant: lease its execution and start a new attempt.
 --
--- The claim id becomes the id of the lease and of the attempt. The caller must be a worker with the
--- granted name. Any process of that worker may call.
+-- The claim id becomes the id of the lease and of the attempt. p_worker_id must be the worker that
+-- has the grant. Any process of that worker may make this call.
 --
 -- Moves:    runnable -> active (T9)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible (a limit has no room)
@@ -9,7 +9,7 @@
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, then its grant, then the gates of its quotas in id order; waits up to
 --           2 s for each
--- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
+-- Repeat:   with the same p_claim_id, the call returns the same lease while that lease is current
 -- Rights:   app
 drop function if exists ff.claim_execution;
 create function ff.claim_execution(

@@ -8,7 +8,7 @@
 --           · WF404 lease_conflict · WF406 invalid_grant · WF407 grant_expired
 -- Locks:    the execution, then its grant, then the gates of its quotas in id order; waits up to
 --           2 s for each
--- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
+-- Repeat:   with the same p_claim_id, the call returns the same lease while that lease is current
 -- Rights:   app
 drop function if exists ff.claim_resumed_execution;
 create function ff.claim_resumed_execution(

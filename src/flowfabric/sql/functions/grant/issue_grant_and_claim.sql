@@ -9,7 +9,7 @@
 --           · WF404 lease_conflict · WF405 grant_exists
 -- Locks:    the execution, then its grant, then the gates of its quotas in id order; waits up to
 --           2 s for each
--- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
+-- Repeat:   with the same p_claim_id, the call returns the same lease while that lease is current
 -- Rights:   app
 drop function if exists ff.issue_grant_and_claim;
 create function ff.issue_grant_and_claim(

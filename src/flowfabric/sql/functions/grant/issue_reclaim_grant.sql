@@ -1,11 +1,13 @@
--- Grant an execution to one worker for a short time. The execution must have lost its lease.
+-- Grant one worker the right to reclaim an execution, for a short time. The execution must have
+-- lost its lease. While the grant is live, no other worker may reclaim the execution.
 --
--- An expired lease is marked first. An execution ends here if it is over the limit of reclaims, or
--- if it crashed three times while it ran alone. If the state of the execution forbids the grant,
--- the refusal is an outcome and not an error, because an error would undo these changes.
+-- If the lease has expired but is not marked as expired, the call marks it. If the execution has
+-- reached the limit of reclaims, or has crashed three times while it ran alone, the call ends it.
+-- These changes must stay when the grant is refused. Therefore a refusal because of the state of
+-- the execution is an outcome, not an error.
 --
--- The granted worker may reclaim at once. After repeated crashes, other workers must first wait for
--- a while; the granted worker need not.
+-- After repeated crashes, an execution waits before a claim may reclaim it. A granted worker may
+-- reclaim it at once.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed (T22
 --           over the limit of reclaims, or three crashes while it ran alone); propagation: runnable
@@ -14,8 +16,9 @@
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · as outcome: not_reclaimable
 --           · reclaim_cap_exceeded
--- Locks:    the execution, waiting up to 2 s, then its grant; if the execution ends (T22), instead
---           of the grant, the executions that its end affects, skipping locked ones
+-- Locks:    the execution, waiting up to 2 s, then its grant. If the execution ends (T22), the
+--           call locks the executions that this end affects instead of the grant, skipping locked
+--           ones
 -- Repeat:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_reclaim_grant;

@@ -4,7 +4,8 @@
 -- claim id becomes the id of the attempt and of the lease.
 --
 -- The outcome is `reclaimed`, or a refusal because of the state of the execution or of the grant.
--- Such a refusal is not raised, because an error would undo a marked expiry (T19) or an end (T22).
+-- Such a refusal is not an error, because an error would undo the transitions T19 and T22 (see
+-- Moves).
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19), active
 --           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked or
@@ -14,9 +15,9 @@
 --           · WF205 not_eligible (a limit has no room) · WF301 not_found
 --           · as outcome: not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, then its grant, then the gates of its quotas in id order, waiting up to
---           2 s for each; if the execution ends (T22), instead of the grant and the gates, the
---           executions that its end affects, skipping locked ones
--- Repeat:   with the same p_claim_id, the same lease, as long as this lease is current
+--           2 s for each. If the execution ends (T22), the call locks the executions that this end
+--           affects instead of the grant and the gates, skipping locked ones
+-- Repeat:   with the same p_claim_id, the call returns the same lease while that lease is current
 -- Rights:   app
 drop function if exists ff.reclaim_execution;
 create function ff.reclaim_execution(

@@ -1,16 +1,17 @@
 -- Declare the hooks of tasks. A hook is a task that is submitted when an execution ends. Workers
 -- and submitters call this.
 --
--- Item n of each array describes one hook. When an execution of p_tasks[n] ends, and p_kinds[n]
--- (success, failure, cancel, or end for any outcome) fits its outcome, the task p_names[n] is
--- submitted, with the route, the priority and the options of item n.
+-- Item n of each array describes one hook. When an execution of the task p_tasks[n] ends, the task
+-- p_names[n] is submitted, with the route, the priority and the options of item n. p_kinds[n] says
+-- for which outcomes: `success`, `cancel`, `failure` (any outcome other than success and
+-- cancelled), or `end` (every outcome).
 --
--- p_known lists the tasks that the caller knows. Earlier hooks of these tasks that are not in this
--- call are removed, unless a newer version declared them. The call returns the removed hooks.
+-- p_known lists the tasks that the caller knows. If an earlier hook of one of these tasks is not
+-- in this call, it is removed. The call returns the removed hooks.
 --
 -- A call does not change a hook that a newer version of the app has declared or removed. Among
--- calls of one version, the last call is in force. The end of an execution submits the hooks that
--- are in force at that moment, even if they were declared after the execution was submitted. A task
+-- calls of one version, the last call decides. The end of an execution submits the hooks that are
+-- in force at that moment, even if they were declared after the execution was submitted. A task
 -- has at most 20 hooks, counting the hooks of all versions.
 --
 -- The payload of a hook is a JSON object: execution_id, task, outcome, ended_at, attempts,

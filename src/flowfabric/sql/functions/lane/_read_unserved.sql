@@ -1,5 +1,5 @@
--- Return the routes in p_routes whose code version is not the own code version of any live worker
--- that covers the route. Versions that a worker only reads do not count.
+-- Return the routes in p_routes that have a code version, and that no live worker of this code
+-- version covers. A worker that only reads the code version does not count.
 drop function if exists ff._read_unserved;
 create function ff._read_unserved(p_routes bigint[], p_now timestamptz)
 returns bigint[]

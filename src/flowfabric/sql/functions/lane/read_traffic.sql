@@ -1,17 +1,20 @@
 -- Read how busy the lanes are: how many executions wait, are delayed or run, and how many were
--- submitted, completed, retried or failed lately.
+-- submitted, completed, retried or failed in the last p_window.
 --
--- The call reads a bounded number of rows, so it may be made every second. Flags in the answer
--- (is_more_…) say which counts stopped early. Waiting executions are counted for each route, and
--- executions in line for each line of a quota or budget. Each of these counts stops at 10 * p_limit
--- / (number of routes), or at 100 if that is more. Delayed and running executions are counted among
--- the p_limit executions with the earliest due_at. Up to p_limit executions that can be reclaimed
--- count as running, too. submitted, completed, retried and failed are counted among the newest
--- p_limit events within p_window. `seconds` is the length of the time that these events cover.
+-- The call reads a bounded number of rows, so it may be made every second. A flag is_more_… is
+-- true if a count may be too low for this reason. `waiting` counts each route, and `in_line`
+-- counts each line, up to 10 * p_limit / (number of routes), but at least up to 100.
+--
+-- `delayed` and `active` are counted among the p_limit executions with the earliest due_at. Up to
+-- p_limit executions that can be reclaimed count as active, too.
+--
+-- `submitted`, `completed`, `retried` and `failed` are counted among the newest p_limit events. If
+-- these events do not cover p_window, the counts are for a shorter time. `seconds` is the length
+-- of the counted time.
 --
 -- waiting_since is the time at which the longest wait began. The call looks for it only among the
 -- executions that are next to be claimed: one for each route and priority, for at most 10
--- priorities of a route. `workers` lists the instances that run the lane's executions. `running`
+-- priorities of a route. `workers` lists the instances that run executions of the lane. `running`
 -- says how many executions each instance runs, in the same order.
 --
 -- Moves:    nothing

@@ -7,13 +7,14 @@
 -- argument by which executions take turns. Submitters compute the fair keys and pass them as
 -- fair_key.
 --
--- With p_is_declared, code declares the options. p_options holds all of them and replaces the
--- options that were declared before. The call creates the lane if it does not exist.
+-- If p_is_declared is true, the code of an app sets the options. p_options then holds all of them
+-- and replaces the options that were declared before. The call creates the lane if it does not
+-- exist.
 --
--- Without p_is_declared, an operator sets the options, except `fair_by`. A field that is omitted
--- keeps the value in force, and a field that is null loses its value. After such a call, the
--- declared options are ignored, except `fair_by`. If p_options itself is null, the options of the
--- operator are removed, and the declared options are in force again.
+-- If p_is_declared is false, an operator sets the options. The operator cannot set `fair_by`. An
+-- omitted field keeps the value in force, and a null field removes the value. After such a call,
+-- the declared options are ignored, except `fair_by`. If p_options itself is null, the options of
+-- the operator are removed, and the declared options are in force again.
 --
 -- `concurrency` and `rate` also apply to executions that were submitted earlier. A change stops no
 -- running execution. An execution that was claimed while the lane had no limit is not counted until

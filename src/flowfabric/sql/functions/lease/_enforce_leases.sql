@@ -3,20 +3,21 @@
 --
 -- Rows are locked in id order, without waiting. Only a call for a single row may wait (p_wait).
 --
--- The lease id is compared first. If it is the current lease, its expiry, epoch and attempt are
--- checked. If it is a lease that has ended in the way p_end names, the call is a repeat and gets
--- the first answer. Any other lease is refused.
+-- The lease id is compared first. For the current lease, expiry, epoch and attempt are checked.
+-- For an ended lease, the call is a repeat if the lease ended by the operation p_end; a repeat
+-- gets the first answer. Any other lease is refused.
 --
--- After the deadline or the attempt timeout every fence is refused. The execution is then settled
--- here as by ff.expire_executions (T24, T23). The verdict is not_active, with the reason and, if a
--- retry follows, its time.
+-- After the deadline or the attempt timeout, the fence is refused, and the execution is settled
+-- here as by ff.expire_executions (T24, T23). The verdict is not_active. The detail has the
+-- reason, and the time of the retry if there is one.
 --
 -- If the holder lost its lease, the detail says which event ended the lease, who caused the event,
 -- and why (ended_by, actor, source, because, timeout_ms).
 --
--- Words: leased (good, and the row is locked) · repeat (until_at is the same time as in the first
---        answer) · duplicate (a second item for the same execution) · busy · not_found · invalid
---        · not_active · lease_revoked · lease_expired (marked as such here) · stale_lease
+-- The verdicts are: leased (the fence is valid and the row is locked) · repeat (until_at is the
+-- same time as in the first answer) · duplicate (a second item for the same execution) · busy ·
+-- not_found · invalid · not_active · lease_revoked · lease_expired (this call marks the lease as
+-- expired) · stale_lease
 drop function if exists ff._enforce_leases;
 create function ff._enforce_leases(
   p_partition_key smallint,

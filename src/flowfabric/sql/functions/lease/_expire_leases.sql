@@ -1,15 +1,16 @@
 -- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
--- An expired lease counts as a crash of its execution (crash_count), with one exception. The crash
--- does not count if the execution has crashed before, and if a worker that reports starts has not
--- reported the start of this execution.
+-- An expired lease counts as a crash of its execution (crash_count), unless the execution is known
+-- not to have started. This is known if the execution has crashed before, and if the worker
+-- reports starts but has not reported this start.
 --
--- From the third crash in a row on, the execution waits before it may be reclaimed. The wait grows
--- with each further crash. It is shortened by up to a half, by an amount that depends on the id and
--- the epoch of the execution. So executions that crashed together do not return together.
+-- After the third crash in a row, and after each further crash, the execution waits before it may
+-- be reclaimed. The wait grows with each crash. It is shortened by up to a half, by an amount that
+-- depends on the id and the epoch of the execution. So executions that crashed together are not
+-- reclaimed together.
 --
 -- An execution that has crashed three times while it ran alone does not wait. The next call that
--- would reclaim it ends it.
+-- would reclaim the execution ends it.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- List the leases that had expired at p_as_of (null means now). A lease is listed whether it is
--- marked as expired or not. Expired leases of executions in line are left out.
+-- List the leases that had expired at p_as_of (null means now), whether they are marked as expired
+-- or not. A lease is left out while its execution waits in line to be reclaimed.
 --
 -- The order is (lease_expires_at, execution_id). A page begins strictly after (p_after_at,
 -- p_after_id), so that leases with the same expiry are neither lost nor repeated between two pages.

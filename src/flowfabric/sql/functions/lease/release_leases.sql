@@ -5,9 +5,9 @@
 -- reclaim. Returns a row for every lease that this call did not release. No row means that it
 -- released them all.
 --
--- Moves:    active -> runnable eligible, attempt interrupted (T15); an expired lease is marked
---           (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4,
---           T18)
+-- Moves:    active -> runnable eligible, attempt interrupted (T15); an expired lease is marked as
+--           expired (T19); an overdue execution is settled as by ff.expire_executions (T24, T23,
+--           T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s

@@ -1,12 +1,12 @@
 -- Renew the leases of a worker process, all in one call. Returns a row for every lease that was not
 -- renewed. No row means that all were renewed.
 --
--- A renewal is not a transition and writes no event. It changes no indexed column, with one
--- exception: if the new expiry is before due_at, due_at becomes the new expiry. If the new expiry
--- is after due_at, due_at stays. A reconciler that reads such a row sets a later due_at.
+-- A renewal is not a transition and writes no event. It usually changes no indexed column: due_at
+-- changes only if the new expiry is earlier than due_at. If due_at is too early, ff.expire_leases
+-- corrects it later.
 --
--- Moves:    only if the holder is late: its expired lease is marked (T19), or its overdue execution
---           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
+-- Moves:    only if the holder is late: its expired lease is marked as expired (T19), or its
+--           overdue execution is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
 -- Locks:    executions in id order, without waiting; a busy lease is renewed by the next heartbeat

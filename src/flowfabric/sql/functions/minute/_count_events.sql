@@ -1,5 +1,6 @@
--- Count one page of events, and add the minutes from p_summed to p_close to the sums. Return the
--- number of events counted. ff.roll_up_events describes what is counted and what is timed.
+-- Count the events of one page (ff._find_page) into minutes, and add the minutes from p_summed to
+-- p_close to the sums. Return the number of events counted. ff.roll_up_events says which events
+-- are counted, and how events are timed.
 --
 -- p_mask says what part of the events is timed: 0 means all, 1 a half, 3 a quarter, and so on. A
 -- hash of the event id chooses the events, so that a pattern in their order does not matter. If the

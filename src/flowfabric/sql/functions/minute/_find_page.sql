@@ -1,11 +1,13 @@
--- Find the next page of events after a cursor, without reading the events of the page. Also return
--- the cursor after the page.
+-- Find the next page of events after a cursor, without reading its events. Also return the cursor
+-- after the page.
 --
--- The page consists of whole transactions: those with an id above last_xid and up to cut, and those
--- that were unfinished at the cursor and have committed since.
+-- The page consists of whole transactions. It has the transactions whose ids are above last_xid
+-- and at most `cut`. It also has the transactions that were unfinished at the cursor and have
+-- committed since.
 --
--- The page may have an event of an execution and lack an earlier event of that execution, because
--- transaction ids do not follow the order of commits. For counting events this does not matter.
+-- Transaction ids do not follow the order of commits. So a page may have an event of an execution
+-- while an earlier event of this execution comes in a later page. For counting events this does
+-- not matter.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,

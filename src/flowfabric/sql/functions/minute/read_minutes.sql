@@ -7,9 +7,6 @@
 -- If p_is_total is true, the counts of all lanes and tasks are added up, and the answer has no
 -- latencies.
 --
--- The call divides the time into the longest spans that have a sum (6 hours, an hour, 10 minutes),
--- and into minutes at the edges.
---
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
 -- Locks:    none

@@ -1,5 +1,5 @@
--- Count new events by minute, lane, task and kind. Add up sums of 10 minutes, an hour and 6 hours.
--- Also delete counts that are older than 30 days.
+-- Count new events by minute, lane, task and kind. Add the minutes to sums over 10 minutes, an
+-- hour and 6 hours. Also delete counts that are older than 30 days.
 --
 -- These events are counted: submits, skips, replays, and the events that begin or end a run.
 -- ff.minute_position keeps the position up to which a partition is counted. Each event is counted
@@ -8,15 +8,16 @@
 -- counted. In that case counting begins again with the next event, and the column lost_at of
 -- ff.minute_position is set to the present time.
 --
--- For an event that begins a run (claimed, resumed, reclaimed), the call also records how long the
--- execution had waited since its previous event. For an event that ends a run, it records how long
--- the run took. The first wait of a flow member is not recorded, because a member also waits for
--- other members. If a call counts many events, it times only a random sample: 500 to 1 000 of them,
--- and at least ten of each task and kind. The timed events stand for all events of their task and
--- kind.
+-- Events that begin or end a run are also timed. For an event that begins a run (claimed, resumed,
+-- reclaimed), the call records how long the execution had waited since its previous event. For an
+-- event that ends a run, it records how long the run took. The first wait of a flow member is not
+-- recorded, because a member also waits for other members.
 --
--- A minute is added to the sums once the span of 10 minutes that contains it is over. An event that
--- is counted after that is added to its minute and to the sums.
+-- If a call counts many events, it times only a random sample: 500 to 1 000 of them, and at least
+-- ten of each task and kind. The sample stands for all events of its task and kind.
+--
+-- A minute is added to the sums when its span of 10 minutes is over. An event that is counted
+-- later is added both to its minute and to the sums.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server
@@ -69,7 +70,7 @@ begin
     return next;
     return;
   end if;
-  -- Add at most an hour to the sums, so that a pass stays short after a long pause. Sums never
+  -- Add at most an hour to the sums, so that a call stays short after a long pause. Sums never
   -- shrink, even if the clock was set back.
   v_last := date_bin('10 minutes', v_now, v_origin);
   v_close := greatest(v_summed, least(v_last, (
@@ -92,7 +93,7 @@ begin
   if ff._read_trim_mark(p_partition_key) is distinct from v_page.trimmed then
     perform ff._parse_cursor(p_partition_key, v_cursor);
   end if;
-  -- Delete the oldest hour of each length, so that a pass stays short after a long pause.
+  -- Delete the oldest hour of each length, so that a call stays short after a long pause.
   delete from ff.minute m
   using (
     select p_partition_key as pk, l.minutes, o.starts_at, o.starts_at + interval '1 hour' as ends_at

@@ -1,15 +1,15 @@
 -- Find the partitions in which something is due now or later, with the time until it is due.
 -- Reconcilers call only these partitions.
 --
--- Each of p_kinds names one kind of work.
--- `timer`: delays, leases, deadlines and attempt timeouts.
--- `wake`: ends not yet propagated.
--- `flow_cancel`: backlogs of cancelled flows.
--- `sibling`: flow members no longer needed.
--- `route`: executions that wait for a capable worker.
--- `gate`: slots given back, tickets, lines, rates.
--- `signal`: signals stored and not yet noticed.
--- `suspension`: timeouts of suspensions.
+-- Each of p_kinds names one kind of work:
+-- `timer`: executions with a delay, a lease, a deadline or an attempt timeout.
+-- `wake`: ends to propagate.
+-- `flow_cancel`: members of cancelled flows to cancel.
+-- `sibling`: siblings of decided groups to cancel.
+-- `route`: executions blocked because no capable worker is alive.
+-- `gate`: gates, lines and tickets to bring up to date.
+-- `signal`: signals to notice.
+-- `suspension`: suspensions that time out.
 -- `waitpoint`: waitpoints to expire.
 -- `stream`: streams to expire.
 -- `grant`: grants to reap.

@@ -5,17 +5,18 @@
 -- after p_grace has passed: until then, a process may not know the new number yet. In an unused
 -- database, new ids use the new partitions at once.
 --
--- The partition of an idempotency key is computed from its text and from the number of partitions
--- that keys use. Therefore this number is raised only while no key is stored. In addition, p_keys
--- must be true, unless nothing was ever submitted. A submit that chose its partition by the old
--- number is refused afterwards (ff._reserve_keys), so no key is used twice.
+-- The partition of an idempotency key is computed from the key and from another number,
+-- keyed_partitions. This call raises keyed_partitions, too, if p_keys is true or if the database
+-- is unused. With p_keys, the call is refused while keys are stored, because they would not be
+-- found any more. A submit that chose its partition by the old number is refused afterwards
+-- (ff._reserve_keys), so no key is used twice.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the table of idempotency keys, if the number of partitions that keys use may change;
---           the row with the number of partitions; the table of quotas, if there was one partition.
---           The call waits up to 2 s for each lock. On Citus it locks these tables on all nodes,
---           and may wait longer for the locks of other nodes
+-- Locks:    the table of idempotency keys, if keyed_partitions may change; the row with the number
+--           of partitions; the table of quotas, if there was only one partition. The call waits up
+--           to 2 s for each lock. On Citus it locks these tables on all nodes, and may wait longer
+--           for the locks of other nodes
 -- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.raise_partitions;

@@ -5,27 +5,27 @@
 -- takes a start. The caller then leases the candidate, or gives the slots back. If another
 -- transaction has locked a gate of a candidate, the candidate stays as it is.
 --
--- `closed` lists the gates and budgets that refused a candidate. `filled` lists those of them that
--- would also refuse an execution that resumes its attempt: the budgets, and the gates without a
--- free slot.
+-- `closed` lists the gates and budgets that refused a candidate. `filled` lists the budgets in
+-- `closed`, and the gates in `closed` that have no free slot. They also refuse an execution that
+-- resumes its attempt. All other gates in `closed` refuse only new starts.
 --
--- p_picked are executions that the claim has admitted before and will lease. p_locked are the gates
--- that this transaction has locked. If p_locked is null, the transaction has locked no gate, and this
--- call may wait for gates.
+-- p_picked are executions that the claim has admitted before and will lease. p_locked are the
+-- gates that this transaction has locked. A null p_locked means that the transaction has locked no
+-- gate; then this call may wait for gates.
 --
 -- A candidate under several quotas may be refused again and again. After five refusals it makes
 -- reservations at gates of its other quotas, where there is room. It can reserve a start
 -- (ff.gate.start_for) and a slot (ff.gate.reserved_for). No other execution gets a reserved start
 -- or slot. A gate keeps at most one start and one slot reserved.
 --
--- What a candidate reserves depends on why a gate refused it. A lower gate is a gate whose id is
--- lower than the id of the gate that refused.
---   no free slot  starts at all other gates, and slots at lower gates
---   a full rate   starts at lower gates; also slots there, if the window of the rate is at most a
---                 minute (with a longer window, a slot could be idle for hours)
+-- What a candidate reserves depends on the gate that refused it. If this gate has no free slot,
+-- the candidate reserves starts at all its other gates, and slots at gates with lower ids. If this
+-- gate has no room for a start, the candidate reserves starts at gates with lower ids. It also
+-- reserves slots at these gates if the window of the rate is at most a minute; with a longer
+-- window, a reserved slot could be idle for hours.
 --
--- Nobody waits for ever, because all executions reserve in the same order: starts first, then
--- slots, each in id order.
+-- No execution waits for ever, because all executions reserve in the same order: starts first,
+-- then slots, each in id order.
 --
 -- Locks: gates in id order
 drop function if exists ff._admit_to_gates;

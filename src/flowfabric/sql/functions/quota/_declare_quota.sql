@@ -48,7 +48,7 @@ begin
   from ff.quota q where q.namespace = p_namespace and q.quota = v_name;
   return case
     when v_is_keyed is null then array['name', 'there is no such quota: declare its limits']
-    when v_is_keyed and not v_has_keys then array['key', 'is needed: the quota has a key']
+    when v_is_keyed and not v_has_keys then array['key', 'is needed: the quota has keys']
     when not v_is_keyed and v_has_keys
       then array['key', 'the quota has no keys: leave the key out'] end;
 end;

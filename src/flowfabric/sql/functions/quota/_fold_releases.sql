@@ -5,14 +5,14 @@
 -- A release is a slot that was given back. A gate with a rate may also have room again because time
 -- has passed.
 --
--- If p_routes is given and has at most 100 closed lines, the call looks only at the gates of these
--- lines.
+-- If p_routes is given, and at most 100 lines of these routes are closed, the call looks only at
+-- the gates of these lines.
 --
 -- Otherwise the call looks at two sets of gates: at most 100 gates that have releases and a closed
--- line, and at most 100 gates whose rate has room again. If p_routes is given, it takes only gates
--- with a line of these routes. If p_namespace is given, it takes only gates of this namespace. The
--- search for releases reads up to 1 000 gates. It begins at a random id, because otherwise gates
--- with high ids could wait for ever.
+-- line, and at most 100 gates whose rate has room again. If p_routes is given, both sets have only
+-- gates with a line of these routes. If p_namespace is given, both sets have only gates of this
+-- namespace. The search for releases reads up to 1 000 gates. It begins at a random id, because
+-- otherwise gates with high ids could wait for ever.
 drop function if exists ff._fold_releases;
 create function ff._fold_releases(
   p_partition_key smallint,

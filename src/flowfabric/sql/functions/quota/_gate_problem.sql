@@ -50,7 +50,7 @@ begin
   end if;
   if p_gate -> 'limits' is null then
     return case when p_gate ?| array['period', 'zone', 'period_ms', 'on_exceed']
-             then array['limits', 'must be given with what a budget declares'] end;
+             then array['limits', 'must be given with a period, a zone or on_exceed'] end;
   end if;
   if jsonb_typeof(p_gate -> 'limits') <> 'object' or p_gate -> 'limits' = '{}' then
     return array['limits', 'must be an object of dimension: {"hard": amount, "soft": amount}'];

@@ -1,8 +1,9 @@
--- Tell whether a quota has no room for another execution in all partitions together. p_is_full says
--- whether the share of the given partition has no room. Only the distributed form uses p_is_full.
+-- Tell whether a quota is used up: all partitions together have no room for another execution.
+-- p_is_full says that the share of the given partition has no room. Only the distributed form uses
+-- p_is_full.
 --
--- Executions in line count as if they ran, because they will take free room first. If there is room
--- in another partition, the new execution waits until ff.balance_gates moves an unused share.
+-- Executions in line count as if they ran, because they take free room first. If only another
+-- partition has room, the new execution waits until ff.balance_gates moves an unused share.
 drop function if exists ff._is_used_up;
 create function ff._is_used_up(
   p_partition_key smallint, p_gate_id bigint, p_is_full boolean, p_now timestamptz)
@@ -46,8 +47,9 @@ $$;
 
 -- When distributed
 
--- A submit reads its own partition only. It is refused if the share has no room and an execution
--- waits in this partition already. Otherwise its execution waits for a share of another partition.
+-- This form reads only the given partition. The quota is used up if the share of this partition has
+-- no room and an execution is already in line here. If none is in line yet, the new execution waits
+-- for a share of another partition.
 drop function if exists ff._is_used_up;
 create function ff._is_used_up(
   p_partition_key smallint, p_gate_id bigint, p_is_full boolean, p_now timestamptz)

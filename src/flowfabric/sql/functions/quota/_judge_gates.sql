@@ -5,8 +5,8 @@
 -- An item whose idempotency key is already stored does not get `limit_reached`. It is probably a
 -- duplicate, and nothing is stored for a duplicate.
 --
--- Items in p_skip are left out. The options are the same as in submit_executions, and have been
--- checked. An array of one value applies to all items.
+-- Items in p_skip are left out. p_options are options of submit_executions that have been checked.
+-- If the array has one value, this value applies to all items.
 drop function if exists ff._judge_gates;
 create function ff._judge_gates(
   p_partition_key smallint,

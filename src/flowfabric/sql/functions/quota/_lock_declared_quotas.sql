@@ -14,7 +14,7 @@ as $$
 declare
   v_quotas text[];
 begin
-  -- Items that make no sense are refused later.
+  -- Invalid items are refused later.
   v_quotas := array(
     select q.quota
     from ff.quota q

@@ -13,9 +13,9 @@ as $$
 begin
   return case
     when p_concurrency < 1
-      then array['concurrency', 'must be from 1 on; leave it out for no limit']
+      then array['concurrency', 'must be 1 or more; leave it out for no limit']
     when p_rate < 1
-      then array['rate', 'must be from 1 on; leave it out for no limit']
+      then array['rate', 'must be 1 or more; leave it out for no limit']
     when p_rate is not null and p_rate_window is null
       then array['rate_window', 'is needed with a rate']
     when p_rate is null and p_rate_window is not null

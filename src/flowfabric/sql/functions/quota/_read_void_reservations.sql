@@ -1,14 +1,15 @@
 -- Return the gates in p_gate_ids whose reservation is void. If p_of_starts is true, check reserved
 -- starts, otherwise reserved slots.
 --
--- A reservation is valid only while its execution waits in the line of another gate, and the lane
--- of the execution is open to claims. If that line is open, a claim must have served the line in
--- the last 30 seconds. (If no claim has, perhaps no worker covers the route.)
+-- An execution has a reservation while it waits in the line of another gate. The reservation is
+-- valid only while the execution waits there and its lane is open to claims. If the line is open,
+-- a claim must also have served the line in the last 30 seconds; without such a claim, there may
+-- be no worker for the route.
 --
--- Further conditions keep two executions from waiting for each other. For a reserved slot, the
--- other gate must have a higher id, and its line must not wait for a rate with a window over a
--- minute. For a reserved start, the other gate must have a higher id, or its line must wait for a
--- slot.
+-- Two more conditions keep executions from waiting for each other. A reserved slot is valid only
+-- if the other gate has a higher id, and if its line does not wait for a rate with a window over a
+-- minute. A reserved start is valid only if the other gate has a higher id, or if its line waits
+-- for a slot.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(
   p_partition_key smallint,

@@ -3,10 +3,10 @@
 -- With one partition there is nothing to do.
 --
 -- If a limit was lowered, all shares shrink in proportion. If some partitions still run more
--- executions than their shares, the unused shares of other partitions shrink further (_fit_shares).
--- So no execution starts as long as more executions run than the new limit allows. If a limit was
--- raised, shares grow by the part of the limit that no partition has or uses. A limit that did not
--- exist before is divided evenly.
+-- executions than their shares, the unused shares of other partitions shrink further
+-- (_fit_shares). So no execution starts while more executions run than the new limit allows. If a
+-- limit was raised, shares grow by the part of the limit that no partition has or uses. A limit
+-- that did not exist before is divided evenly.
 --
 -- Locks: the gates by partition and id; waits for each
 drop function if exists ff._share_quota;

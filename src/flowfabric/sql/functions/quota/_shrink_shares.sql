@@ -1,5 +1,5 @@
--- Take unused shares of a limit away from partitions. Return 0 if nothing was taken, otherwise a
--- number above 0. The caller has locked the quota, and the gate in all partitions.
+-- Take unused shares of a limit away from partitions. Return a positive number if something was
+-- taken, otherwise 0. The caller has locked the quota, and the gate in all partitions.
 --
 -- p_wanting are the partitions in which executions wait. Every other partition loses half of its
 -- unused share, rounded up. If the other partitions have no unused share, the shares in p_wanting

@@ -3,8 +3,8 @@
 -- A line is open if its gate has a free slot and room for a start. Reserved slots and starts count
 -- as taken. If there is a free slot but no room for a start, the line is open only while it
 -- contains an execution that resumes its attempt, because a resumed attempt does not count as a
--- start. Claims then read only such executions (ff._read_candidates). p_leaving are executions that
--- the caller is about to lease; they do not count as in line.
+-- start. In that case claims read only executions that resume (ff._read_candidates). p_leaving are
+-- executions that the caller is about to lease; they do not count as in line.
 drop function if exists ff._write_lines;
 create function ff._write_lines(
   p_partition_key smallint,

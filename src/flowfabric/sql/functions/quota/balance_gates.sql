@@ -1,4 +1,4 @@
--- Move shares of limits to the partitions in which executions wait for them. This is a reconciler.
+-- Move unused shares of limits to the partitions in which executions wait. This is a reconciler.
 -- With one partition there is nothing to do.
 --
 -- For each gate for which executions wait, a call does one of two things. If a part of the limit

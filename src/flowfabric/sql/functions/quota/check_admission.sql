@@ -9,10 +9,10 @@
 -- takes nothing.
 --
 -- Moves:    nothing
--- Refuses:  WF001 invalid_input · WF306 quota_not_found (also if the quota has keys and none is
---           given, or the other way round) · WF402 route_collision (another gate has the same id)
+-- Refuses:  WF001 invalid_input · WF306 quota_not_found (also if a quota with keys gets no key, or
+--           a quota without keys gets one) · WF402 route_collision (another gate has the same id)
 -- Locks:    the quota, only if its gate does not exist yet; then the gate; waits up to 2 s for each
--- Repeat:   `already_admitted` as long as the caller has the slot; a refused call is judged again
+-- Repeat:   `already_admitted` while the caller has the slot; a refused call is judged again
 -- Rights:   app
 drop function if exists ff.check_admission;
 create function ff.check_admission(

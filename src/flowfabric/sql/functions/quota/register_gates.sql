@@ -4,9 +4,9 @@
 -- and key (text; left out for a quota or budget without keys).
 --
 -- An item may declare its quota or budget. The declaration of a quota has concurrency, rate,
--- rate_window_ms and overflow. An item with is_keyed and without a key declares a quota with keys,
--- and registers no gate. The declaration of a budget has limits (an object that maps a dimension to
--- {hard, soft}), on_exceed, and either period (hour, day, week, month) with zone, or period_ms.
+-- rate_window_ms and overflow. If an item has is_keyed but no key, it declares a quota with keys
+-- and registers no gate. The declaration of a budget has limits (an object that maps a dimension
+-- to {hard, soft}), on_exceed, and either period (hour, day, week, month) with zone, or period_ms.
 --
 -- An item without a declaration must name an existing quota or budget. A declaration creates the
 -- quota or budget, or replaces its declared limits. It never changes limits that an operator set.
@@ -16,9 +16,9 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF402 route_collision (another gate has the same id) · per item:
 --           invalid (field, problem) · quota_not_found · budget_not_found
--- Locks:    if two or more declared quotas change, these quotas in name order, then their gates in
---           id order; then, item by item in the order of kind, name and key, each quota or budget
---           that changes or gets a new gate; waits up to 2 s for each
+-- Locks:    if two or more declared quotas change, first these quotas in name order, then their
+--           gates in id order. Then, item by item in the order of kind, name and key, each quota
+--           or budget that changes or gets a new gate. Waits up to 2 s for each lock
 -- Repeat:   the same answers; nothing changes
 -- Rights:   app
 drop function if exists ff.register_gates;

@@ -1,5 +1,6 @@
--- Give back a slot that ff.check_admission took. If p_is_unused is true, the slot no longer counts
--- as a start either. If there is no such slot, nothing happens, and the outcome is `released`, too.
+-- Give back a slot that ff.check_admission took. If p_is_unused is true, the start of that call no
+-- longer counts. If the caller has no such slot, nothing happens, and the outcome is still
+-- `released`.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

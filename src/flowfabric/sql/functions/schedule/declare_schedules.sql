@@ -1,5 +1,5 @@
--- Declare all schedules of an app. Workers of the app call this. Returns the schedules that this
--- call orphaned.
+-- Declare all schedules of an app. Workers of the app call this. A schedule that is no longer
+-- declared is orphaned and does not fire. Returns the schedules that this call orphaned.
 --
 -- The highest version of an app decides which schedules exist. A call of a lower version changes
 -- nothing, and the outcome is `older`. Among workers of one version, the schedules of the worker
@@ -7,14 +7,13 @@
 -- generation that its first call returned. If another worker has declared other schedules since,
 -- the repeat changes nothing, and the outcome is `superseded`.
 --
--- A schedule that is no longer declared is orphaned and does not fire. If an orphaned schedule is
--- declared again, or if the rule of a schedule has changed, the schedule continues from p_next_ats.
--- A paused schedule stays paused.
+-- If an orphaned schedule is declared again, or if the rule of a schedule has changed, the
+-- schedule continues at its time in p_next_ats. A paused schedule stays paused.
 --
--- p_anchor_ats are the instants from which the intervals in p_everys are counted. An instant is
--- stored only with a new or a changed rule. If the item of p_are_anchored is true, a new instant
--- counts as a change of the rule. An array with the default null may be left out if all its items
--- would be null.
+-- p_anchor_ats are the instants from which the intervals in p_everys are counted. The instant of
+-- an existing schedule is replaced only if the rule of the schedule has changed. If its item of
+-- p_are_anchored is true, another instant counts as a change of the rule. Arrays whose default is
+-- null may be omitted.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
@@ -109,7 +108,7 @@ begin
             then array[
               'every', 'must be between a second and a hundred years, in days or smaller units']
           when (u.every is null) <> (u.anchor_at is null)
-            then array['anchor_at', 'belongs to every only']
+            then array['anchor_at', 'must be given with every, and only with every']
           when u.anchor_at < timestamptz '0001-01-02 00:00:00+00'
             or u.anchor_at >= timestamptz '9999-01-01 00:00:00+00'
             then array['anchor_at', 'must be between the years 1 and 9999']

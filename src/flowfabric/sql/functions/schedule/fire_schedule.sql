@@ -5,15 +5,15 @@
 -- execution that exists already counts as submitted.
 --
 -- p_rule_no and p_expected_next_at are the values that the caller read. If one of them has changed
--- since, nothing happens. Except for a repeat, the outcome is then `gone` if the schedule does not
--- exist, `inactive` if it is paused or orphaned, and otherwise `already_fired`.
+-- since, nothing is submitted. The outcome is then `gone` (the schedule does not exist),
+-- `inactive` (it is paused or orphaned), or otherwise `already_fired`.
 --
 -- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
 --           · WF308 unknown_gate · WF220 limit_reached
 -- Locks:    the row of the schedule, waiting up to 2 s
--- Repeat:   if the first call fired, the same answer, as long as no other call has fired the
---           schedule since; otherwise `already_fired`, `inactive` or `gone`
+-- Repeat:   with the same p_call_id, the same answer until another call fires the schedule; after
+--           that `already_fired`, `inactive` or `gone`
 -- Rights:   app
 drop function if exists ff.fire_schedule;
 create function ff.fire_schedule(

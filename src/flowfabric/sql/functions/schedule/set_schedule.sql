@@ -1,10 +1,11 @@
 -- Pause or resume a schedule.
 --
--- Times that pass during the pause do not fire later. A resumed schedule continues at p_next_at,
--- which the caller computed from rule number p_rule_no. If the schedule is paused and its rule has
--- changed since, a resume does nothing, and the outcome is `rule_changed`. If the schedule is not
--- paused, a resume does nothing, and the outcome is `unchanged`. Pausing a paused schedule again
--- replaces the reason and the actor. An orphaned schedule stays orphaned.
+-- Times that pass during a pause do not fire later. Pausing a paused schedule again replaces the
+-- reason and the actor.
+--
+-- A resumed schedule continues at p_next_at, which the caller computed from rule number p_rule_no.
+-- If the rule has changed since, the schedule stays paused, and the outcome is `rule_changed`.
+-- Resuming a schedule that is not paused does nothing. An orphaned schedule stays orphaned.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF304 schedule_not_found

@@ -1,11 +1,11 @@
--- Return one schema id for each signal: the type that the value of the signal must have. The open
--- waits for the name of the signal have declared this type. If they have declared several types,
--- the smallest id is returned. Null means that any value will do. Null is also returned if the name
--- in p_names is null, which stands for a signal that is sent by token.
+-- Return, for each signal, the id of the schema that its value must fit. Null means that any value
+-- is accepted. The open waits for the name of the signal have declared the schema. If they have
+-- declared several, the smallest id is returned. A null in p_names stands for a signal that is
+-- sent by token, and gets null.
 --
--- A wait for one signal takes one signal. A wait for at least a number of signals takes up to
--- 10 000. If the untaken signals of the name are already as many as the open waits take, the next
--- signal is for a later wait. The type of that wait is not known yet, so null is returned.
+-- A wait for one signal takes one. A wait for at least a number of signals takes at most 10 000.
+-- If there are already enough untaken signals of the name for all open waits, the next signal is
+-- for a later wait. The schema of that wait is not known yet, so null is returned.
 drop function if exists ff._read_expected_types;
 create function ff._read_expected_types(
   p_partition_key smallint,

@@ -2,10 +2,10 @@
 -- noticed, and the waitpoint that each of them answers. signal_ids is null if the condition of the
 -- wait is not satisfied. Changes nothing.
 --
--- A waitpoint takes the signals that were sent with its token. An open waitpoint that has no such
--- signal takes one signal by name: a signal whose name equals the key of the waitpoint. A waitpoint
--- of an approval takes no signal by name. A signal by name answers only one waitpoint of the
--- condition: the oldest waitpoint that has this key and no answer yet.
+-- A waitpoint takes the signals that were sent with its token. If there are none and the waitpoint
+-- is open, it takes one signal by name: a signal whose name equals the key of the waitpoint. A
+-- waitpoint of an approval takes no signal by name. If several waitpoints of the condition have
+-- the same key, a signal by name answers the oldest of them that has no answer yet.
 drop function if exists ff._read_matching_signals;
 create function ff._read_matching_signals(
   p_partition_key  smallint,

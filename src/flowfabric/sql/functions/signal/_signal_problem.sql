@@ -24,7 +24,7 @@ begin
     when ff._signal_name_problem(p_name) is not null
       then array['name', ff._signal_name_problem(p_name)]
     when p_is_approval and p_name not in ('approved', 'rejected')
-      then array['name', 'must be approved or rejected: the token is one of an approval']
+      then array['name', 'must be approved or rejected: the token belongs to an approval']
     when octet_length(p_encoding) > 64 then array['payload_encoding', 'must be at most 64 bytes']
     when p_dedup_key = '' or octet_length(p_dedup_key) > 256
       then array['dedup_key', 'must be 1 to 256 bytes']

@@ -1,6 +1,6 @@
 -- Verify the tokens of a batch. Returns one text per item: the id of the waitpoint, invalid_token,
--- token_expired, or null for an item without a token. A token is also invalid if it names another
--- partition or execution than its item.
+-- token_expired, or null for an item without a token. A token is also invalid if its partition or
+-- its execution differs from that of the item.
 drop function if exists ff._verify_tokens;
 create function ff._verify_tokens(
   p_partition_key smallint,

@@ -1,12 +1,11 @@
--- Deliver signals to executions, by name or by the token of a waitpoint. Each signal is stored. The
--- first wait that asks for the signal takes it, now or later. A signal is taken at most once.
--- Returns a row for every item.
+-- Deliver signals to executions, by name or by the token of a waitpoint. Each signal is stored,
+-- and is taken at most once. Returns a row for every item.
 --
--- A signal by name is for the first wait that asks for it: a wait for that name, or for an open
--- waitpoint that has that name as its key. A token is the whole address: it contains the execution
--- id and the partition. Every wrong token gets the answer invalid_token. No answer reveals anything
--- about the execution before the token is verified. The source of a signal by token is always
--- `token`.
+-- The first wait that asks for a signal by name takes it, now or later. Such a wait asks for the
+-- name itself, or for an open waitpoint that has the name as its key. A token is the whole
+-- address: it contains the execution id and the partition. Every wrong token gets the answer
+-- invalid_token. No answer reveals anything about the execution before the token is verified. The
+-- source of a signal by token is always `token`.
 --
 -- The sender makes the id of a signal. A second signal with the same id is a duplicate. So is a
 -- second signal with the same name and dedup key. An approver answers once: the same answer again
@@ -24,10 +23,10 @@
 -- with the schema, and nothing is stored. The type of a wait applies only to the signals that the
 -- wait still needs, not to later signals.
 --
--- The answer is `busy` if another open transaction uses the same dedup key. It is also `busy` if an
--- earlier item of the call has the same execution and name, and an open wait expects another schema
--- than p_schema_ids names for this item: perhaps the wait takes the earlier item, and this item is
--- for a later wait. Repeat such an item alone, with p_wait.
+-- The answer is `busy` if another open transaction uses the same dedup key. It is also `busy` if
+-- an earlier item of the call has the same execution and name, and p_schema_ids does not name the
+-- schema that an open wait expects. In that case the wait may take the earlier item, and this item
+-- may be for a later wait. Repeat a busy item alone, with p_wait.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found

@@ -2,10 +2,9 @@
 -- return the next cursor. A signal can be read as soon as its transaction has committed. No signal
 -- is skipped.
 --
--- A cursor names a generation of the partition and a snapshot in that generation, as in
--- ff.read_events. The snapshot says which transactions were delivered. The cursor null reads from
--- the beginning. The cursor `now` reads nothing, and returns the cursor of this moment. In all
--- other cases the next cursor is not beyond the signals of this page.
+-- A cursor names a generation of the partition, and a snapshot in that generation. The snapshot
+-- says which transactions the reader has already read. The cursor null reads from the beginning.
+-- The cursor `now` reads nothing, and returns the cursor of this moment.
 --
 -- A page holds signals of one generation. Older generations are complete, so all their rows are
 -- visible. When a generation is read to its end, the next one follows.

@@ -2,7 +2,7 @@
 -- function that ends a lease calls this. The caller has locked and updated the executions.
 --
 -- The call waits for an append in flight. So every frame of the lease is stored before the end of
--- the lease commits, and no frame can follow. An append does not wait for this call: it is answered
+-- the lease commits, and no frame can follow. An append never waits for this call; it returns
 -- `busy`.
 drop function if exists ff._close_streams;
 create function ff._close_streams(

@@ -1,10 +1,10 @@
 -- Open streams for leases that append for the first time. A stream that another call has locked is
 -- not opened. The caller has locked the executions and checked the fences.
 --
--- The position of a frame is the number of journal entries when the frame was sent. p_bases is, for
--- each execution, the number of journal entries when the run of the handler began. The run sends
--- all frames with position p_bases or higher again. If the stream already has such frames of the
--- same generation, this call writes a rewind to the last frame before them.
+-- p_bases has the base of each execution: the number of journal entries when the run of the
+-- handler began. The run sends again all frames whose position is the base or higher. If the
+-- stream already has frames of the same generation at these positions, this call writes a rewind,
+-- which keeps only the frames before them.
 drop function if exists ff._open_streams;
 create function ff._open_streams(
   p_partition_key smallint,
@@ -101,8 +101,8 @@ begin
       offset 0) i
     where s.partition_key = i.pk and s.execution_id = i.id;
 
-    -- From one valid frame to the next, the position never decreases. The last chunk is always
-    -- valid.
+    -- Among frames that no rewind has removed, a later frame never has a lower position. The last
+    -- chunk is never removed by a rewind.
     select array_agg(u.id), array_agg(greatest(s.last_ms, v_ms)),
            array_agg(case when s.last_ms >= v_ms then s.last_seq + 1 else 0 end),
            array_agg(coalesce(m.to_ms, k.ms, 0)), array_agg(coalesce(m.to_seq, k.seq, 0))

@@ -2,9 +2,9 @@
 -- locked the streams.
 --
 -- The newest best-effort frames stay, as many as kept_frames says. The newest 64 summary frames
--- stay, too. Durable frames are removed only if the stream policy limits their number, and only once
--- the stream exceeds the limit by a tenth, and by at least 64 frames. Their removal raises the floor
--- of the stream, which tells readers that frames are gone.
+-- stay, too. Durable frames are removed only if the stream policy limits their number. They stay
+-- until the stream exceeds the limit by a tenth, and by at least 64 frames. Their removal raises
+-- the floor of the stream, which tells readers that frames are gone.
 --
 -- Only whole chunks are removed, so a few more frames may stay.
 drop function if exists ff._trim_streams;

@@ -1,10 +1,10 @@
 -- Remove the frames of streams that have expired. A reconciler calls this.
 --
--- The stream policy may set a retention. Such a stream expires when the retention has passed since
--- the end of the execution. A stream that has only best-effort frames
--- expires when twice the ttl of its last append has passed since that append. If it has a
--- retention, this applies only until the end of the execution. No other stream expires. The summary
--- stays. due_in is the time until the next stream expires.
+-- A stream with a retention in its stream policy expires when the retention has passed since the
+-- end of the execution. A stream that has only best-effort frames expires when twice the ttl of
+-- its last append has passed since that append. If such a stream also has a retention, the ttl
+-- counts only until the execution ends. No other stream expires. The summary stays. due_in is the
+-- time until the next stream expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

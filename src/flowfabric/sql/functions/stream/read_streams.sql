@@ -1,15 +1,16 @@
--- Read several streams, each from the reader's position on: the state of each stream, then its next
--- chunks.
+-- Read several streams, each from the position of the reader. For each stream, the answer has the
+-- state of the stream and then its next chunks.
 --
 -- A position is the id (ms, seq) of the last frame that the reader has. (0, 0) is the beginning. A
--- row without ms is the state of a stream. Its outcome is `found`, or `not_found` if there is no
--- such execution. is_ended says that the execution has ended. In that case no frame follows the
--- chunks of this answer, unless a limit has shortened the answer. Frames with an id below
--- (floor_ms, floor_seq) were removed, unless they are in the chunks of this answer.
+-- row without ms is the state of a stream. Its outcome is `found`, or `not_found` if the execution
+-- does not exist. is_ended says that the execution has ended; then no frame follows this answer,
+-- unless a limit has shortened it. Frames with an id below (floor_ms, floor_seq) that are not in
+-- this answer were removed.
 --
 -- For each stream, an answer has at most p_limit frames and about 1 MiB. The last chunk may exceed
--- these limits. A chunk may begin with frames that the reader already has. If p_changed is true, a
--- stream without new frames has no row, unless its execution has ended or does not exist.
+-- these limits. A chunk may begin with frames that the reader already has. If p_changed is true,
+-- streams without new frames are left out. Streams whose execution has ended or does not exist are
+-- always in the answer.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,11 +1,11 @@
 -- Store the position of a subscription, and renew the lease. The consumer that has the lease calls
 -- this. Without a cursor, the call only renews the lease.
 --
--- Acknowledgements of one lease are numbered from 1. A number that is not higher than the last
--- stored number only renews the lease, so a late repeat never puts the position back. If the lease
--- was released, if another consumer has taken it, or if the subscription was reset, the answer is
--- `subscription_lost`, and nothing is stored. A lease that has expired, but that no other consumer
--- has taken, is renewed.
+-- Acknowledgements of one lease are numbered from 1. If the number of a call is not higher than
+-- the last stored number, the call only renews the lease. So a late repeat never puts the position
+-- back. If the lease was released, if another consumer has taken it, or if the subscription was
+-- reset, the answer is `subscription_lost`, and nothing is stored. A lease that has expired is
+-- renewed if no other consumer has taken it.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden · as outcome: subscription_lost

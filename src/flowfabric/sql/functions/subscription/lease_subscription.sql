@@ -3,8 +3,8 @@
 --
 -- The consumer makes its holder id. A call with the id of the last holder renews the lease and keeps
 -- the epoch. A call with another id gets the lease only if the lease was released or has expired;
--- then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the lease
--- replaces the stored filters and options by its own.
+-- then the epoch rises. Otherwise the answer is `busy`. A call that gets or renews the lease also
+-- replaces the stored filters and options.
 --
 -- A new subscription begins at p_cursor. If the subscription does not exist and p_cursor is null,
 -- the answer is `unknown`, and nothing is stored.

@@ -4,9 +4,9 @@
 -- number of events of the namespace after the position, counted up to 1 000. Events that the
 -- subscription filters out count, too. is_expired says that events after the position were trimmed.
 --
--- The call reads about 100 000 events in all, divided among the subscriptions, but at least 1 000
--- events for each. Events of other namespaces use up this limit, too. Events beyond the limit are
--- not counted.
+-- For each subscription, the call reads at most 100 000 events divided by the number of
+-- subscriptions. This limit is never below 1 000. Events of other namespaces count toward the
+-- limit. Events beyond the limit are not counted.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
@@ -43,7 +43,7 @@ begin
   v_gone := split_part(v_trimmed, '.', 1);
   v_gone_to := split_part(v_trimmed, '.', 2);
   v_losses := (select m.losses from ff.trim_mark m where m.partition_key = p_partition_key);
-  -- how many events the call reads for each subscription
+  -- the most events that the call reads for each subscription
   v_rows := 100000 / greatest(1, (
     select count(*)
     from ff.subscription x

@@ -1,5 +1,6 @@
 -- Give up the lease on a subscription, so that the next consumer need not wait until the lease
--- expires. If the caller does not have the lease, nothing happens, and the answer is the same.
+-- expires. If the caller does not have the lease, nothing changes, and the answer is still
+-- `released`.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

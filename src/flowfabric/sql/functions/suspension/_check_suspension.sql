@@ -1,5 +1,5 @@
--- Refuse malformed arguments of ff.suspend_execution. p_reason is the blocking reason that belongs
--- to its argument p_reason_code. It is null if p_reason_code is unknown.
+-- Refuse malformed arguments of ff.suspend_execution. p_reason is the blocking reason for the
+-- p_reason_code of that call. It is null if p_reason_code is unknown.
 drop function if exists ff._check_suspension;
 create function ff._check_suspension(
   p_execution_id     uuid,

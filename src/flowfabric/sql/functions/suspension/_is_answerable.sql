@@ -1,10 +1,11 @@
--- Tell whether signals can still satisfy a condition. The call reads no table.
+-- Tell whether a condition can still be satisfied. The call reads no table.
 --
--- A closed waitpoint gets no more signals. p_closed are the closed waitpoints of the condition. The
--- other arrays are the signals that the waitpoints of the condition have received, in the order in
--- which waits take them. A signal by name can always come, and so can an answer at an open
--- waitpoint. A waitpoint of an approval takes one answer, so it counts as closed once it is
--- answered. A condition for an operator always counts as answerable.
+-- p_closed lists the closed waitpoints of the condition, which get no more signals. The other
+-- arrays describe the signals that the waitpoints of the condition have received, in the order in
+-- which waits take them.
+--
+-- A condition for a signal name, for an open waitpoint or for an operator can always be satisfied.
+-- A waitpoint of an approval takes one answer, so it counts as closed once it is answered.
 drop function if exists ff._is_answerable;
 create function ff._is_answerable(
   p_condition jsonb,

@@ -1,7 +1,7 @@
--- Return why an execution can continue, or null if it cannot. The execution can continue if, for
--- one of the given waits, the answer was taken, signals satisfy the wait, or the wait has timed out
--- at or before p_now. Changes nothing. The caller has locked the execution, and has noticed its
--- signals in an earlier statement.
+-- Return the first of the given waits that lets an execution continue, or null if there is none. A
+-- wait lets the execution continue if its answer was taken, if signals satisfy it, or if it has
+-- timed out at p_now. The result names the wait, and `by` says what ended it. The caller has locked
+-- the execution, and has noticed its signals in an earlier statement.
 drop function if exists ff._read_ready;
 create function ff._read_ready(
   p_partition_key smallint,

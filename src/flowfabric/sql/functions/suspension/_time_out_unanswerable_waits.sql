@@ -1,10 +1,10 @@
--- Time out the waits that no signal can satisfy any more, because waitpoints of the execution were
--- closed. Only open waits that name one of p_waitpoint_ids are judged. The caller has locked the
+-- Time out the open waits that no signal can satisfy any more, because waitpoints of the execution
+-- were closed. Only waits that name one of p_waitpoint_ids are checked. The caller has locked the
 -- execution.
 --
 -- A timed-out wait makes its suspension due. ff.expire_suspensions then applies the timeout
--- behaviour of the suspension. A signal that was sent before the timeout and is noticed later still
--- counts, as it does after any timeout.
+-- behaviour of the suspension. If a signal was sent before the timeout, it still counts, even if it
+-- is noticed later.
 drop function if exists ff._time_out_unanswerable_waits;
 create function ff._time_out_unanswerable_waits(
   p_partition_key smallint,

@@ -27,8 +27,8 @@ begin
     where s.partition_key = p_partition_key and s.execution_id = any (p_execution_ids)
       and s.closed_at is null
   loop
-    -- If the time of a wait is over, this does not wake the execution: the timeout of the
-    -- suspension decides what happens.
+    -- With -infinity, a wait that has timed out does not wake the execution. The timeout behaviour
+    -- of the suspension decides what happens.
     v_ready := ff._read_ready(
       p_partition_key, v_row.execution_id, v_row.wait_names, v_row.wait_occurrences, '-infinity');
     if v_ready is not null then

@@ -54,8 +54,8 @@ begin
     order by a.n);
   perform ff._notice_signals(p_partition_key, v_locked, v_now);
   perform ff._wake_ready_suspensions(p_partition_key, v_locked, v_now);
-  -- Judge again under the lock, and before each behaviour: the end of one execution may have woken
-  -- or ended another.
+  -- Check the suspensions again before each timeout behaviour: the end of one execution may have
+  -- woken or ended another.
   foreach v_on_timeout in array array['auto_resume', 'escalate', 'fail', 'cancel', 'expire'] loop
     exit when cardinality(v_locked) = 0;
     v_ids := array(

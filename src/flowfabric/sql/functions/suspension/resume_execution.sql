@@ -11,8 +11,8 @@
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · WF222 not_suspended · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   `already_applied` if p_if_version is given; otherwise WF222 not_suspended, unless the
---           execution is suspended again: then it is resumed again
+-- Repeat:   with p_if_version, `already_applied`; without it, WF222 not_suspended, or a second
+--           resume if the execution is suspended again
 -- Rights:   app
 drop function if exists ff.resume_execution;
 create function ff.resume_execution(

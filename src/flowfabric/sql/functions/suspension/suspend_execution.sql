@@ -1,6 +1,7 @@
 -- Suspend a running execution. The lease holder calls this. The suspension ends when one of its
--- waits is ready, or when p_k of the executions in p_targets have ended (null means all of them).
--- The same attempt resumes then. If neither happens before the timeout, p_on_timeout applies.
+-- waits has an answer, or when p_k of the executions in p_targets have ended (null means all of
+-- them). The same attempt then continues. If neither happens before the timeout, p_on_timeout
+-- applies.
 --
 -- The holder has opened the waits with ff.ask_waits. If the suspension would end at once, the
 -- answer is `already_satisfied`, and the holder keeps its lease. A suspension would end at once if

@@ -1,7 +1,6 @@
--- Return the names of the signals that a waitpoint takes. Only the conditions for this waitpoint
--- count, and the names come in the order of these conditions. An empty list means that the
--- waitpoint takes signals of every name. The list is empty if one of these conditions names no
--- signal, or if there is no condition for the waitpoint.
+-- Return the names of the signals that a waitpoint takes, in the order in which p_conditions name
+-- them. An empty list means every name. The list is empty if one of the conditions for the
+-- waitpoint names no signal, or if none of p_conditions is for the waitpoint.
 drop function if exists ff._required_names;
 create function ff._required_names(p_conditions jsonb, p_waitpoint_id uuid)
 returns text[]

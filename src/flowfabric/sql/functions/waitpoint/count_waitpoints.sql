@@ -1,5 +1,5 @@
--- Count the open waitpoints of unfinished executions in a partition. Returns one row for each key
--- that signs their tokens. At most 100 000 waitpoints are counted.
+-- Count the open waitpoints of unfinished executions in a partition. Returns one row for each hmac
+-- key that signs their tokens. At most 100 000 waitpoints are counted.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

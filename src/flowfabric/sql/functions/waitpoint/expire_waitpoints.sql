@@ -1,5 +1,5 @@
--- Close open waitpoints that expire now or earlier. An active waitpoint stays open: once a wait for
--- it was opened, it does not expire. due_in is the time until the next waitpoint expires.
+-- Close waitpoints that have expired. A waitpoint no longer expires once a wait for it has been
+-- opened. due_in is the time until the next waitpoint expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -5,8 +5,8 @@
 -- of the last row of the previous page.
 --
 -- required_signal_names are the names of the signals that the waitpoint takes. For an approval they
--- are `approved` and `rejected`. Otherwise they are the names that the open waits for the waitpoint
--- ask for. The list is empty if the waitpoint takes every name.
+-- are `approved` and `rejected`. Otherwise the open waits decide them. The list is empty if the
+-- waitpoint takes every name.
 --
 -- token_fingerprint is the beginning of the digest in the token. With it, people can tell tokens
 -- apart without seeing them. It is null if the key that signs the token no longer exists.

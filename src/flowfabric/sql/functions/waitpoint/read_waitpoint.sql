@@ -1,17 +1,16 @@
 -- Read the waitpoint of a token, for the holder of the token: the question, and whether it is
 -- answered. The call reveals nothing else about the execution.
 --
--- Every wrong token gets the outcome invalid_token, as in ff.deliver_signals. A token of an
--- execution other than p_execution_id, or of a namespace other than p_namespace, is wrong, too. If
--- the token is signed with a key whose grace is over, the outcome is token_expired.
+-- Every wrong token gets the outcome invalid_token, as in ff.deliver_signals. A token is also wrong
+-- if it belongs to an execution other than p_execution_id, or to a namespace other than
+-- p_namespace. If the token is signed with a key whose grace is over, the outcome is token_expired.
 --
--- For any other token, the outcome is the first of these that applies. It is `answered` if the
--- waitpoint has an answer that is not spent. It is `closed` if the waitpoint was closed, if its
--- execution has ended, or if the waitpoint expired before a wait for it was opened. Otherwise it is
--- `open`.
+-- For any other token, the outcome is `answered` if the waitpoint has an answer that is not spent.
+-- Otherwise it is `closed` if the waitpoint was closed, if its execution has ended, or if the
+-- waitpoint expired before a wait for it was opened. Otherwise it is `open`.
 --
--- expires_at is null once a wait for the waitpoint was opened. `schema` is the type of the answer.
--- It is null if no wait has declared a type.
+-- expires_at is null if the waitpoint does not expire, for example because a wait for it has been
+-- opened. `schema` is the type of the answer. It is null if no wait has declared a type.
 --
 -- Moves:    nothing
 -- Refuses:  as outcome: invalid_token · token_expired

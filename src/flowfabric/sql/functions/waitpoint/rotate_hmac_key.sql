@@ -12,8 +12,8 @@
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden
 -- Locks:    the table ff.hmac_key, waiting up to 2 s
--- Repeat:   if p_secret is given, `unchanged` as long as the key is current; otherwise WF413,
---           because the name is taken
+-- Repeat:   `unchanged` if p_secret is given and the key is still current; otherwise WF413, because
+--           the name is taken
 -- Rights:   operator
 drop function if exists ff.rotate_hmac_key;
 create function ff.rotate_hmac_key(

@@ -3,11 +3,11 @@
 --
 -- The database makes the secret and returns it once, so that no parameter and no log contains it. A
 -- second call with the same name and webhook id replaces the secret, because the caller may not
--- have received the first one. It changes nothing else. If another webhook or a subscription has
--- the name, the call is refused as webhook_exists.
+-- have received the first one. The second call changes nothing else. If another webhook or a
+-- subscription has the name, the call is refused as webhook_exists.
 --
--- The client checks the URL. A worker checks it again before every post, with its own list of
--- hosts.
+-- The client checks the URL. A worker checks it again before every post, against its own list of
+-- allowed hosts.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF416 webhook_exists

@@ -1,5 +1,5 @@
--- List the webhooks that a worker may take now. These webhooks are enabled, no worker has their
--- lease, and they do not wait after a failure.
+-- List the webhooks that a worker may lease now. These webhooks are enabled, no worker has their
+-- lease, and the pause after their last failure is over.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,4 +1,4 @@
--- Refuse a worker whose description is invalid.
+-- Refuse malformed arguments of ff.register_worker.
 drop function if exists ff._check_worker;
 create function ff._check_worker(
   p_namespace          text,

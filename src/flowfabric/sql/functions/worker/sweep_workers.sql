@@ -2,7 +2,7 @@
 -- for each. Also delete worker events that are at least 30 days old.
 --
 -- `handled` is the number of deleted workers or of deleted events, whichever is larger. due_in is
--- the time until the next live worker must be deleted if it sends no more heartbeats.
+-- the time until the next worker counts as dead if it sends no more heartbeats.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -6,16 +6,17 @@
 -- this row first, checks the state again under the lock, and writes the change and its event in one
 -- statement. The lock of this row is enough to protect the execution.
 --
--- submit    A row appears, runnable and eligible, or delayed until its time. It has a route: the
---           number of its (namespace, lane, task, capabilities), registered once in ff.route. When
---           code with a version records its first step, the row moves to the route of that version.
+-- submit    A row appears, runnable and eligible, or delayed until its time. It has the id of a
+--           route: a combination of namespace, lane, task and capabilities in ff.route. When code
+--           with a version records its first step, the row moves to the route of that version.
 -- claim     A worker asks for the next rows of the routes it covers. Each claimed row becomes
 --           active and leased: it gets a lease id, an expiry, and an epoch higher than any before.
---           A pending row starts a new attempt. An interrupted row resumes its attempt. A row whose
---           lease expired is reclaimed with a new attempt, up to its limit of reclaims.
+--           An interrupted attempt continues; otherwise a new attempt starts. A row whose lease
+--           expired is reclaimed with a new attempt, up to its limit of reclaims.
 -- start     The worker may report that it starts an execution (ff.start_executions), and whether
---           the execution runs alone in its process. The first crash in a row is blamed on every
---           execution that the worker had leased, a later one only on executions that had started.
+--           the execution runs alone in its process. A first crash is blamed on every execution
+--           that the worker had leased. A further crash is blamed only on executions that had
+--           started.
 -- renew     The worker proves every few seconds that it is alive. This writes no event.
 -- complete  The holder reports the result, and the row becomes terminal. Or the holder fails the
 --           attempt: the stored policy decides whether the row waits for another attempt or ends.
@@ -27,8 +28,9 @@
 -- The latest attempt is stored on the row until the next attempt starts. Then it moves to
 -- ff.attempt, the append-only history. An execution that succeeds at once never writes that table.
 --
--- Every transition that is not quiet in ff.transition raises `version` by one, and appends one row
--- with that version to ff.event. So the events of an execution are numbered 1, 2, 3 without a gap.
+-- Every transition raises `version` by one, and appends one row with that version to ff.event.
+-- Only the transitions without an event_kind in ff.transition do neither. So the events of an
+-- execution are numbered 1, 2, 3 without a gap.
 --
 -- Payload and result are opaque bytes with an encoding. A small payload is stored on the row. A
 -- large payload, and rarely read data (policy, tags, creator), are stored in ff.execution_body.
@@ -176,7 +178,7 @@ create table ff.execution (
   blocked_at           timestamptz,
   cancellation_reason  text,
   cancelled_by         text,
-  -- crashes in a row; from two on the execution is a suspect and runs alone
+  -- crashes in a row; with two or more, the execution is a suspect and runs alone
   crash_count          integer            not null default 0,
   -- how many of these crashes happened while it ran alone
   lone_crash_count     integer            not null default 0,

@@ -1,8 +1,7 @@
 -- Signals, and the suspensions of executions that wait for them.
 --
--- A handler that waits opens a row of ff.step of kind `wait`. A signal is stored whether or not a
--- wait is open for it. The first wait that takes the signal gets it, once. Only the holder of the
--- lease takes a signal.
+-- A handler that waits stores a row of kind `wait` in ff.step. A signal is stored whether or not a
+-- wait is open for it. Only one wait can take the signal, and only while the execution is leased.
 --
 -- A sender stores the signal. If it can lock the execution, it also wakes the execution. Otherwise
 -- it leaves a row in ff.signal_inbox, and ff.notice_signals wakes the execution later.

@@ -4,7 +4,7 @@
 -- one row. It holds the frames of one mode that one append has sent. Ids (ms-seq) rise for the
 -- whole life of the execution, even if the clock goes back.
 --
--- The row of the stream is the fence. The first append of a lease is judged under the lock of the
+-- The row of the stream stops appends of ended leases. The first append of a lease locks the
 -- execution, and writes its lease into the row of the stream. Later appends lock only this row, and
 -- then read the lease of the execution. Every function that ends a lease updates this row. So the
 -- end of a lease waits for an append in flight, and no append of that lease can follow. An append
