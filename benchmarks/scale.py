@@ -36,13 +36,28 @@ declare
   v_rows    integer;
 begin
   v_started := clock_timestamp();
-  select count(*) into v_rows from ff.claim_executions(
+  select cardinality(c.execution_ids) into v_rows from ff.claim_executions(
     0::smallint, 'default', 'bench', 'bench-1', gen_random_uuid(), null, p_tasks, '{}', p_limit,
-    interval '30 seconds', p_code_versions => p_versions);
-  if v_rows <> p_limit then
-    raise exception 'the claim returned % rows', v_rows;
+    interval '30 seconds', p_code_versions => p_versions) c;
+  if v_rows is distinct from p_limit then
+    raise exception 'the claim returned % executions', v_rows;
   end if;
   return extract(epoch from clock_timestamp() - v_started) * 1000;
+end $$;
+
+-- Claims executions, and returns the fence of each. A null array means the usual value.
+create function public.claim_all(p_tasks text[], p_limit integer)
+returns table (id uuid, lease_id uuid, epoch bigint, attempt_id uuid)
+language plpgsql as $$
+declare
+  v_claim uuid := gen_random_uuid();
+begin
+  return query
+  select u.id, v_claim, coalesce(u.epoch, 1), coalesce(u.attempt_id, v_claim)
+  from ff.claim_executions(
+    0::smallint, 'default', 'bench', 'bench-1', v_claim, null, p_tasks, '{}', p_limit,
+    interval '1 hour') c
+  cross join lateral unnest(c.execution_ids, c.epochs, c.attempt_ids) u (id, epoch, attempt_id);
 end $$;
 
 -- Fills the table through the database functions: submits executions. With p_finish, it also claims
@@ -53,7 +68,6 @@ declare
   v_routes bigint[];
   v_size   integer;
   v_ids    uuid[];
-  v_claim  uuid;
   v_at     bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint - 3600000;
 begin
   for i in 0 .. (cardinality(p_tasks) - 1) / 500 loop
@@ -77,16 +91,16 @@ begin
             from generate_series(1, v_size) n),
       array_fill('{"i":1}'::bytea, array[v_size]), p_hint => false);
     if p_finish then
-      v_claim := gen_random_uuid();
       perform ff.complete_executions(
-        0::smallint, 'default', array_agg(c.execution_id), array_agg(v_claim), array_agg(c.epoch),
+        0::smallint, 'default', array_agg(c.id), array_agg(c.lease_id), array_agg(c.epoch),
         array_agg(c.attempt_id), array_agg('null'::bytea), p_hint => false)
-      from ff.claim_executions(
-        0::smallint, 'default', 'bench', 'bench-1', v_claim, null, p_tasks, '{}', v_size,
-        interval '1 hour') c;
+      from public.claim_all(p_tasks, v_size) c;
     end if;
     commit;
   end loop;
+  if p_finish and exists (select from ff.execution e where e.phase <> 'terminal') then
+    raise exception 'not all executions were completed';
+  end if;
 end $$;
 
 -- Assigns a code version to all waiting executions without one: claims each, records a step,
@@ -94,33 +108,30 @@ end $$;
 create procedure public.begin_version(p_version text)
 language plpgsql as $$
 declare
-  v_claim uuid;
   v_tasks text[] := array(select r.task from ff.route r where r.code_version is null);
   v_size  integer := cardinality(v_tasks);
-  v_ids   uuid[];
 begin
   perform ff.register_routes(
     array_fill('default'::text, array[v_size]), array_fill('default'::text, array[v_size]), v_tasks,
     array_fill(''::text, array[v_size]), p_code_versions => array_fill(p_version, array[v_size]));
   loop
-    v_claim := gen_random_uuid();
     drop table if exists claimed;
-    create temporary table claimed as
-    select c.execution_id as id, c.epoch, c.attempt_id from ff.claim_executions(
-      0::smallint, 'default', 'bench', 'bench-1', v_claim, null, v_tasks, '{}', 500,
-      interval '1 hour') c;
+    create temporary table claimed as select * from public.claim_all(v_tasks, 500);
     exit when not exists (select from claimed);
     perform ff.record_steps(
-      0::smallint, 'default', array_agg(c.id), array_agg(v_claim), array_agg(c.epoch),
+      0::smallint, 'default', array_agg(c.id), array_agg(c.lease_id), array_agg(c.epoch),
       array_agg(c.attempt_id), array_agg('a'::text), array_agg(0), array_agg(0), array_agg(true),
       array_agg('step'::text), array_agg('1'::bytea), p_code_versions => array_agg(p_version))
     from claimed c;
     perform ff.release_leases(
-      0::smallint, 'default', array_agg(c.id), array_agg(v_claim), array_agg(c.epoch),
+      0::smallint, 'default', array_agg(c.id), array_agg(c.lease_id), array_agg(c.epoch),
       array_agg(c.attempt_id), 'bench', false)
     from claimed c;
     commit;
   end loop;
+  if exists (select from ff.execution e where e.phase = 'active') then
+    raise exception 'not all leases were released';
+  end if;
 end $$;
 """
 
