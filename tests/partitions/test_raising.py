@@ -99,6 +99,13 @@ async def test_an_impossible_number_is_refused(fresh, number):
         await fresh.fetch("select * from ff.raise_partitions($1)", number)
 
 
+@pytest.mark.parametrize("grace", [timedelta(seconds=-1), timedelta(days=1, seconds=1), None])
+async def test_an_impossible_grace_is_refused(fresh, grace):
+    with refused("WF001", field="grace"):
+        await fresh.execute("select ff.raise_partitions(8, p_grace => $1)", grace)
+    assert await numbers(fresh) == (1, 1, 1)
+
+
 @pytest.mark.parametrize("kinds", [["nonsense"], ["timer", None], None])
 async def test_a_kind_of_due_work_that_does_not_exist_is_refused(fresh, kinds):
     with refused("WF001", field="kinds"):

@@ -1,22 +1,22 @@
 -- Raise the number of partitions. It can never be lowered, because every id contains the number of
 -- its partition.
 --
--- Queries over all partitions include the new ones at once. New ids use the new partitions only
--- after p_grace has passed: until then, a process may not know the new number yet. In an unused
--- database, new ids use the new partitions at once.
+-- Queries over all partitions include the new partitions immediately. New ids use the new
+-- partitions only after p_grace, because until then there may be processes that do not know the new
+-- number yet. In an unused database, new ids use the new partitions immediately.
 --
 -- The partition of an idempotency key is computed from the key and from another number,
--- keyed_partitions. This call raises keyed_partitions, too, if p_keys is true or if the database
--- is unused. With p_keys, the call is refused while keys are stored, because they would not be
--- found any more. A submit that chose its partition by the old number is refused afterwards
--- (ff._reserve_keys), so no key is used twice.
+-- keyed_partitions. This call raises keyed_partitions, too, if p_keys is true or if the database is
+-- unused. A call that would raise keyed_partitions while keys are stored is refused, because the
+-- stored keys would not be found any more. After keyed_partitions was raised, a submit that chose
+-- its partition by the old number is refused (ff._reserve_keys), so no key is used twice.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden
--- Locks:    the table of idempotency keys, if keyed_partitions may change; the row with the number
---           of partitions; the table of quotas, if there was only one partition. The call waits up
---           to 2 s for each lock. On Citus it locks these tables on all nodes, and may wait longer
---           for the locks of other nodes
+-- Locks:    the table of idempotency keys, if p_keys is true or no execution is stored; the row
+--           with the number of partitions; the table of quotas, if there was only one partition.
+--           The call waits up to 2 s for each lock. On Citus it locks these tables on all nodes,
+--           and may wait longer for the locks of other nodes
 -- Repeat:   `unchanged`
 -- Rights:   operator
 drop function if exists ff.raise_partitions;
@@ -86,7 +86,7 @@ begin
     v_field := 'partitions';
     v_problem := format('there are %s, and the number can only be raised', v_before);
   elsif ff._is_within(p_grace, interval '0', interval '1 day') is not true then
-    v_field := 'rest'; v_problem := 'must be between zero and one day';
+    v_field := 'grace'; v_problem := 'must be between zero and one day';
   elsif p_keys and v_has_keys and v_keyed < p_partitions then
     v_field := 'keys';
     v_problem := 'idempotency keys are stored, and would not be found any more';
